@@ -1,0 +1,34 @@
+"""How long to wait before the next attempt: one pure function for every retry in the house."""
+
+import math
+
+__all__ = ["delay_s"]
+
+
+def delay_s(
+    attempt: int,
+    base_s: float = 1.0,
+    factor: float = 2.0,
+    cap_s: float = 60.0,
+    jitter: float = 0.5,
+    unit: float = 0.5,
+) -> float:
+    """Seconds to wait before attempt number `attempt` (0 = the first repetition).
+
+    The plain delay is `base_s * factor**attempt`, never above `cap_s`. It is then spread by
+    `jitter` (0 = none, 0.5 = half to one and a half times), with `unit` in [0, 1] choosing the
+    place, so the caller owns the randomness; 0.5 means no spread. For a fixed `unit` the delay
+    never falls as `attempt` rises. Raises `ValueError` for arguments without meaning.
+    """
+    if attempt < 0:
+        raise ValueError(f"attempt must not be negative, got {attempt}")
+    if base_s < 0 or cap_s < 0 or factor < 1:
+        raise ValueError(f"need base_s, cap_s >= 0 and factor >= 1: {base_s}, {cap_s}, {factor}")
+    if not (0 <= jitter <= 1 and 0 <= unit <= 1):
+        raise ValueError(f"jitter and unit must lie in [0, 1], got {jitter} and {unit}")
+    plain_s = min(base_s, cap_s)
+    # Compare logarithms first: factor**attempt overflows a float for large attempts.
+    if 0 < base_s < cap_s:
+        reaches_cap = attempt * math.log(factor) > math.log(cap_s) - math.log(base_s)
+        plain_s = cap_s if reaches_cap else min(cap_s, base_s * factor**attempt)
+    return plain_s * (1 - jitter + 2 * jitter * unit)

@@ -1,0 +1,117 @@
+"""The one door to chance: ids, secrets and jitter.
+
+Ids are `prefix_` + 10 characters of time + 16 characters of randomness in lower-case Crockford
+base32, so text order is creation order, also within one millisecond and when the wall clock
+steps back. A secret is never derived from an id.
+"""
+
+import base64
+import random
+import secrets
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from agentsup.kit.clock import Clock
+
+__all__ = ["Entropy", "SeededEntropy", "SystemEntropy"]
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_TIME_CHARS = 10
+_RANDOM_CHARS = 16
+_RANDOM_BITS = 5 * _RANDOM_CHARS
+# New ids start in the lower half, so that counting upwards within a millisecond cannot overflow.
+_START_BITS = _RANDOM_BITS - 1
+_TOKEN_BYTES = 32
+
+
+class Entropy(Protocol):
+    """Where ids and random decisions come from."""
+
+    def new_id(self, prefix: str) -> str:
+        """A fresh sortable id such as `msg_01jd…`; later ids of one source sort after earlier."""
+        ...
+
+    def token(self) -> str:
+        """A url-safe secret of 256 bits."""
+        ...
+
+    def uniform(self, low: float, high: float) -> float:
+        """A number in [low, high], for jitter."""
+        ...
+
+
+def _base32(value: int, length: int) -> str:
+    """`value` as `length` Crockford characters, most significant first."""
+    chars = []
+    for _ in range(length):
+        value, digit = divmod(value, 32)
+        chars.append(_ALPHABET[digit])
+    return "".join(reversed(chars))
+
+
+class _SortableIds:
+    """Issues ids in strictly rising order; shared by threads, hence the lock."""
+
+    def __init__(self, clock: Clock, random_bits: Callable[[int], int]) -> None:
+        self._clock = clock
+        self._random_bits = random_bits
+        self._lock = threading.Lock()
+        self._last_ms = -1
+        self._last_random = 0
+
+    def issue(self, prefix: str) -> str:
+        with self._lock:
+            now_ms = self._clock.now_ms()
+            if now_ms > self._last_ms:
+                self._last_ms = now_ms
+                self._last_random = self._random_bits(_START_BITS)
+            else:
+                self._last_random += 1 + self._random_bits(16)
+            return (
+                f"{prefix}_{_base32(self._last_ms, _TIME_CHARS)}"
+                f"{_base32(self._last_random, _RANDOM_CHARS)}"
+            )
+
+
+class SystemEntropy:
+    """Randomness of the operating system."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Take the time part of ids from `clock`."""
+        self._ids = _SortableIds(clock, secrets.randbits)
+        self._random = random.SystemRandom()
+
+    def new_id(self, prefix: str) -> str:
+        """A fresh sortable id."""
+        return self._ids.issue(prefix)
+
+    def token(self) -> str:
+        """A url-safe secret of 256 bits."""
+        return secrets.token_urlsafe(_TOKEN_BYTES)
+
+    def uniform(self, low: float, high: float) -> float:
+        """A number in [low, high]."""
+        return self._random.uniform(low, high)
+
+
+class SeededEntropy:
+    """The same values for the same seed and clock; for tests and simulation only."""
+
+    def __init__(self, clock: Clock, seed: int) -> None:
+        """Derive everything from `seed`."""
+        self._random = random.Random(seed)  # reproducible on purpose, never a secret
+        self._ids = _SortableIds(clock, self._random.getrandbits)
+
+    def new_id(self, prefix: str) -> str:
+        """A fresh sortable id, repeatable by seed."""
+        return self._ids.issue(prefix)
+
+    def token(self) -> str:
+        """A string shaped like a secret, repeatable by seed."""
+        raw = self._random.randbytes(_TOKEN_BYTES)
+        return base64.urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")
+
+    def uniform(self, low: float, high: float) -> float:
+        """A number in [low, high], repeatable by seed."""
+        return self._random.uniform(low, high)

@@ -1,0 +1,94 @@
+"""Named places where a test may kill the process; inert in production.
+
+Code calls `point("mailbox.claimed")` at the instants that matter for durability. With
+`AGENTSUP_FAULT="mailbox.claimed:3"` in the environment the process sends itself SIGKILL at the
+third passing of that point; with `AGENTSUP_FAULT_LOG=path` the first passing of each name is
+appended to that file, so that a test run can prove it reached them all. Serves P1, P2 and P8.
+"""
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["POINTS", "FaultPlan", "point"]
+
+POINTS: frozenset[str] = frozenset(
+    {
+        "store.before_commit",
+        "store.after_commit",
+        "mailbox.accept.before_insert",
+        "mailbox.claimed",
+        "turn.before_engine",
+        "turn.after_engine",
+        "turn.complete.before_commit",
+        "turn.completed",
+        "journal.after_intent",
+        "journal.after_effect",
+        "journal.after_result",
+        "outbox.before_deliver",
+        "outbox.after_deliver",
+        "question.parked",
+        "question.answered",
+        "stop.before_commit",
+        "stop.after_commit",
+        "bus.before_accept",
+        "bus.after_accept",
+    }
+)
+"""Every name that may be passed; the kill matrix covers them all."""
+
+
+class FaultPlan:
+    """What to do as points are passed: kill at the n-th passing of one, log first passings."""
+
+    def __init__(
+        self, kill_at: str | None = None, nth: int = 1, log_path: Path | None = None
+    ) -> None:
+        """Raises `ValueError` if `kill_at` is no known point or `nth` is below 1."""
+        if kill_at is not None and kill_at not in POINTS:
+            raise ValueError(f"AGENTSUP_FAULT names an unknown fault point: {kill_at!r}")
+        if nth < 1:
+            raise ValueError(f"AGENTSUP_FAULT needs a passing count of at least 1, got {nth}")
+        self.is_active = kill_at is not None or log_path is not None
+        self._kill_at = kill_at
+        self._nth = nth
+        self._log_path = log_path
+        self._passings: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> "FaultPlan":
+        """Read `AGENTSUP_FAULT` ("name" or "name:n") and `AGENTSUP_FAULT_LOG` from `env`."""
+        log = env.get("AGENTSUP_FAULT_LOG")
+        name, _, count = env.get("AGENTSUP_FAULT", "").partition(":")
+        if count and not count.isdecimal():
+            raise ValueError(f"AGENTSUP_FAULT={name}:{count}: the part after ':' must be a number")
+        return cls(name or None, int(count or "1"), Path(log) if log else None)
+
+    def pass_point(self, name: str) -> None:
+        """Count one passing of `name`, log it if it is the first, and kill if it is the one."""
+        with self._lock:
+            self._passings[name] += 1
+            passing = self._passings[name]
+            if self._log_path is not None and passing == 1:
+                with self._log_path.open("a", encoding="ascii") as log:
+                    log.write(f"{name}\n")
+            if name == self._kill_at and passing == self._nth:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+_plan = FaultPlan.from_env(os.environ)
+
+
+def point(name: str) -> None:
+    """Mark that execution is at the place called `name`; does nothing in production.
+
+    Raises `ValueError` for a name that is not in `POINTS`, so that a typo cannot hide a place.
+    """
+    if name not in POINTS:
+        raise ValueError(f"unknown fault point {name!r}: add it to agentsup.kit.faults.POINTS")
+    if _plan.is_active:
+        _plan.pass_point(name)

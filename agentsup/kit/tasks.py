@@ -1,0 +1,99 @@
+"""The one door to asyncio tasks: owned, named, stopped within a limit.
+
+The event loop refers to tasks weakly and forgets their exceptions. An owner holds them, gives
+each a name of the form `kind:subject`, reports what escapes, and can always be closed in bounded
+time. Serves P3 and P5.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+__all__ = ["OwnerClosed", "TaskOwner", "stop_task"]
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+class OwnerClosed(RuntimeError):
+    """`TaskOwner.spawn` was called after `close` began; the coroutine was not started."""
+
+
+class TaskOwner:
+    """Holds the tasks of one component and ends them together."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        on_error: Callable[["asyncio.Task[Any]", BaseException], None] | None = None,
+    ) -> None:
+        """`on_error(task, exception)` hears of exceptions that escape; without it they are logged.
+
+        `name` appears in log lines and in refusals.
+        """
+        self.name = name
+        self._on_error = on_error
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_closed = False
+
+    @property
+    def tasks(self) -> frozenset["asyncio.Task[Any]"]:
+        """The tasks that have not ended yet."""
+        return frozenset(self._tasks)
+
+    def spawn(self, coro: Coroutine[Any, Any, T], *, name: str) -> "asyncio.Task[T]":
+        """Start `coro` as a task called `name` (`kind:subject`) and hold it until it ends.
+
+        Raises `OwnerClosed` once closing has begun.
+        """
+        if self._is_closed:
+            coro.close()
+            raise OwnerClosed(f"{self.name} is closed and starts no task {name!r}")
+        task = asyncio.get_running_loop().create_task(coro, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def close(self, timeout_s: float) -> list[str]:
+        """Cancel every task and wait up to `timeout_s` seconds for all of them together.
+
+        Returns the names of the tasks that did not end: they are abandoned, still held, and
+        never waited for again. Called from one of its own tasks, it leaves that one running.
+        """
+        self._is_closed = True
+        ending = self._tasks - {asyncio.current_task()}
+        for task in ending:
+            task.cancel()
+        if ending:
+            await asyncio.wait(ending, timeout=timeout_s)
+        return sorted(task.get_name() for task in ending if not task.done())
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            return
+        if self._on_error is not None:
+            self._on_error(task, error)
+        else:
+            _log.error(
+                "task %s of %s ended with an error", task.get_name(), self.name, exc_info=error
+            )
+
+
+async def stop_task(task: "asyncio.Task[Any]", *, timeout_s: float) -> bool:
+    """Cancel `task` and wait up to `timeout_s` seconds; True if it has ended.
+
+    The task is never awaited itself, so its outcome is not raised here and a cancellation of the
+    caller stays the caller's. Raises `RuntimeError` when a task tries to stop itself this way.
+    """
+    if task is asyncio.current_task():
+        raise RuntimeError(f"task {task.get_name()!r} cannot wait for its own end")
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=timeout_s)
+    return task.done()
