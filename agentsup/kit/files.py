@@ -35,10 +35,10 @@ def write_atomic(
             temp.write(data)
             temp.flush()
             os.fsync(temp.fileno())
-        os.replace(temp_name, target)
+        Path(temp_name).replace(target)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(temp_name)
+            Path(temp_name).unlink()
         raise
     _sync_directory(target.parent)
 
@@ -54,7 +54,7 @@ def _sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-class HomeLocked(Exception):
+class HomeLocked(Exception):  # noqa: N818 - named after what happened
     """Another process holds the lock. `pid` is its process id where it could be read."""
 
     def __init__(self, path: Path, pid: int | None) -> None:
