@@ -1,0 +1,190 @@
+"""One group commit: run the functions of many callers in one transaction, in the writer's thread.
+
+Each function has its own savepoint, so one that raises rolls back alone. If the commit fails, or
+a condition of the whole store shows while a function runs, nobody's change stands and nobody is
+told otherwise. Serves P1.
+"""
+
+import asyncio
+import inspect
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentsup.kit import faults
+from agentsup.kit.clock import Clock
+from agentsup.model.errors import AgentsupError
+from agentsup.store.failures import Trouble, condition_of, unavailable
+from agentsup.store.reserve import DiskReserve
+from agentsup.store.transaction import Tx
+
+__all__ = ["BatchLimits", "BatchReport", "BatchRunner", "Job"]
+
+
+class Job:
+    """One caller's function on its way through the writer. No `repr`: it may carry message text."""
+
+    __slots__ = ("callbacks", "error", "fn", "future", "may_use_reserve", "name", "result", "topics")
+
+    def __init__(
+        self,
+        fn: Callable[[Tx], Any],
+        name: str,
+        future: "asyncio.Future[Any]",
+        *,
+        may_use_reserve: bool,
+    ) -> None:
+        """`future` belongs to the caller; only the loop's thread touches it."""
+        self.fn = fn
+        self.name = name
+        self.future = future
+        self.may_use_reserve = may_use_reserve
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.callbacks: Sequence[Callable[[], None]] = ()
+        self.topics: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """How long one batch may hold the writer (a soft limit) and what counts as a slow function."""
+
+    hold_ms: int
+    slow_ms: int
+
+
+@dataclass(slots=True)
+class BatchReport:
+    """What became of a batch. `ran` jobs from the front were run; the rest were not begun."""
+
+    ran: int = 0
+    failure: AgentsupError | None = None
+    is_reserve_held: bool = True
+    commit_ms: float = 0.0
+    slow: list[tuple[str, float]] = field(default_factory=list)
+
+
+class BatchRunner:
+    """Runs batches on the writer's connection; called in the writer's thread only."""
+
+    def __init__(
+        self,
+        path: Path,
+        identity: tuple[int, int],
+        *,
+        clock: Clock,
+        limits: BatchLimits,
+        reserve: DiskReserve,
+        last_good: Callable[[], Path | None],
+    ) -> None:
+        """`identity` is (device, inode) of the file at `path` when it was opened."""
+        self._path = path
+        self._identity = identity
+        self._clock = clock
+        self._limits = limits
+        self._reserve = reserve
+        self._last_good = last_good
+
+    def run(self, jobs: Sequence[Job], connection: sqlite3.Connection) -> BatchReport:
+        """Run `jobs` in order and commit once. Fills in each job's result or error."""
+        report = BatchReport()
+        _roll_back_open(connection)
+        try:
+            self._check_file()
+            report.is_reserve_held = self._reserve.hold()
+            connection.execute("BEGIN IMMEDIATE")
+            self._run_jobs(jobs, connection, report)
+            started_at = self._clock.monotonic()
+            faults.point("store.before_commit")
+            connection.execute("COMMIT")
+            faults.point("store.after_commit")
+            report.commit_ms = (self._clock.monotonic() - started_at) * 1000
+        except AgentsupError as failure:
+            report.failure = failure
+        except sqlite3.Error as error:
+            report.failure = condition_of(error, self._path, self._last_good) or unavailable(
+                Trouble.BROKEN_BATCH, self._path, str(error)
+            )
+        finally:
+            _roll_back_open(connection)
+        if report.failure is not None:
+            report.ran = len(jobs)
+            if report.failure.facts.get("reason") == Trouble.FULL:
+                self._reserve.free()
+                report.is_reserve_held = self._reserve.is_held
+        return report
+
+    def _check_file(self) -> None:
+        """A file removed under us would take confirmed rows with it, without any error."""
+        try:
+            stat = self._path.stat()
+        except OSError as error:
+            raise unavailable(Trouble.REPLACED, self._path, str(error.strerror)) from error
+        if (stat.st_dev, stat.st_ino) != self._identity:
+            raise unavailable(Trouble.REPLACED, self._path)
+
+    def _run_jobs(
+        self, jobs: Sequence[Job], connection: sqlite3.Connection, report: BatchReport
+    ) -> None:
+        batch_began_at = began_at = self._clock.monotonic()
+        for job in jobs:
+            if (began_at - batch_began_at) * 1000 >= self._limits.hold_ms:
+                return
+            report.ran += 1
+            if not (report.is_reserve_held or job.may_use_reserve):
+                job.error = unavailable(Trouble.FULL, self._path)
+                continue
+            self._run_one(job, connection)
+            ended_at = self._clock.monotonic()
+            elapsed_ms = (ended_at - began_at) * 1000
+            if elapsed_ms > self._limits.slow_ms:
+                report.slow.append((job.name, elapsed_ms))
+            began_at = ended_at
+
+    def _run_one(self, job: Job, connection: sqlite3.Connection) -> None:
+        """Run one function in its savepoint. Raises only what ends the whole batch."""
+        tx = Tx(connection)
+        connection.execute("SAVEPOINT fn")
+        try:
+            job.result = job.fn(tx)
+            if inspect.iscoroutine(job.result):
+                job.result.close()
+                raise TypeError(f"{job.name} is async; the writer runs plain functions only")
+        except BaseException as error:
+            # supervision boundary: whatever one caller's function raises is that caller's alone
+            condition = condition_of(error, self._path, self._last_good)
+            if condition is not None:
+                raise condition from error
+            job.error = _settable(error)
+        finally:
+            tx.end()
+        if not connection.in_transaction:
+            # SQLite ends the transaction itself on some errors (full disk, ON CONFLICT ROLLBACK).
+            detail = f"in {job.name}" + (f": {job.error}" if job.error else "")
+            raise unavailable(Trouble.BROKEN_BATCH, self._path, detail) from job.error
+        if job.error is not None:
+            connection.execute("ROLLBACK TO fn")
+        else:
+            job.callbacks = tx.callbacks
+            job.topics = tx.topics
+        connection.execute("RELEASE fn")
+
+
+def _settable(error: BaseException) -> BaseException:
+    """`error`, or a stand-in for the one type that a future refuses."""
+    if isinstance(error, StopIteration):
+        stand_in = RuntimeError("a function in the writer raised StopIteration")
+        stand_in.__cause__ = error
+        return stand_in
+    return error
+
+
+def _roll_back_open(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        try:
+            connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            # Nobody is told that it stood; the next batch tries once more before it begins.
+            return

@@ -1,0 +1,395 @@
+"""The database: one writer with group commit, a few readers, and the errors callers can act on.
+
+A transaction is one function. Functions that arrive while a commit is on its way to the disk go
+into the next one together; a lone function is not delayed. `write` returns only after its commit
+is durable (P1); what fails is told to everyone it concerns and to nobody else.
+"""
+
+import asyncio
+import errno
+import logging
+import sqlite3
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from agentsup.kit.clock import Clock
+from agentsup.kit.tasks import TaskOwner
+from agentsup.model.errors import AgentsupError, Overloaded
+from agentsup.store import backup, integrity, migrate
+from agentsup.store.batch import BatchLimits, BatchReport, BatchRunner, Job
+from agentsup.store.connection import connect_reader, connect_writer
+from agentsup.store.failures import Trouble, again, condition_of, unavailable
+from agentsup.store.reserve import DiskReserve
+from agentsup.store.runner import Runner, RunnerDead, ThreadRunner
+from agentsup.store.stats import SlowFunction, StoreStats
+from agentsup.store.topics import Topics
+from agentsup.store.transaction import Reader, Tx
+
+__all__ = ["Database", "Reader", "StoreOptions", "Tx"]
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Limits of the store. The defaults are measured for one daemon on a small machine."""
+
+    batch_max: int = 128
+    """Most functions in one commit."""
+    batch_hold_ms: int = 20
+    """A batch takes no further function after this long; the rest goes into the next one."""
+    slow_ms: int = 50
+    """A function that holds its connection longer is logged by name."""
+    write_queue_max: int = 10_000
+    """Most functions waiting to be written, counted for urgent and ordinary ones apart."""
+    read_queue_max: int = 2_000
+    """Most reads running or waiting."""
+    readers: int = 2
+    """Reading connections of the runner that `open` makes by itself."""
+    busy_timeout_ms: int = 5_000
+    """How long to wait for a lock of another program."""
+    reserve_bytes: int = 16 * 1024 * 1024
+    """Disk space held back for closing writes; 0 switches the reserve off."""
+    backups_kept: int = 7
+
+
+class Database:
+    """The open store. Made by `open`; used from one event loop."""
+
+    def __init__(self, path: Path, *, clock: Clock, runner: Runner, options: StoreOptions) -> None:
+        """For `open` only: a database made directly has no connection yet."""
+        self.path = path
+        self.options = options
+        self.backups = path.parent / "backups"
+        self.stats = StoreStats()
+        self._clock = clock
+        self._runner = runner
+        self._reserve = DiskReserve(path.with_name(path.name + "-reserve"), options.reserve_bytes)
+        self._urgent: deque[Job] = deque()
+        self._queue: deque[Job] = deque()
+        self._reads_open = 0
+        self._wake = asyncio.Event()
+        self._owner = TaskOwner("store")
+        self._topics = Topics()
+        self._pump: asyncio.Task[None] | None = None
+        self._ended: AgentsupError | None = None
+
+    # -- life ------------------------------------------------------------------------------------
+
+    @classmethod
+    async def open(
+        cls,
+        path: Path,
+        *,
+        clock: Clock,
+        runner: Runner | None = None,
+        migrations: Path | None = None,
+        options: StoreOptions | None = None,
+    ) -> Self:
+        """Open or create the database at `path`, check it and bring its schema up to date.
+
+        `migrations` is a directory of `NNNN_name.sql` files (default: those of this version).
+        Backups lie in `backups/` beside the file. Raises `StoreUnavailable`, `StoreCorrupt` (with
+        the last good backup) or `SchemaTooNew`; then nothing is left open.
+        """
+        options = options or StoreOptions()
+        runner = runner or ThreadRunner(options.readers)
+        database = cls(path, clock=clock, runner=runner, options=options)
+        steps = migrate.packaged() if migrations is None else migrate.load(migrations)
+        try:
+            await database._start(steps)
+        except BaseException as error:
+            await runner.close()
+            if isinstance(error, OSError):
+                raise unavailable(Trouble.NOT_OPENED, path, str(error)) from error
+            condition = condition_of(error, path, database._last_good)
+            if condition is not None:
+                raise condition from error
+            raise
+        return database
+
+    async def _start(self, steps: tuple[migrate.Migration, ...]) -> None:
+        await self._runner.open_writer(self._connect_writer)
+        identity = await self._runner.write(partial(self._prepare, steps))
+        await self._runner.open_readers(self._connect_reader)
+        batches = BatchRunner(
+            self.path,
+            identity,
+            clock=self._clock,
+            limits=BatchLimits(self.options.batch_hold_ms, self.options.slow_ms),
+            reserve=self._reserve,
+            last_good=self._last_good,
+        )
+        self._pump = self._owner.spawn(self._write_batches(batches), name="store:writer")
+
+    def _connect_writer(self) -> sqlite3.Connection:
+        integrity.refuse_emptied(self.path, self._last_good())
+        return connect_writer(self.path, busy_timeout_ms=self.options.busy_timeout_ms)
+
+    def _connect_reader(self) -> sqlite3.Connection:
+        return connect_reader(self.path, busy_timeout_ms=self.options.busy_timeout_ms)
+
+    def _prepare(
+        self, steps: tuple[migrate.Migration, ...], connection: sqlite3.Connection
+    ) -> tuple[int, int]:
+        """Check, back up before a change of schema, migrate; returns the file's identity."""
+        version = migrate.refuse_unknown(connection, self.path, len(steps))
+        if not integrity.is_clean(connection):
+            integrity.check(connection, self.path, self._last_good())
+        if 0 < version < len(steps):
+            self._copy(connection)
+        migrate.migrate(connection, steps, now_ms=self._clock.now_ms)
+        integrity.mark(connection, clean=False)
+        self._reserve.hold()
+        stat = self.path.stat()
+        return stat.st_dev, stat.st_ino
+
+    async def close(self) -> None:
+        """Write what is queued, mark the file as closed in order and close it; may be repeated.
+
+        Later calls of `write` and `read` raise `StoreUnavailable`. Waits for the disk: a caller
+        with a time limit puts its own around this.
+        """
+        if self._ended is None:
+            self._ended = unavailable(Trouble.CLOSED, self.path)
+        self._wake.set()
+        try:
+            if self._pump is not None:
+                await asyncio.wait({self._pump})
+                self._pump = None
+                await self._mark_clean()
+        finally:
+            await self._runner.close()
+
+    async def _mark_clean(self) -> None:
+        if self._ended is None or self._ended.facts.get("reason") != Trouble.CLOSED:
+            return
+        try:
+            await self._runner.write(self._retire)
+        except (sqlite3.Error, RunnerDead) as error:
+            _log.warning("%s could not be marked as closed in order: %s", self.path, error)
+
+    def _retire(self, connection: sqlite3.Connection) -> None:
+        integrity.mark(connection, clean=True)
+        self._reserve.free()
+
+    def _last_good(self) -> Path | None:
+        return backup.latest(self.backups)
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    async def write(
+        self,
+        fn: Callable[[Tx], T],
+        *,
+        name: str = "",
+        urgent: bool = False,
+        closing: bool = False,
+    ) -> T:
+        """Run `fn` in the writer and return its result once the commit is durable.
+
+        `fn` is a plain function of a `Tx`; if it raises, its change alone is rolled back and the
+        exception is raised here. `name` is used in logs. `urgent` puts it before everything that
+        waits. `closing` marks a write that ends work (a completion, a release): it may use the
+        disk reserve when the disk is full; urgent writes may too.
+
+        If the caller is cancelled before the batch began, `fn` never runs; if later, the commit
+        decides, and `Tx.after_commit` callbacks still run. Raises `StoreUnavailable` (fact
+        `reason`) if nothing could be stored and `Overloaded` if the queue is full.
+        """
+        if self._ended is not None:
+            raise again(self._ended)
+        queue = self._urgent if urgent else self._queue
+        if len(queue) >= self.options.write_queue_max:
+            self.stats.refused += 1
+            raise Overloaded(
+                f"{len(queue)} writes are waiting for the disk, the most allowed; try again later.",
+                queue="store.write",
+                size=len(queue),
+                limit=self.options.write_queue_max,
+            )
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        job = Job(fn, name or _name_of(fn), future, may_use_reserve=urgent or closing)
+        queue.append(job)
+        self._wake.set()
+        return await future
+
+    async def _write_batches(self, batches: BatchRunner) -> None:
+        """The writer's task: batch after batch until the store is closed and the queue is empty."""
+        jobs: list[Job] = []
+        try:
+            while True:
+                jobs = self._take()
+                if jobs:
+                    report = await self._runner.write(partial(batches.run, jobs))
+                    self._settle(jobs, report)
+                elif self._ended is not None:
+                    return
+                else:
+                    self._wake.clear()
+                    await self._wake.wait()
+        except RunnerDead as dead:
+            self._give_up(jobs, dead)
+        except BaseException as error:
+            # supervision boundary: whatever ends the writer, no caller may wait for ever
+            stopped = unavailable(Trouble.STOPPED, self.path, type(error).__name__)
+            stopped.__cause__ = error
+            self._give_up(jobs, stopped)
+            raise
+
+    def _take(self) -> list[Job]:
+        """The next batch: urgent first, without those whose callers have gone."""
+        jobs: list[Job] = []
+        for queue in (self._urgent, self._queue):
+            while queue and len(jobs) < self.options.batch_max:
+                job = queue.popleft()
+                if not job.future.done():
+                    jobs.append(job)
+        return jobs
+
+    def _settle(self, jobs: list[Job], report: BatchReport) -> None:
+        """Tell every caller of the batch; in the loop's thread."""
+        self._queue.extendleft(reversed(jobs[report.ran :]))
+        self.stats.is_disk_low = not report.is_reserve_held
+        self._note_slow(report.slow)
+        if report.failure is not None:
+            self.stats.failed_commits += 1
+            self.stats.last_failure = report.failure.message
+            _log.error("nothing was stored for %d callers: %s", len(jobs), report.failure)
+            for job in jobs:
+                _answer(job, again(report.failure))
+            return
+        self.stats.committed(report.ran, report.commit_ms, self._clock.monotonic())
+        for job in jobs[: report.ran]:
+            self._run_callbacks(job)
+            _answer(job, job.error)
+            self.stats.functions += job.error is None
+            self.stats.rolled_back += job.error is not None
+        touched = (topic for job in jobs[: report.ran] for topic in job.topics)
+        self.stats.callback_errors += self._topics.announce(touched)
+
+    def _run_callbacks(self, job: Job) -> None:
+        for callback in job.callbacks:
+            try:
+                callback()
+            except Exception:  # noqa: BLE001
+                # supervision boundary: the change is durable; its caller must hear of that
+                self.stats.callback_errors += 1
+                _log.exception("a callback after the commit of %s failed", job.name)
+
+    def _give_up(self, jobs: list[Job], error: AgentsupError) -> None:
+        self._ended = error
+        for job in (*jobs, *self._urgent, *self._queue):
+            _answer(job, again(error))
+        self._urgent.clear()
+        self._queue.clear()
+
+    def listen(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` once after each batch in which a function touched `topic`.
+
+        It runs in the loop's thread after the commit is durable and must not block. Returns the
+        way to stop listening.
+        """
+        return self._topics.listen(topic, callback)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    async def read(self, fn: Callable[[Reader], T], *, name: str = "") -> T:
+        """Run `fn` on a read-only connection over one snapshot and return its result.
+
+        It sees every commit that was confirmed before the call. Raises `StoreUnavailable` if the
+        file can't be read and `Overloaded` if too many reads wait.
+        """
+        if self._ended is not None:
+            raise again(self._ended)
+        if self._reads_open >= self.options.read_queue_max:
+            self.stats.refused += 1
+            raise Overloaded(
+                f"{self._reads_open} reads are waiting for the database, the most allowed; "
+                "try again later.",
+                queue="store.read",
+                size=self._reads_open,
+                limit=self.options.read_queue_max,
+            )
+        self._reads_open += 1
+        try:
+            result, elapsed_ms = await self._runner.read(partial(self._read_one, fn))
+        except sqlite3.Error as error:
+            condition = condition_of(error, self.path, self._last_good)
+            if condition is None or condition.facts.get("reason") == Trouble.READ_ONLY:
+                raise  # the function's own mistake, writing in a read included
+            raise condition from error
+        finally:
+            self._reads_open -= 1
+        self.stats.reads += 1
+        if elapsed_ms > self.options.slow_ms:
+            self._note_slow([(name or _name_of(fn), elapsed_ms)])
+        return result
+
+    def _read_one(
+        self, fn: Callable[[Reader], T], connection: sqlite3.Connection
+    ) -> tuple[T, float]:
+        began_at = self._clock.monotonic()
+        reader = Reader(connection)
+        connection.execute("BEGIN")
+        try:
+            result = fn(reader)
+        finally:
+            reader.end()
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        return result, (self._clock.monotonic() - began_at) * 1000
+
+    # -- keeping ---------------------------------------------------------------------------------
+
+    async def back_up(self) -> Path:
+        """Write a checked backup, drop all but the newest few, and return its path.
+
+        Runs beside reads and writes. Raises `StoreUnavailable` or `StoreCorrupt`; then the older
+        backups stand.
+        """
+        if self._ended is not None:
+            raise again(self._ended)
+        try:
+            return await self._runner.aside(self._connect_reader, self._copy)
+        except sqlite3.Error as error:
+            raise condition_of(error, self.path, self._last_good) or error from error
+
+    def _copy(self, connection: sqlite3.Connection) -> Path:
+        try:
+            return backup.copy_into(
+                connection,
+                self.path,
+                self.backups,
+                at_ms=self._clock.now_ms(),
+                keep=self.options.backups_kept,
+            )
+        except OSError as error:
+            is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+            trouble = Trouble.FULL if is_full else Trouble.IO_ERROR
+            raise unavailable(trouble, self.backups, str(error)) from error
+
+    def _note_slow(self, slow: list[tuple[str, float]]) -> None:
+        for name, elapsed_ms in slow:
+            self.stats.slow_functions += 1
+            self.stats.slow.append(SlowFunction(name, elapsed_ms, self._clock.now_ms()))
+            _log.warning("%s held a database connection for %.0f ms", name, elapsed_ms)
+
+
+def _answer(job: Job, error: BaseException | None) -> None:
+    if job.future.done():
+        return  # the caller was cancelled meanwhile
+    if error is None:
+        job.future.set_result(job.result)
+    else:
+        job.future.set_exception(error)
+
+
+def _name_of(fn: Callable[..., Any]) -> str:
+    """A readable name of `fn` for the log."""
+    return str(getattr(fn, "__qualname__", type(fn).__name__))

@@ -1,0 +1,52 @@
+"""Whether the file may be trusted: a flag for a clean shutdown, a check when it is missing.
+
+A damaged file is refused with the way back to the last good backup; the store never starts empty
+in the place of one that had content.
+"""
+
+import sqlite3
+from pathlib import Path
+
+from agentsup.store.failures import corrupt
+
+__all__ = ["check", "findings", "is_clean", "mark", "refuse_emptied"]
+
+_MOST_FINDINGS = 5
+
+
+def refuse_emptied(path: Path, last_good: Path | None) -> None:
+    """Raise `StoreCorrupt` if the file was cut to nothing although backups show it had content."""
+    if last_good is not None and path.exists() and path.stat().st_size == 0:
+        raise corrupt(path, "the file is empty", last_good)
+
+
+def is_clean(connection: sqlite3.Connection) -> bool:
+    """Whether the last process that used the file closed it in order."""
+    try:
+        row = connection.execute("SELECT value FROM store_meta WHERE key = 'clean'").fetchone()
+    except sqlite3.OperationalError:
+        return False  # killed before its first migration
+    return row is not None and row[0] == "1"
+
+
+def mark(connection: sqlite3.Connection, *, clean: bool) -> None:
+    """Record that the file is in use (`clean=False`) or closed in order."""
+    connection.execute(
+        "INSERT INTO store_meta (key, value) VALUES ('clean', ?) "
+        "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        ("1" if clean else "0",),
+    )
+
+
+def findings(connection: sqlite3.Connection) -> str:
+    """What `quick_check` complains about; empty if nothing."""
+    rows = connection.execute(f"PRAGMA quick_check({_MOST_FINDINGS})").fetchall()
+    lines = [str(row[0]) for row in rows]
+    return "" if lines == ["ok"] else "; ".join(lines)
+
+
+def check(connection: sqlite3.Connection, path: Path, last_good: Path | None) -> None:
+    """Raise `StoreCorrupt` if `quick_check` finds damage."""
+    complaint = findings(connection)
+    if complaint:
+        raise corrupt(path, complaint, last_good)

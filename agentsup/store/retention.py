@@ -1,0 +1,113 @@
+"""Retention: old rows go, by rules, in batches small enough that the writer is never held long.
+
+What is pruned is counted in the same transaction, so that sums over past and present rows stay
+right at every instant.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from agentsup.kit.clock import Clock
+from agentsup.store.database import Database
+from agentsup.store.transaction import Tx
+
+__all__ = ["OnPruned", "Pruned", "Retention", "add_to_totals", "prune"]
+
+_FIRST_BATCH = 32
+_GOOD_MS = 5.0
+_LONG_MS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """One rule: rows of `table` that match `where` and are older than `keep_ms` go.
+
+    `where` is SQL over the table's columns with the parameter `:cutoff` (wall ms, now minus
+    `keep_ms`), for instance `"state = 'done' AND ended_at < :cutoff"`. `key` is a unique column,
+    needed where the table has no rowid. `count_by` are the columns by which pruned rows are
+    counted. `batch_max` is the most rows deleted in one go; less if they are slow to delete.
+    """
+
+    table: str
+    where: str
+    keep_ms: int
+    key: str = "rowid"
+    count_by: tuple[str, ...] = ()
+    batch_max: int = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """Rows deleted by one rule in one batch, counted by the values of its `count_by` columns."""
+
+    rule: Retention
+    rows: int
+    counts: Counter[tuple[object, ...]]
+
+
+OnPruned = Callable[[Tx, Pruned], None]
+
+
+def add_to_totals(tx: Tx, pruned: Pruned) -> None:
+    """The hook for messages: adds counts by `("agent_id", "state")` to the table `totals`."""
+    if pruned.rule.count_by != ("agent_id", "state"):
+        return
+    tx.executemany(
+        "INSERT INTO totals (agent_id, state, count) VALUES (?, ?, ?) "
+        "ON CONFLICT (agent_id, state) DO UPDATE SET count = count + excluded.count",
+        [(*values, count) for values, count in pruned.counts.items()],
+    )
+
+
+async def prune(
+    database: Database,
+    rules: Sequence[Retention],
+    *,
+    clock: Clock,
+    on_pruned: OnPruned = add_to_totals,
+    pause_s: float = 0.02,
+) -> dict[str, int]:
+    """Apply `rules` once, in order; returns the number of rows deleted per table.
+
+    `on_pruned` runs in the transaction of each batch. Between batches the writer is left alone
+    for `pause_s` seconds. Raises what `Database.write` raises; what is deleted by then stays so.
+    """
+    deleted: Counter[str] = Counter()
+    for rule in rules:
+        cutoff = clock.now_ms() - rule.keep_ms
+        limit = min(_FIRST_BATCH, rule.batch_max)
+        while True:
+            step = partial(_prune_some, rule, cutoff, limit, clock, on_pruned)
+            rows, elapsed_ms = await database.write(step, name=f"retention:{rule.table}")
+            deleted[rule.table] += rows
+            if rows < limit:
+                break
+            limit = _next_limit(limit, elapsed_ms, rule.batch_max)
+            await clock.sleep(pause_s)
+    return dict(deleted)
+
+
+def _next_limit(limit: int, elapsed_ms: float, most: int) -> int:
+    """Twice as many rows while that is quick, half as many once it is not."""
+    if elapsed_ms > _LONG_MS:
+        return max(1, limit // 2)
+    return min(limit * 2, most) if elapsed_ms < _GOOD_MS else limit
+
+
+def _prune_some(
+    rule: Retention, cutoff: int, limit: int, clock: Clock, on_pruned: OnPruned, tx: Tx
+) -> tuple[int, float]:
+    began_at = clock.monotonic()
+    columns = ", ".join(rule.count_by) or "1"
+    rows = tx.all(
+        f"DELETE FROM {rule.table} WHERE {rule.key} IN "  # noqa: S608 - rules are code, not input
+        f"(SELECT {rule.key} FROM {rule.table} WHERE {rule.where} LIMIT :batch) "
+        f"RETURNING {columns}",
+        {"cutoff": cutoff, "batch": limit},
+    )
+    if rows:
+        counts = Counter(tuple(row) for row in rows)
+        on_pruned(tx, Pruned(rule, len(rows), counts))
+    return len(rows), (clock.monotonic() - began_at) * 1000

@@ -1,0 +1,109 @@
+"""What a function gets to work with: `Tx` in the writer, `Reader` beside it.
+
+A `Tx` is one function's savepoint inside a shared commit; it lives as long as that function runs.
+"""
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+__all__ = ["Params", "Reader", "Tx"]
+
+Params = Sequence[Any] | Mapping[str, Any]
+
+# These would end or bypass the transaction that other callers share.
+_CONTROL = re.compile(
+    r"\s*(?:BEGIN|COMMIT|END|ROLLBACK|SAVEPOINT|RELEASE|ATTACH|DETACH|VACUUM)\b", re.IGNORECASE
+)
+
+
+class Reader:
+    """Queries over one snapshot of the database; writing raises `sqlite3.OperationalError`."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        """Use `connection` until `end` is called."""
+        self._connection: sqlite3.Connection | None = connection
+
+    @property
+    def _live(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise RuntimeError(
+                "used after its function returned: a Tx or Reader is valid only inside the "
+                "function given to write() or read()"
+            )
+        return self._connection
+
+    def execute(self, sql: str, params: Params = ()) -> sqlite3.Cursor:
+        """Run one statement; the cursor must be used up before the function returns."""
+        return self._live.execute(sql, params)
+
+    def one(self, sql: str, params: Params = ()) -> sqlite3.Row | None:
+        """The first row, or None."""
+        row: sqlite3.Row | None = self.execute(sql, params).fetchone()
+        return row
+
+    def all(self, sql: str, params: Params = ()) -> list[sqlite3.Row]:
+        """Every row."""
+        return self.execute(sql, params).fetchall()
+
+    def scalar(self, sql: str, params: Params = ()) -> Any:
+        """The first column of the first row, or None if there is no row."""
+        row = self.execute(sql, params).fetchone()
+        return None if row is None else row[0]
+
+    def end(self) -> None:
+        """Make every later use an error; called by the store when the function has returned."""
+        self._connection = None
+
+
+class Tx(Reader):
+    """One function's part of a shared commit: its own savepoint, its own callbacks."""
+
+    __slots__ = ("_callbacks", "_topics")
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        """Use `connection` until `end` is called."""
+        super().__init__(connection)
+        self._callbacks: list[Callable[[], None]] = []
+        self._topics: dict[str, None] = {}
+
+    def execute(self, sql: str, params: Params = ()) -> sqlite3.Cursor:
+        """Run one statement. Raises `ValueError` for one that would end the shared transaction."""
+        if _CONTROL.match(sql):
+            raise ValueError(f"transactions belong to the store; a function may not run {sql!r}")
+        return self._live.execute(sql, params)
+
+    def executemany(self, sql: str, rows: Iterable[Params]) -> sqlite3.Cursor:
+        """Run one statement for each of `rows`."""
+        if _CONTROL.match(sql):
+            raise ValueError(f"transactions belong to the store; a function may not run {sql!r}")
+        return self._live.executemany(sql, rows)
+
+    def after_commit(self, callback: Callable[[], None]) -> None:
+        """Run `callback` in the loop's thread once this change is durable.
+
+        Callbacks run in order, before the caller of `write` is told, and also if that caller was
+        cancelled meanwhile; never after a rollback. They must not block or raise.
+        """
+        if self._connection is None:
+            raise RuntimeError("after_commit must be called before the function returns")
+        self._callbacks.append(callback)
+
+    def touch(self, topic: str) -> None:
+        """Wake those who listen to `topic` once this change is durable; once however often said."""
+        if self._connection is None:
+            raise RuntimeError("touch must be called before the function returns")
+        self._topics[topic] = None
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """What `touch` collected, in order of first mention."""
+        return tuple(self._topics)
+
+    @property
+    def callbacks(self) -> list[Callable[[], None]]:
+        """What `after_commit` collected, in order."""
+        return self._callbacks
