@@ -41,7 +41,7 @@ class Topics:
             for callback in tuple(self._listeners.get(topic, {}).values()):
                 try:
                     callback()
-                except Exception:
+                except Exception:  # noqa: BLE001
                     # supervision boundary: the change is durable and others wait for their wake
                     errors += 1
                     _log.exception("a listener of %s failed", topic)
