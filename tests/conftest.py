@@ -1,12 +1,20 @@
-"""Shared by all tests: how Hypothesis behaves here.
+"""Shared by all tests: a clean environment, markers by folder, how Hypothesis behaves here.
 
 The leak check and virtual time are plugins of the package (`agentsup.testing.leak`,
 `agentsup.testing.virtual`), named in pyproject.toml so that they load before any fixture.
 """
 
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+HERE = Path(__file__).parent
+
+# A daemon of the person who runs the tests must not be found by them.
+for name in ("HOME", "URL", "TOKEN", "AGENT", "TASK", "FAULT", "FAULT_LOG"):
+    os.environ.pop(f"AGENTSUP_{name}", None)
 
 settings.register_profile(
     "quick", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
@@ -15,3 +23,12 @@ settings.register_profile(
     "thorough", deadline=None, max_examples=2_000, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("AGENTSUP_HYPOTHESIS", "quick"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by their folder, so that `-m` can select whole rings of the suite."""
+    for item in items:
+        folder = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
+        if folder in {"process", "simulation", "live", "bench"}:
+            item.add_marker(folder)

@@ -1,0 +1,84 @@
+# The words of this house; `make help` lists them. Nothing here needs more than make, a shell and
+# Python 3.11 or newer.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+PYTHON ?=
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+LOCKED := .venv/.locked
+INSTALLED := .venv/.installed
+SOURCES := agentsup tests $(wildcard benchmarks)
+NOT_HERE := not slow and not bench and not live
+PYTEST := $(BIN)/python -m pytest
+
+# Sets of strings iterate in an order drawn from this; a replayed seed needs the same one.
+export PYTHONHASHSEED ?= 0
+
+.NOTPARALLEL:
+.PHONY: help setup run test check fmt fmt-check lint types layers unit process sim kill bench lock clean
+
+help: ## list the words
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(INSTALLED) ## create .venv and install everything from the hashed lock
+
+$(LOCKED): requirements/dev.txt scripts/venv.sh
+	@scripts/venv.sh $(PYTHON)
+	@echo "setup: installing the locked packages"
+	@$(PIP) install --quiet --require-hashes -r requirements/dev.txt
+	@touch $@
+
+$(INSTALLED): $(LOCKED) pyproject.toml
+	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+run: setup ## start the daemon on .home (git-ignored) and open a chat with it
+	@$(BIN)/agentsup --home .home up
+
+test: check unit process ## everything: format, lint, layers, types, then all tests
+
+check: fmt-check lint layers types ## format, lint, layers and types, without tests
+
+fmt: setup ## rewrite to the house format
+	@$(BIN)/ruff format $(SOURCES)
+	@$(BIN)/ruff check --fix $(SOURCES)
+
+fmt-check: setup
+	@$(BIN)/ruff format --check $(SOURCES)
+
+lint: setup ## ruff
+	@$(BIN)/ruff check $(SOURCES)
+
+layers: setup ## import contracts
+	@$(BIN)/lint-imports --no-logo
+
+types: setup ## mypy, strict
+	@$(BIN)/mypy $(SOURCES)
+
+unit: setup ## unit, contract, component, simulation: whatever may run side by side
+	@$(PYTEST) -q -n 2 --dist worksteal -m "not process and $(NOT_HERE)" tests
+
+# Alone on the machine: these tests start real processes and watch the clock. Exit code 5 is
+# "nothing selected".
+process: setup ## tests that start real processes, one after another
+	@$(PYTEST) -q -m "process and $(NOT_HERE)" tests || [ $$? -eq 5 ]
+
+sim: setup ## 100,000 seeds of the simulation (AGENTSUP_SIM_SEEDS to change)
+	@AGENTSUP_SIM_SEEDS=$${AGENTSUP_SIM_SEEDS:-100000} $(PYTEST) -q -n 2 -m "simulation and not live" --timeout=0 tests/simulation
+
+kill: setup ## 500 SIGKILLs of a real daemon (AGENTSUP_KILLS to change)
+	@AGENTSUP_KILLS=$${AGENTSUP_KILLS:-500} $(PYTEST) -q -m "process and not live" --timeout=0 tests/process
+
+bench: setup ## measure; prints a table and writes JSON
+	@$(BIN)/python -m benchmarks
+
+lock: ## write requirements/*.txt anew from pyproject.toml (needs uv)
+	@scripts/lock.sh
+
+clean: ## remove the environment and all caches; .home stays
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	find agentsup tests -name __pycache__ -type d -prune -exec rm -rf {} +
