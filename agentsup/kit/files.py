@@ -54,7 +54,7 @@ def _sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-class HomeLocked(Exception):  # noqa: N818 - named after what happened
+class HomeLocked(Exception):
     """Another process holds the lock. `pid` is its process id where it could be read."""
 
     def __init__(self, path: Path, pid: int | None) -> None:

@@ -16,7 +16,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-class OwnerClosed(RuntimeError):  # noqa: N818 - named after what happened
+class OwnerClosed(RuntimeError):
     """`TaskOwner.spawn` was called after `close` began; the coroutine was not started."""
 
 

@@ -1,6 +1,8 @@
 import asyncio
 import re
 
+import pytest
+
 from agentsup.kit.clock import LoopClock, SystemClock
 from agentsup.kit.entropy import SeededEntropy, SystemEntropy
 
@@ -32,7 +34,7 @@ def test_monotonic_works_in_a_thread_without_a_loop() -> None:
     assert clock.monotonic() <= clock.monotonic()
 
 
-async def test_loop_clock_derives_the_wall_from_the_loop(monkeypatch) -> None:
+async def test_loop_clock_derives_the_wall_from_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = LoopClock(epoch_ms=5_000)
     loop = asyncio.get_running_loop()
     origin = loop.time()

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.kit import files
 from agentsup.kit.files import HomeLock, HomeLocked, write_atomic
 
 
@@ -27,7 +26,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     def full(_descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         write_atomic(path, b"new")
     assert path.read_bytes() == b"old"
@@ -39,8 +38,17 @@ def test_the_new_content_is_synced_before_it_is_renamed(
 ) -> None:
     steps: list[str] = []
     real_fsync, real_replace = os.fsync, Path.replace
-    monkeypatch.setattr(files.os, "fsync", lambda fd: (steps.append("sync"), real_fsync(fd)))
-    monkeypatch.setattr(Path, "replace", lambda a, b: (steps.append("rename"), real_replace(a, b)))
+
+    def fsync(descriptor: int) -> None:
+        steps.append("sync")
+        real_fsync(descriptor)
+
+    def replace(source: Path, target: Path) -> Path:
+        steps.append("rename")
+        return real_replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", replace)
     write_atomic(tmp_path / "file", b"data")
     assert steps == ["sync", "rename", "sync"]
 

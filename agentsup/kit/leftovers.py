@@ -1,0 +1,52 @@
+"""What an earlier run of the daemon left running, found again by what was stored about it."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from agentsup.kit import proctable
+
+__all__ = ["MARK", "GroupRecord", "sweep"]
+
+MARK = "AGENTSUP_GROUP"
+"""The environment variable that marks every process started by a daemon, and its descendants."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """What must be stored to find this very group again after a restart of the daemon."""
+
+    pgid: int
+    started_ticks: int
+    """Kernel start time of the leader in clock ticks since boot; tells a reused number."""
+    argv0: str
+
+
+def sweep(records: Iterable[GroupRecord]) -> list[GroupRecord]:
+    """SIGKILL what an earlier run of the daemon left behind; returns the groups that had members.
+
+    A number that now belongs to someone else is recognised by its start time and left alone. If
+    the leader is gone, only members that carry our mark are killed. Blocks for some milliseconds.
+    """
+    rows = proctable.table()
+    swept = []
+    for record in records:
+        group = [row for row in rows if record.pgid in {row.pgid, row.session} and row.is_alive]
+        leader = next((row for row in rows if row.pid == record.pgid), None)
+        if leader is not None and leader.started_ticks != record.started_ticks:
+            continue
+        if leader is None or not leader.is_alive:
+            group = [
+                row
+                for row in group
+                if row.started_ticks >= record.started_ticks
+                and proctable.environ_value(row.pid, MARK) is not None
+            ]
+        for row in group:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(row.pid, signal.SIGKILL)
+        if group:
+            swept.append(record)
+    return swept

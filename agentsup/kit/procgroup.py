@@ -1,0 +1,459 @@
+"""The one door to child processes.
+
+A child is started as the leader of its own session, so that it and everything it starts can be
+signalled as one group. Its end is watched through a pidfd, never through its pipes, because a
+grandchild may hold those open. A group counts as gone when no member is left in a state other
+than zombie; a descendant that left the group (`setsid`, double fork) is recognised by a mark in
+its environment. Serves P5, and P1 when the daemon is killed: children die with it
+(`PR_SET_PDEATHSIG`) or are swept at the next start.
+
+Linux has all of this. Elsewhere the exit is polled, nothing dies with the daemon, descendants
+that leave the group are not found, and `members` and `sweep` know nothing.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from types import TracebackType
+from typing import IO, Self
+
+from agentsup.kit import proctable
+from agentsup.kit.leftovers import MARK, GroupRecord, sweep
+from agentsup.kit.pipes import PipeReader, PipeTail, PipeWriter
+from agentsup.kit.proctable import members
+
+__all__ = [
+    "BASE_ENV_NAMES",
+    "GroupRecord",
+    "GroupStuck",
+    "Output",
+    "ProcessGroup",
+    "Stdio",
+    "become_subreaper",
+    "child_env",
+    "members",
+    "reap_orphans",
+    "sweep",
+]
+
+BASE_ENV_NAMES: tuple[str, ...] = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "TERM"),
+    *("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+)
+"""What a child may know of our environment unless told more; no secrets live here."""
+
+_IS_LINUX = sys.platform == "linux"
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_EXIT_POLL_S = 0.02
+_FIRST_LOOK_S = 0.001
+_LAST_LOOK_S = 0.032
+_BURIAL_LOOK_S = 0.25
+_KILL_LIMIT_S = 2.0
+_LOST_EXIT_CODE = 255
+_libc = ctypes.CDLL(None, use_errno=True) if _IS_LINUX else None
+_serial = itertools.count(1)
+# A mirror of kernel state: which children of this process are leaders that a group watches.
+_leaders: set[int] = set()
+
+
+class Stdio(Enum):
+    """What to do with one of the child's three streams."""
+
+    NULL = "null"
+    PIPE = "pipe"
+    TAIL = "tail"
+    """Read all the time, keep only the end (stderr)."""
+    MERGE = "merge"
+    """The same stream as stdout (stderr only)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a program that ran to its end has left."""
+
+    code: int
+    stdout: bytes
+    is_truncated: bool
+    stderr_tail: bytes
+
+
+class GroupStuck(RuntimeError):
+    """Members survived SIGKILL for two seconds, as in uninterruptible disk sleep; see `pids`."""
+
+    def __init__(self, pgid: int, pids: list[int]) -> None:
+        """Remember the group and who is left of it."""
+        super().__init__(f"process group {pgid} survived SIGKILL: {pids}")
+        self.pgid = pgid
+        self.pids = pids
+
+
+def child_env(
+    names: Iterable[str] = BASE_ENV_NAMES,
+    extra: Mapping[str, str] | None = None,
+    *,
+    source: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """The environment for a child: the listed `names` of ours (or of `source`) plus `extra`."""
+    ours = os.environ if source is None else source
+    return {name: ours[name] for name in names if name in ours} | dict(extra or {})
+
+
+def become_subreaper() -> bool:
+    """Make orphaned descendants our children, so that they can be found and reaped.
+
+    Returns False where the system cannot do it. To be called once at the start of the daemon.
+    """
+    return _libc is not None and _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
+
+def reap_orphans(seen: frozenset[int] = frozenset()) -> frozenset[int]:
+    """Collect dead orphans that fell to us as subreaper; returns the dead children seen now.
+
+    Called every few seconds with the last result: only a child that was already dead then is
+    collected, because a library's own child is collected by that library at once. The leaders
+    of our groups are left to their groups.
+    """
+    rows = (proctable.read_row(pid) for pid in proctable.child_pids(os.getpid()))
+    dead = {row.pid for row in rows if row is not None and not row.is_alive} - _leaders
+    for pid in dead & seen:
+        _collect(pid)
+    return frozenset(dead - seen)
+
+
+class ProcessGroup:
+    """A running program and everything it started. Use as `async with`, or call `stop`.
+
+    `stdin`, `stdout` and `stderr` are None where the stream was not asked for.
+    """
+
+    def __init__(self, popen: "subprocess.Popen[bytes]", argv0: str, mark: str) -> None:
+        """Internal: use `spawn`."""
+        self._popen = popen
+        self._mark = mark
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        self._pidfd: int | None = None
+        self._gone = asyncio.Event()
+        self._is_killed = False
+        self._burial: asyncio.TimerHandle | None = None
+        self._strays: dict[int, int] = {}
+        self.pid = popen.pid
+        self.pgid = popen.pid
+        row = proctable.read_row(self.pid)
+        self.record = GroupRecord(self.pgid, row.started_ticks if row else 0, argv0)
+        _leaders.add(self.pid)
+        self.stdin: PipeWriter | None = None
+        self.stdout: PipeReader | None = None
+        self.stderr: PipeTail | None = None
+
+    @classmethod
+    async def spawn(
+        cls,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str,
+        stdin: bytes | Stdio | None = None,
+        stdout: Stdio = Stdio.PIPE,
+        stderr: Stdio = Stdio.TAIL,
+        keep_stderr_bytes: int = 64 * 1024,
+    ) -> "ProcessGroup":
+        """Start `argv` in `cwd` with exactly `env` (see `child_env`) plus our mark.
+
+        `stdin` is nothing, bytes to send, or `Stdio.PIPE` for a dialogue. Raises `OSError` if
+        the program cannot be started, `RuntimeError` outside the main thread: the kernel would
+        kill the child when that thread ends. Has no await inside, so it cannot be cut in half.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("child processes are started from the main thread only")
+        mark = f"{os.getpid()}.{next(_serial)}"
+        popen = subprocess.Popen(  # noqa: ASYNC220 - about 1 ms; a thread would be its "parent"
+            list(argv),
+            env={**env, MARK: mark},
+            cwd=cwd,
+            stdin=subprocess.DEVNULL if stdin in {None, Stdio.NULL} else subprocess.PIPE,
+            stdout=subprocess.PIPE if stdout is not Stdio.NULL else subprocess.DEVNULL,
+            stderr=_stderr_argument(stderr),
+            bufsize=0,
+            start_new_session=True,
+            preexec_fn=_die_with_parent(),  # noqa: PLW1509 - one system call, no locks
+        )
+        group = cls(popen, argv[0], mark)
+        try:
+            group._watch_exit()
+            group._open_streams(stdin, keep_stderr_bytes)
+        except BaseException:
+            group.kill_now()
+            raise
+        return group
+
+    @property
+    def returncode(self) -> int | None:
+        """The leader's exit code (negative: the signal that ended it); None while it runs."""
+        return self._popen.returncode
+
+    @property
+    def stderr_tail(self) -> bytes:
+        """The last bytes of the error output, if it was kept."""
+        return self.stderr.tail if self.stderr is not None else b""
+
+    async def wait(self) -> int:
+        """The leader's exit code as soon as it ends, whoever still holds its pipes.
+
+        Descendants may live on; `stop` ends them. A cancelled wait changes nothing.
+        """
+        await self._ended.wait()
+        return self._popen.returncode
+
+    async def communicate(self, *, limit_bytes: int) -> Output:
+        """Let the program run to its end, keep the first `limit_bytes` of its output."""
+        kept = bytearray()
+        is_truncated = False
+        while self.stdout is not None and (data := await self.stdout.read()):
+            room = limit_bytes - len(kept)
+            kept += data[:room]
+            is_truncated |= len(data) > room
+        code = await self.wait()
+        return Output(code, bytes(kept), is_truncated, self.stderr_tail)
+
+    async def stop(self, *, term_grace_s: float) -> None:
+        """End the whole group: TERM, up to `term_grace_s` seconds, KILL, then see it gone.
+
+        With `term_grace_s=0` it is killed at once. A cancellation skips the grace, still sees
+        the group gone, and is raised then. Raises `GroupStuck` if members survive even SIGKILL
+        for two seconds. Afterwards no descriptor is open. May be called repeatedly.
+        """
+        try:
+            if not self._gone.is_set() and term_grace_s > 0:
+                self._signal(signal.SIGTERM)
+                await self._see_gone(term_grace_s)
+        finally:
+            self.kill_now()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_KILL_LIMIT_S):
+                    await self._gone.wait()
+        if not self._gone.is_set():
+            left = sorted({*members(self.pgid), *(row.pid for row in self._live_strays())})
+            raise GroupStuck(self.pgid, left)
+
+    def kill_now(self) -> None:
+        """SIGKILL the whole group without waiting and close our ends of its pipes.
+
+        The dead are collected by the loop as they fall.
+        """
+        for stream in (self.stdin, self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
+        if not self._gone.is_set():
+            self._is_killed = True
+            self._signal(signal.SIGKILL)
+            if self._ended.is_set():
+                self._bury(_FIRST_LOOK_S)
+
+    async def __aenter__(self) -> Self:
+        """The group itself."""
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Nothing of the group outlives the block."""
+        await self.stop(term_grace_s=0)
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _open_streams(self, stdin: bytes | Stdio | None, keep_stderr_bytes: int) -> None:
+        popen = self._popen
+        if popen.stdin is not None:
+            self.stdin = PipeWriter(_take_descriptor(popen.stdin))
+        if popen.stdout is not None:
+            self.stdout = PipeReader(_take_descriptor(popen.stdout))
+        if popen.stderr is not None:
+            self.stderr = PipeTail(_take_descriptor(popen.stderr), keep_bytes=keep_stderr_bytes)
+        if self.stdin is not None and isinstance(stdin, bytes):
+            self.stdin.feed(stdin, then_close=True)
+
+    def _watch_exit(self) -> None:
+        with contextlib.suppress(AttributeError, OSError):
+            self._pidfd = os.pidfd_open(self.pid)
+        if self._pidfd is not None:
+            self._loop.add_reader(self._pidfd, self._check_exit)
+        else:
+            self._loop.call_later(_EXIT_POLL_S, self._poll_exit)
+
+    def _poll_exit(self) -> None:
+        self._check_exit()
+        if self._popen.returncode is None:
+            self._loop.call_later(_EXIT_POLL_S, self._poll_exit)
+
+    def _check_exit(self) -> None:
+        """See whether the leader has ended, and let the streams run dry.
+
+        It stays a zombie until `stop`, which keeps its number from being given to another
+        process while descendants may still have to be signalled by it.
+        """
+        if self._popen.returncode is None:
+            self._popen.returncode = _peek_exit(self.pid)
+            if self._popen.returncode is None:
+                return
+        if self._pidfd is not None:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = None
+        for stream in (self.stdout, self.stderr):
+            if stream is not None:
+                stream.leader_ended()
+        if self.stdin is not None:
+            self.stdin.close()
+        self._ended.set()
+        if self._is_killed:
+            self._bury(_FIRST_LOOK_S)
+
+    def _bury(self, pause_s: float) -> None:
+        """After a kill: look now and, with growing pauses, again until the group is gone."""
+        if self._burial is not None:
+            self._burial.cancel()
+        if not self._check_gone():
+            following_s = min(2 * pause_s, _BURIAL_LOOK_S)
+            self._burial = self._loop.call_later(pause_s, self._bury, following_s)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Signal the group and those who left it; new strays are looked for each time."""
+        self._find_strays()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pgid, number)
+        for row in self._live_strays():
+            _signal_pid(row.pid, number)
+
+    def _find_strays(self) -> None:
+        """Remember descendants outside the group: still linked to it, or orphaned to us."""
+        orphans = [
+            pid
+            for pid in proctable.child_pids(os.getpid())
+            if pid not in _leaders and proctable.environ_value(pid, MARK) == self._mark
+        ]
+        rows = [row for row in map(proctable.read_row, orphans) if row is not None]
+        for row in [*rows, *proctable.descendants([self.pgid, *self._strays, *orphans])]:
+            if row.is_alive and row.pgid != self.pgid:
+                self._strays[row.pid] = row.started_ticks
+
+    def _live_strays(self) -> list[proctable.ProcessRow]:
+        rows = (proctable.read_row(pid) for pid in self._strays)
+        return [
+            row
+            for row in rows
+            if row is not None and row.is_alive and row.started_ticks == self._strays[row.pid]
+        ]
+
+    async def _see_gone(self, limit_s: float) -> None:
+        """The polite wait: until nothing of the group is alive, at most `limit_s` seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._ended.wait()
+                pause_s = _FIRST_LOOK_S
+                while not self._check_gone():
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, _LAST_LOOK_S)
+
+    def _check_gone(self) -> bool:
+        """Collect dead members that are our children; True if nobody alive is left."""
+        if self._gone.is_set():
+            return True
+        self._collect_dead()
+        self._find_strays()
+        strays = self._live_strays()
+        if strays and self._is_killed:
+            for row in strays:
+                _signal_pid(row.pid, signal.SIGKILL)
+        if strays or self._has_members():
+            return False
+        self._collect_dead()
+        _leaders.discard(self.pid)
+        self._gone.set()
+        return True
+
+    def _collect_dead(self) -> None:
+        while _collect(-self.pgid) is not None:
+            pass
+        for pid in self._strays:
+            _collect(pid)
+
+    def _has_members(self) -> bool:
+        try:
+            os.killpg(self.pgid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return bool(members(self.pgid))  # macOS answers so when only zombies are left
+        # The number also answers for zombies that are not ours to collect: read their state.
+        return not _IS_LINUX or bool(members(self.pgid))
+
+
+def _stderr_argument(stderr: Stdio) -> int:
+    if stderr is Stdio.PIPE:
+        raise ValueError("stderr is kept as a tail, merged or dropped; it cannot be read as a pipe")
+    if stderr is Stdio.MERGE:
+        return subprocess.STDOUT
+    return subprocess.PIPE if stderr is Stdio.TAIL else subprocess.DEVNULL
+
+
+def _take_descriptor(stream: IO[bytes]) -> int:
+    """The descriptor of a pipe's file object, which is closed; ours is a copy of its own."""
+    descriptor = os.dup(stream.fileno())
+    stream.close()
+    return descriptor
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    """What the child runs between fork and exec: ask to be killed when this thread dies."""
+    if _libc is None:
+        return None
+    prctl, daemon_pid = _libc.prctl, os.getpid()
+
+    def ask() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != daemon_pid:  # it died between fork and prctl
+            os._exit(1)
+
+    return ask
+
+
+def _signal_pid(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def _peek_exit(pid: int) -> int | None:
+    """The exit code of a child that has ended, which stays a zombie where the system can do so."""
+    if not hasattr(os, "waitid"):
+        return _collect(pid)
+    try:
+        found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return _LOST_EXIT_CODE
+    if found is None:
+        return None
+    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+
+
+def _collect(pid: int) -> int | None:
+    """Collect one dead child (`-pgid`: of that group); its exit code, None if there is none."""
+    try:
+        found, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        # Not our child, or someone else collected it and its code is lost.
+        return _LOST_EXIT_CODE if pid > 0 else None
+    return os.waitstatus_to_exitcode(status) if found else None

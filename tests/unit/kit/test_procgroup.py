@@ -1,0 +1,457 @@
+"""Real processes: each test starts what the engines of the world start, and looks in /proc."""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.kit import leftovers, procgroup, proctable
+from agentsup.kit.pipes import LineTooLong
+from agentsup.kit.procgroup import (
+    GroupRecord,
+    Output,
+    ProcessGroup,
+    Stdio,
+    become_subreaper,
+    child_env,
+    members,
+    reap_orphans,
+    sweep,
+)
+from agentsup.kit.tasks import TaskOwner
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process groups by /proc")
+
+IGNORES_TERM = "trap '' TERM; echo up; while :; do sleep 0.2; done"
+
+
+@pytest.fixture(autouse=True)
+def subreaper() -> Iterator[None]:
+    """As in the daemon: an orphan falls to us, and cannot hide below a PID 1 that is no init."""
+    assert become_subreaper()
+    yield
+    ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)
+
+
+async def start(script: str, **options: Any) -> ProcessGroup:
+    return await ProcessGroup.spawn(["sh", "-c", script], env=child_env(), cwd="/", **options)
+
+
+async def first_line(group: ProcessGroup) -> bytes:
+    assert group.stdout is not None
+    async with contextlib.aclosing(lines_of(group)) as lines:
+        return await anext(lines)
+
+
+async def lines_of(group: ProcessGroup) -> AsyncGenerator[bytes, None]:
+    assert group.stdout is not None
+    async for line in group.stdout.lines(10_000):
+        yield line
+
+
+async def until(condition: Callable[[], bool], limit_s: float = 5.0) -> None:
+    async with asyncio.timeout(limit_s):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+def is_alive(pid: int) -> bool:
+    row = proctable.read_row(pid)
+    return row is not None and row.is_alive
+
+
+def fds() -> set[str]:
+    return {entry.name for entry in Path("/proc/self/fd").iterdir()}
+
+
+# -- running to the end -----------------------------------------------------------------------
+
+
+async def test_a_program_runs_to_its_end() -> None:
+    async with await start("echo one; printf two; echo trouble >&2; exit 3") as group:
+        lines = [line async for line in lines_of(group)]
+        assert await group.wait() == 3
+        assert group.returncode == 3
+        assert lines == [b"one", b"two"]
+        assert group.stderr_tail == b"trouble\n"
+
+
+async def test_a_signal_is_told_as_a_negative_code() -> None:
+    async with await start("kill -9 $$") as group:
+        assert await group.wait() == -signal.SIGKILL
+
+
+async def test_a_program_that_cannot_start_leaves_nothing() -> None:
+    before = fds()
+    with pytest.raises(FileNotFoundError):
+        await ProcessGroup.spawn(["/no/such/program"], env={}, cwd="/")
+    with pytest.raises(FileNotFoundError):
+        await ProcessGroup.spawn(["true"], env=child_env(), cwd="/no/such/directory")
+    assert fds() == before
+
+
+async def test_the_environment_is_the_given_one_and_a_mark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MY_SECRET", "hush")
+    async with await ProcessGroup.spawn(
+        ["env"], env=child_env(("PATH",), {"A": "1"}), cwd="/"
+    ) as group:
+        names = {line.split(b"=")[0] async for line in lines_of(group)}
+    assert names == {b"PATH", b"A", b"AGENTSUP_GROUP"}
+
+
+def test_child_env_takes_listed_names_and_extras_only() -> None:
+    source = {"PATH": "/bin", "TOKEN": "hush", "LANG": "C"}
+    assert child_env(source=source) == {"PATH": "/bin", "LANG": "C"}
+    assert child_env(("PATH",), {"X": "y"}, source=source) == {"PATH": "/bin", "X": "y"}
+
+
+async def test_bytes_larger_than_a_pipe_go_in_and_come_out() -> None:
+    payload = os.urandom(700_000)
+    async with await start("cat", stdin=payload) as group:
+        output = await group.communicate(limit_bytes=1_000_000)
+    assert output == Output(0, payload, False, b"")
+
+
+async def test_a_dialogue_over_pipes() -> None:
+    async with await start("while read x; do echo got $x; done", stdin=Stdio.PIPE) as group:
+        assert group.stdin is not None
+        async with contextlib.aclosing(lines_of(group)) as lines:
+            for word in (b"one", b"two"):
+                await group.stdin.write(word + b"\n")
+                assert await anext(lines) == b"got " + word
+        group.stdin.close()
+        assert await group.wait() == 0
+
+
+async def test_writing_to_a_program_that_stopped_reading_is_an_error() -> None:
+    async with await start("exec 0<&-; echo deaf; sleep 60", stdin=Stdio.PIPE) as group:
+        assert await first_line(group) == b"deaf"
+        assert group.stdin is not None
+        with pytest.raises(BrokenPipeError):
+            await group.stdin.write(b"x" * 200_000)
+        with pytest.raises(BrokenPipeError):
+            await group.stdin.write(b"again")
+
+
+async def test_output_beyond_the_limit_is_read_and_dropped() -> None:
+    async with await start("head -c 5000000 /dev/zero; exit 4") as group:
+        output = await group.communicate(limit_bytes=1000)
+    assert (output.code, len(output.stdout), output.is_truncated) == (4, 1000, True)
+
+
+async def test_unread_output_is_held_back_in_the_child() -> None:
+    async with await start("yes") as group:
+        assert group.stdout is not None
+        await until(lambda: group.stdout is not None and group.stdout._is_paused)
+        assert len(group.stdout._unread) < 400_000
+
+
+async def test_only_the_end_of_the_error_output_is_kept() -> None:
+    async with await start("yes x | head -c 900000 >&2; echo end >&2", keep_stderr_bytes=50) as one:
+        await one.wait()
+        assert len(one.stderr_tail) == 50
+        assert one.stderr_tail.endswith(b"x\nend\n")
+
+
+async def test_merged_errors_arrive_with_the_output() -> None:
+    async with await start("echo a; echo b >&2", stderr=Stdio.MERGE) as group:
+        assert [line async for line in lines_of(group)] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("size", [9, 10, 11, 500_000])
+async def test_a_line_is_limited(size: int) -> None:
+    async with await start(f"head -c {size} /dev/zero; echo; echo next") as group:
+        assert group.stdout is not None
+        lines = group.stdout.lines(10)
+        if size <= 10:
+            assert [line async for line in lines] == [b"\0" * size, b"next"]
+        else:
+            with pytest.raises(LineTooLong, match="10 bytes"):
+                await anext(lines)
+
+
+async def test_spawning_outside_the_main_thread_is_refused() -> None:
+    caught: list[BaseException] = []
+
+    def elsewhere() -> None:
+        try:
+            asyncio.run(start("true"))
+        except RuntimeError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert "main thread" in str(caught[0])
+
+
+# -- the traps ----------------------------------------------------------------------------------
+
+
+async def test_a_grandchild_that_holds_the_pipes_delays_nothing() -> None:
+    began = time.monotonic()
+    async with await start("sleep 60 & echo hi") as group:
+        assert [line async for line in lines_of(group)] == [b"hi"]
+        assert await group.wait() == 0
+        assert len(members(group.pgid)) == 1
+        await group.stop(term_grace_s=0)
+        assert members(group.pgid) == []
+    assert time.monotonic() - began < 5
+
+
+async def test_a_killed_leader_does_not_wait_for_its_grandchild() -> None:
+    async with await start("sleep 60 & echo up; wait") as group:
+        await first_line(group)
+        os.kill(group.pid, signal.SIGKILL)
+        async with asyncio.timeout(5):
+            assert await group.wait() == -signal.SIGKILL
+        assert len(members(group.pgid)) == 1
+    assert members(group.pgid) == []
+
+
+async def test_an_obedient_group_ends_without_using_up_its_grace() -> None:
+    group = await start("echo up; sleep 60 & sleep 60")
+    await first_line(group)
+    async with asyncio.timeout(10):
+        await group.stop(term_grace_s=60)
+    assert group.returncode == -signal.SIGTERM
+    assert members(group.pgid) == []
+
+
+async def test_term_can_be_answered_with_a_clean_end() -> None:
+    group = await start("trap 'echo bye >&2; exit 7' TERM; echo up; while :; do sleep 0.01; done")
+    await first_line(group)
+    await group.stop(term_grace_s=10)
+    assert group.returncode == 7
+    assert group.stderr_tail.endswith(b"bye\n")
+
+
+async def test_a_group_that_ignores_term_is_killed() -> None:
+    group = await start(f"({IGNORES_TERM}) & {IGNORES_TERM}")
+    await first_line(group)
+    await group.stop(term_grace_s=0.05)
+    assert group.returncode == -signal.SIGKILL
+    assert members(group.pgid) == []
+
+
+async def test_a_grandchild_that_ignores_term_after_its_leader_obeyed_is_killed() -> None:
+    group = await start(f"({IGNORES_TERM}) & wait")
+    await first_line(group)
+    await group.stop(term_grace_s=0.05)
+    assert group.returncode == -signal.SIGTERM
+    assert members(group.pgid) == []
+
+
+@pytest.mark.parametrize(
+    "escape",
+    [
+        "(sleep 60 & echo $!)",
+        "setsid sh -c 'echo $$; sleep 60' & wait",
+        "(setsid sh -c 'echo $$; sleep 60' &); sleep 60",
+        "setsid sh -c '(setsid sh -c \"echo \\$\\$; exec sleep 60\" &)'; sleep 60",
+        "(setsid sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.2; done' &); read x",
+    ],
+    ids=["forked", "own-session", "double-forked", "twice-away", "leader-gone-ignores-term"],
+)
+async def test_who_leaves_the_group_is_found(escape: str) -> None:
+    async with await start(escape, stdin=Stdio.PIPE) as group:
+        stray = int(await first_line(group))
+        assert is_alive(stray)
+        if escape.endswith("read x"):
+            assert group.stdin is not None
+            group.stdin.close()
+            await group.wait()
+        await group.stop(term_grace_s=0.05)
+        assert not is_alive(stray)
+    reap_orphans(reap_orphans())
+
+
+async def test_a_zombie_does_not_count_as_a_member() -> None:
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as zombie:
+        assert members(zombie.pid) == [zombie.pid]
+        zombie.kill()
+        await until(lambda: not is_alive(zombie.pid))
+        os.killpg(zombie.pid, 0)  # the kernel still finds the group
+        assert members(zombie.pid) == []
+
+
+async def test_fifty_groups_die_in_parallel() -> None:
+    groups = [await start(f"({IGNORES_TERM}) & {IGNORES_TERM}") for _ in range(50)]
+    for group in groups:
+        await first_line(group)
+    owner = TaskOwner("stopping")
+    began = time.monotonic()
+    stops = [owner.spawn(group.stop(term_grace_s=0), name=f"stop:{group.pid}") for group in groups]
+    await asyncio.wait(stops)
+    took_s = time.monotonic() - began
+    assert all(stop.exception() is None for stop in stops)
+    left = {pid for row in proctable.table() if row.is_alive for pid in (row.pgid, row.session)}
+    assert not left & {group.pgid for group in groups}
+    # 0.1 s on a quiet machine; five times that where the processor has slow phases.
+    assert took_s < 0.5, f"killing 50 groups took {took_s:.3f} s"
+    reap_orphans(reap_orphans())
+
+
+async def test_stopping_twice_and_at_once_is_harmless() -> None:
+    group = await start(IGNORES_TERM)
+    await first_line(group)
+    owner = TaskOwner("stopping")
+    slow = owner.spawn(group.stop(term_grace_s=60), name="stop:slow")
+    await until(lambda: bool(owner.tasks))
+    await group.stop(term_grace_s=0)
+    async with asyncio.timeout(5):
+        await slow
+    await group.stop(term_grace_s=1)
+
+
+# -- cancellation -------------------------------------------------------------------------------
+
+
+async def use_group(pids: list[int], grace_s: float) -> None:
+    """Spawn, read, wait and stop: everything a cancellation can hit."""
+    async with await start(f"sleep 60 & {IGNORES_TERM}") as group:
+        pids.append(group.pgid)
+        await first_line(group)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.005):
+                await group.wait()
+        await group.stop(term_grace_s=grace_s)
+
+
+@pytest.mark.parametrize("second_cancel", [False, True])
+async def test_cancelled_anywhere_it_leaves_no_process_and_no_descriptor(
+    second_cancel: bool,
+) -> None:
+    await use_group([], 0)
+    before = fds()
+    owner = TaskOwner("users")
+    for pause_ms in (0, 0, 1, 2, 3, 5, 7, 9, 11, 13, 15, 18, 21, 25, 30):
+        pids: list[int] = []
+        user = owner.spawn(use_group(pids, 0.01), name="user:group")
+        await asyncio.sleep(pause_ms / 1000)
+        user.cancel()
+        if second_cancel:
+            await asyncio.sleep(0)
+            user.cancel()
+        await asyncio.wait({user})
+        assert user.cancelled() or user.exception() is None
+        await until(lambda: fds() == before)
+        await until(lambda: not procgroup._leaders)
+        assert not any(members(pgid) for pgid in pids)
+    reap_orphans(reap_orphans())
+
+
+async def test_a_cancelled_wait_changes_nothing() -> None:
+    async with await start("read x; exit 5", stdin=Stdio.PIPE) as group:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await group.wait()
+        assert group.stdin is not None
+        await group.stdin.write(b"go\n")
+        assert await group.wait() == 5
+
+
+# -- the daemon's own death ----------------------------------------------------------------------
+
+
+DAEMON = """
+import asyncio, os, sys
+from agentsup.kit.procgroup import ProcessGroup, child_env
+async def main():
+    g = await ProcessGroup.spawn(["sh", "-c", sys.argv[1]], env=child_env(), cwd="/")
+    async for line in g.stdout.lines(100):
+        print(g.record.pgid, g.record.started_ticks, line.decode(), flush=True)
+    await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+@contextlib.contextmanager
+def killed_daemon(script: str) -> Iterator[tuple[GroupRecord, int]]:
+    """A process that starts `script` as a group and is then SIGKILLed."""
+    argv = [sys.executable, "-c", DAEMON, script]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as daemon:
+        assert daemon.stdout is not None
+        pgid, ticks, last = map(int, daemon.stdout.readline().split())
+        daemon.kill()
+        daemon.wait()
+    yield GroupRecord(pgid, ticks, "sh"), last
+
+
+async def test_the_leader_dies_with_a_killed_daemon() -> None:
+    with killed_daemon("echo $$; exec sleep 60") as (record, _):
+        await until(lambda: not is_alive(record.pgid))
+    reap_orphans(reap_orphans())
+
+
+async def test_what_outlived_the_leader_is_swept_by_its_mark() -> None:
+    with killed_daemon("sleep 60 & echo $!; wait") as (record, grandchild):
+        await until(lambda: not is_alive(record.pgid))
+        assert is_alive(grandchild)
+        assert sweep([record]) == [record]
+        await until(lambda: not is_alive(grandchild))
+        assert sweep([record]) == []
+    reap_orphans(reap_orphans())
+
+
+async def test_a_living_leader_of_an_earlier_boot_is_swept() -> None:
+    group = await start("sleep 60 & sleep 60")
+    await until(lambda: len(members(group.pgid)) == 3)
+    assert sweep([group.record]) == [group.record]
+    assert await group.wait() == -signal.SIGKILL
+    await group.stop(term_grace_s=0)
+
+
+async def test_a_reused_number_and_a_stranger_survive_the_sweep() -> None:
+    with subprocess.Popen(["sh", "-c", "sleep 60 & wait"], start_new_session=True) as stranger:
+        row = proctable.read_row(stranger.pid)
+        assert row is not None
+        await until(lambda: len(members(stranger.pid)) == 2)
+        before = members(stranger.pid)
+        assert sweep([GroupRecord(stranger.pid, row.started_ticks - 1, "sh")]) == []
+        assert members(stranger.pid) == before
+        # Even with its leader gone, a group without our mark is nobody's business.
+        stranger.kill()
+        await until(lambda: not is_alive(stranger.pid))
+        assert sweep([GroupRecord(stranger.pid, row.started_ticks, "sh")]) == []
+        assert len(members(stranger.pid)) == 1
+        os.killpg(stranger.pid, signal.SIGKILL)
+        await until(lambda: not members(stranger.pid))
+    reap_orphans(reap_orphans())
+
+
+async def test_dead_orphans_are_collected_and_living_leaders_left_alone() -> None:
+    async with await start("(sleep 0.01 & echo $!); echo up; read x", stdin=Stdio.PIPE) as group:
+        orphan = int(await first_line(group))
+        await until(lambda: not is_alive(orphan))
+        seen = reap_orphans()
+        assert seen == {orphan}
+        assert reap_orphans(seen) == frozenset()
+        assert proctable.read_row(orphan) is None
+        assert group.stdin is not None
+        group.stdin.close()
+        await group.wait()
+        assert group.pid not in reap_orphans()
+        assert group.returncode == 1
+
+
+def test_the_record_names_the_process() -> None:
+    row = proctable.read_row(os.getpid())
+    assert row is not None
+    assert row.started_ticks > 0
+    assert row.parent == os.getppid()
+    assert proctable.read_row(2**22 + 1) is None
+    assert proctable.environ_value(os.getpid(), "NO_SUCH_NAME") is None
+    assert leftovers.sweep([]) == []
