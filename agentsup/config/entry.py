@@ -1,0 +1,249 @@
+"""The shape of one agent's declaration: an entry of agents.json, `[main]`, `[agent_defaults]`.
+
+All keys are optional here; which layer gives which value is `merge`'s business. Types are strict:
+a text is no number and a number is no truth value. Defaults live in `model.agent` alone.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import zoneinfo
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from agentsup.config.findings import KeyPath, did_you_mean, kind_of
+from agentsup.model.agent import name_problem
+
+MAX_OPTION_DEPTH = 16
+"""How deep engine options may be nested."""
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_MATRIX_USER = re.compile(r"@[^:\s]+:[^\s]+")
+_INT64 = 2**63
+
+
+def _name(text: str) -> str:
+    if problem := name_problem(text):
+        raise ValueError(problem)
+    return text
+
+
+def _secret(text: str) -> str:
+    kind, colon, rest = text.partition(":")
+    if colon and kind == "env" and not _ENV_NAME.fullmatch(rest):
+        raise ValueError("env: is followed by the name of an environment variable")
+    if colon and kind == "file" and not rest.strip():
+        raise ValueError("file: is followed by the path of a file")
+    if kind != "file" and (not text or not text.isprintable() or " " in text):
+        raise ValueError("a secret is one word, env:NAME or file:PATH")
+    return text
+
+
+def _password(text: str) -> str:
+    return text if text and not text.startswith(("env:", "file:")) else _secret(text)
+
+
+def _url(text: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/]+\S*", text):
+        raise ValueError("a URL starts with http:// or https:// and names a host")
+    return text
+
+
+def _matrix_user(text: str) -> str:
+    if not _MATRIX_USER.fullmatch(text):
+        raise ValueError("a Matrix user id looks like @name:server")
+    return text
+
+
+def _timezone(text: str) -> str:
+    try:
+        zoneinfo.ZoneInfo(text)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        known = zoneinfo.available_timezones()
+        if known:  # a machine without any time zone data can't tell right from wrong
+            hint = did_you_mean(text, known) or "it looks like Europe/Zurich"
+            raise ValueError(f"this time zone is not known; {hint}") from None
+    return text
+
+
+def _options(options: dict[str, Any]) -> dict[str, Any]:
+    """Only what JSON can say, and not too deep: these values travel to engines as they are."""
+    waiting: list[tuple[object, int]] = [(options, 1)]
+    while waiting:
+        value, depth = waiting.pop()
+        if depth > MAX_OPTION_DEPTH:
+            raise ValueError(f"options are nested more than {MAX_OPTION_DEPTH} levels deep")
+        if isinstance(value, dict):
+            waiting.extend((each, depth + 1) for each in value.values())
+        elif isinstance(value, list):
+            waiting.extend((each, depth + 1) for each in value)
+        elif not isinstance(value, str | bool | int | float | None):
+            raise ValueError("an option is a text, number, true, false, null, list or object")  # noqa: TRY004 - pydantic collects ValueError
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise ValueError("infinity and nan are no options")
+    return options
+
+
+Name = Annotated[str, AfterValidator(_name)]
+SecretText = Annotated[str, AfterValidator(_secret)]
+PasswordText = Annotated[str, AfterValidator(_password)]
+Url = Annotated[str, AfterValidator(_url)]
+Word = Annotated[str, Field(min_length=1, max_length=200)]
+Words = list[Word]
+PlatformId = Annotated[int, Field(gt=-_INT64, lt=_INT64)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Seconds = Annotated[float, Field(gt=0, le=10_000_000, allow_inf_nan=False)]
+Money = Annotated[float, Field(ge=0, le=1_000_000_000, allow_inf_nan=False)]
+Tokens = Annotated[int, Field(ge=0, lt=_INT64)]
+SlotCount = Annotated[int, Field(ge=1, le=1000)]
+
+
+class Strict(BaseModel):
+    """A block of a file: unknown keys and wrong types are findings, values stay out of messages."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        hide_input_in_errors=True,
+        regex_engine="rust-regex",
+    )
+
+
+class MatrixBlock(Strict):
+    """`matrix` of an entry."""
+
+    homeserver: Url | None = None
+    user_id: Annotated[str, AfterValidator(_matrix_user)] | None = None
+    password: PasswordText | None = None
+    access_token: SecretText | None = None
+    device_id: Word | None = None
+    allowed_rooms: Words | None = None
+    allowed_users: Words | None = None
+
+
+class SlotsBlock(Strict):
+    """`slots` of an entry, after a plain number was spread over the lanes."""
+
+    interactive: SlotCount | None = None
+    peer: SlotCount | None = None
+    background: SlotCount | None = None
+
+
+class BudgetBlock(Strict):
+    """`budget` of an entry."""
+
+    per_turn_usd: Money | None = None
+    per_day_usd: Money | None = None
+    per_month_usd: Money | None = None
+    per_turn_tokens: Tokens | None = None
+    per_day_tokens: Tokens | None = None
+
+
+class RestartBlock(Strict):
+    """`restart` of an entry."""
+
+    base_s: Seconds | None = None
+    factor: Annotated[float, Field(ge=1, le=100, allow_inf_nan=False)] | None = None
+    cap_s: Seconds | None = None
+    jitter: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+    max_restarts: Annotated[int, Field(ge=0, le=1000)] | None = None
+    window_s: Seconds | None = None
+    stable_s: Seconds | None = None
+    exit42_max: Annotated[int, Field(ge=0, le=1000)] | None = None
+    exit42_window_s: Seconds | None = None
+
+
+class StreamingBlock(Strict):
+    """`streaming` of an entry, after a plain truth value became `enabled`."""
+
+    enabled: bool | None = None
+    edit_interval_s: Seconds | None = None
+    min_chars: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    idle_ms: Annotated[int, Field(ge=0, le=600_000)] | None = None
+
+
+class AgentFields(Strict):
+    """What may be said about an agent, without its name."""
+
+    enabled: bool | None = None
+    description: str | None = None
+    role: Word | None = None
+    prompt: str | None = None
+    capabilities: Words | None = None
+    skills: Words | None = None
+    team: Name | None = None
+    transports: list[Literal["telegram", "matrix", "web", "console"]] | None = None
+    telegram_token: SecretText | None = None
+    telegram_base_url: Url | None = None
+    allowed_user_ids: list[PlatformId] | None = None
+    allowed_group_ids: list[PlatformId] | None = None
+    group_mention_only: bool | None = None
+    matrix: MatrixBlock | None = None
+    engine: Literal["auto", "scripted", "llm", "acp", "claude", "command"] | None = None
+    provider: Word | None = None
+    model: Word | None = None
+    reasoning_effort: Word | None = None
+    permission_mode: (
+        Literal["default", "acceptEdits", "auto", "bypassPermissions", "dontAsk", "plan"] | None
+    ) = None
+    engine_options: Annotated[dict[str, Any], AfterValidator(_options)] | None = None
+    max_steps: Count | None = None
+    turn_timeout_s: Seconds | None = None
+    tools: Words | None = None
+    can_delegate_to: list[Name] | None = None
+    slots: SlotsBlock | None = None
+    queue_limit: Count | None = None
+    budget: BudgetBlock | None = None
+    restart: RestartBlock | None = None
+    streaming: StreamingBlock | None = None
+    user_timezone: Annotated[str, AfterValidator(_timezone)] | None = None
+
+
+class Entry(AgentFields):
+    """One entry of agents.json."""
+
+    name: Name
+
+
+BLOCK_MODELS: Mapping[str, type[Strict]] = {
+    "matrix": MatrixBlock,
+    "slots": SlotsBlock,
+    "budget": BudgetBlock,
+    "restart": RestartBlock,
+    "streaming": StreamingBlock,
+}
+
+
+def known_keys(where: KeyPath) -> Iterable[str]:
+    """The keys that may stand in the object at `where`, counted from the entry itself."""
+    if not where:
+        return Entry.model_fields
+    block = BLOCK_MODELS.get(str(where[-1]))
+    return block.model_fields if block else ()
+
+
+def expand_shorthands(values: dict[str, Any]) -> None:
+    """Write `slots: 3` as a block with every lane, and `streaming: true` as its block."""
+    slots = values.get("slots")
+    if isinstance(slots, int) and not isinstance(slots, bool):
+        values["slots"] = dict.fromkeys(SlotsBlock.model_fields, slots)
+    if isinstance(values.get("streaming"), bool):
+        values["streaming"] = {"enabled": values["streaming"]}
+
+
+def without_nulls(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop keys set to null, in the entry and its blocks: null means "not said here"."""
+    kept = {key: value for key, value in values.items() if value is not None}
+    for block in BLOCK_MODELS:
+        if isinstance(kept.get(block), dict):
+            kept[block] = {key: value for key, value in kept[block].items() if value is not None}
+    return kept
+
+
+def wrong_shape(value: object, expected: str) -> str:
+    """The sentence for a value that is no object or list where one must stand."""
+    return f"expected {expected}, found {kind_of(value)}"

@@ -1,0 +1,180 @@
+"""One documented deep merge, with the origin of every value.
+
+Built-in defaults < `[agent_defaults]` < `[main]` (main alone) < entry < operator's override.
+Blocks merge key by key; texts, numbers and lists replace. Pure: no file, no clock. Serves P4.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from agentsup.config import secrets
+from agentsup.model.agent import (
+    BLOCKS,
+    FIELDS,
+    MAIN,
+    AgentSpec,
+    Secret,
+)
+
+
+class Origin(StrEnum):
+    """Which layer gave a value."""
+
+    BUILT_IN = "built-in"
+    AGENT_DEFAULTS = "config.toml [agent_defaults]"
+    MAIN = "config.toml [main]"
+    ENTRY = "agents.json"
+    OVERRIDE = "override"
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What one origin says: only the keys it sets."""
+
+    origin: Origin
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Merged values as nested blocks, and the origin of every leaf by its dotted path."""
+
+    values: Mapping[str, Any]
+    origins: Mapping[str, Origin]
+
+    def origin(self, path: str) -> Origin:
+        """The origin of the value at `path`: its own, or that of the value it lies in."""
+        while path and path not in self.origins:
+            path = path.rpartition(".")[0]
+        return self.origins.get(path, Origin.BUILT_IN)
+
+
+def merge(layers: Iterable[Layer]) -> Explained:
+    """Merge layers, the later one winning key by key."""
+    values: dict[str, Any] = {}
+    origins: dict[str, Origin] = {}
+    for layer in layers:
+        _merge_into(values, layer.values, "", layer.origin, origins)
+    return Explained(values, origins)
+
+
+def _merge_into(
+    target: dict[str, Any],
+    values: Mapping[str, Any],
+    prefix: str,
+    origin: Origin,
+    origins: dict[str, Origin],
+) -> None:
+    for key, value in values.items():
+        path = f"{prefix}{key}"
+        known = target.get(key)
+        if isinstance(value, Mapping) and isinstance(known, dict):
+            if value:
+                origins.pop(path, None)  # an empty block had an origin of its own
+                _merge_into(known, value, f"{path}.", origin, origins)
+            continue
+        if isinstance(known, dict):
+            _forget(origins, path)
+        origins.pop(path, None)
+        if isinstance(value, Mapping) and value:
+            target[key] = {}
+            _merge_into(target[key], value, f"{path}.", origin, origins)
+        else:
+            target[key] = {} if isinstance(value, Mapping) else value
+            origins[path] = origin
+
+
+def _forget(origins: dict[str, Origin], path: str) -> None:
+    """A value that replaces a block replaces what was known of the block's keys."""
+    for each in [known for known in origins if known.startswith(f"{path}.")]:
+        del origins[each]
+
+
+def built_in() -> Layer:
+    """The defaults of `AgentSpec` as a layer."""
+    spec = AgentSpec(name="x")
+    values = {
+        each.name: _plain(getattr(spec, each.name))
+        for each in dataclasses.fields(AgentSpec)
+        if each.name != "name"
+    }
+    return Layer(Origin.BUILT_IN, values)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return {each.name: _plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def layers_for(
+    name: str,
+    *,
+    agent_defaults: Mapping[str, Any],
+    main: Mapping[str, Any],
+    entry: Mapping[str, Any],
+    override: Mapping[str, Any],
+) -> tuple[Layer, ...]:
+    """The layers of one agent in the order of precedence."""
+    found = [built_in(), Layer(Origin.AGENT_DEFAULTS, agent_defaults)]
+    if name == MAIN:
+        found.append(Layer(Origin.MAIN, main))
+    found += [
+        Layer(Origin.ENTRY, {"name": name, **entry}),
+        Layer(Origin.OVERRIDE, override),
+    ]
+    return tuple(found)
+
+
+def build_spec(values: Mapping[str, Any]) -> AgentSpec:
+    """The frozen spec of merged values that were checked layer by layer."""
+    made: dict[str, Any] = {}
+    for key, value in values.items():
+        if key == "engine_options":
+            made[key] = MappingProxyType(secrets.protect(value))
+        elif key in BLOCKS:
+            made[key] = BLOCKS[key](
+                **{each: _frozen(f"{key}.{each}", inner) for each, inner in value.items()}
+            )
+        else:
+            made[key] = _frozen(key, value)
+    return AgentSpec(**made)
+
+
+def _frozen(path: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    if FIELDS[path].secret and isinstance(value, str):
+        return Secret(value)
+    return value
+
+
+def leaves(spec: AgentSpec) -> dict[str, Any]:
+    """Every value of a spec by dotted path, blocks key by key; engine options by top key."""
+    found: dict[str, Any] = {}
+    for each in dataclasses.fields(spec):
+        value = getattr(spec, each.name)
+        if each.name in BLOCKS:
+            for inner in dataclasses.fields(value):
+                found[f"{each.name}.{inner.name}"] = getattr(value, inner.name)
+        elif each.name == "engine_options":
+            found.update({f"engine_options.{key}": inner for key, inner in value.items()})
+        else:
+            found[each.name] = value
+    return found
+
+
+def digest(value: Any) -> str:
+    """A short stable digest of plain merged values, to notice that a file's value changed."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

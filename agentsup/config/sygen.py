@@ -1,0 +1,170 @@
+"""Keys of entries that were written for Sygen: mapped to ours, or named with the reason why not.
+
+A key whose absence can't hurt is a warning, so that such an entry loads as it is. A key whose
+silent loss would take away protection (a sandbox) is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentsup.config.findings import KeyPath, Report, kind_of
+
+RENAMED: Mapping[KeyPath, KeyPath] = {
+    ("cli_timeout",): ("turn_timeout_s",),
+    ("max_turns",): ("max_steps",),
+    ("max_budget_usd",): ("budget", "per_turn_usd"),
+    ("streaming", "edit_interval_seconds"): ("streaming", "edit_interval_s"),
+}
+"""Keys that mean the same under another name, or inside a block."""
+
+NOT_SUPPORTED: Mapping[KeyPath, str] = {
+    ("cli_parameters",): "engines are started with a fixed command line; see engine_options",
+    ("max_session_messages",): "sessions don't end by themselves; /new starts a fresh one",
+    ("idle_timeout_minutes",): "sessions don't end by themselves; /new starts a fresh one",
+    ("session_age_warning_hours",): "sessions don't end by themselves; /new starts a fresh one",
+    ("daily_reset_hour",): "sessions don't end by themselves; /new starts a fresh one",
+    ("daily_reset_enabled",): "sessions don't end by themselves; /new starts a fresh one",
+    ("log_level",): "one level holds for the whole daemon; see [log] in config.toml",
+    ("heartbeat",): "agents are not woken by a heartbeat",
+    ("cleanup",): "the store's own retention removes old rows",
+    ("webhooks",): "one internal API serves all agents; see [api] in config.toml",
+    ("api",): "one internal API serves all agents; see [api] in config.toml",
+    ("mcp",): "MCP servers can't be given to an agent yet",
+    ("matrix", "store_path"): "keys and sync state lie in the agent's own directory",
+    ("streaming", "max_chars"): "long answers are split at the platform's own limit",
+    ("streaming", "max_edit_failures"): "a failed edit falls back to a new message by itself",
+    ("streaming", "append_mode"): "a failed edit falls back to a new message by itself",
+    ("streaming", "sentence_break"): "answers are split between paragraphs and lines",
+}
+"""Keys that are accepted and have no effect, with the reason that is told."""
+
+_SPECIAL = ("transport", "file_access", "docker")
+_CLI_PROVIDERS = ("claude", "codex", "gemini")
+
+ENTRY_KEYS = (*(key[0] for key in (*RENAMED, *NOT_SUPPORTED) if len(key) == 1), *_SPECIAL)
+"""Every Sygen key that may stand in an entry and is not one of ours."""
+
+
+_TOUCHED = {key[0] for key in (*RENAMED, *NOT_SUPPORTED)} | {*_SPECIAL, "provider"}
+
+
+@dataclass(slots=True)
+class Translated:
+    """An entry in our keys, and where each moved key stands in the text."""
+
+    values: dict[str, Any]
+    moved: dict[KeyPath, KeyPath] = field(default_factory=dict)
+
+    def written_at(self, where: KeyPath) -> KeyPath:
+        """The key path in the text for a path in our keys."""
+        for length in range(len(where), 0, -1):
+            if where[:length] in self.moved:
+                return self.moved[where[:length]] + where[length:]
+        return where
+
+
+def translate(values: dict[str, Any], at: KeyPath, report: Report) -> Translated:
+    """Put an entry, nulls already dropped, into our keys; `at` is its place for findings.
+
+    `values` is taken over and changed.
+    """
+    entry = Translated(values)
+    if not values.keys() & _TOUCHED:
+        return entry
+    for key, reason in NOT_SUPPORTED.items():
+        _drop(entry, key, reason, at, report)
+    _drop_special(entry, at, report)
+    for key, ours in RENAMED.items():
+        _rename(entry, key, ours, at, report)
+    _translate_transport(entry, at, report)
+    provider = values.get("provider")
+    if provider in _CLI_PROVIDERS and "engine" not in values:
+        report.warning(
+            (*at, "provider"),
+            f"{provider!r} is a command line program, so it is an engine here and no provider; "
+            "engine 'auto' decides what answers",
+            "name the engine yourself, with its model",
+        )
+        del values["provider"]
+    return entry
+
+
+def _drop(entry: Translated, key: KeyPath, reason: str, at: KeyPath, report: Report) -> None:
+    holder = _holder(entry.values, key)
+    if holder is None or key[-1] not in holder:
+        return
+    if not _is_off(holder.pop(key[-1])):
+        report.warning((*at, *key), f"{key[-1]} is not supported because {reason}")
+
+
+def _drop_special(entry: Translated, at: KeyPath, report: Report) -> None:
+    access = entry.values.pop("file_access", "workspace")
+    if access != "workspace":
+        report.warning(
+            (*at, "file_access"),
+            "file_access is not supported because an agent sends files of its workspace only",
+        )
+    docker = entry.values.pop("docker", None)
+    if docker is True or (isinstance(docker, dict) and docker.get("enabled") not in (None, False)):
+        report.error(
+            (*at, "docker"),
+            "docker is not supported because engines run on the machine of the daemon",
+            "remove the key to accept that, or run the whole daemon in a container",
+        )
+
+
+def _rename(entry: Translated, key: KeyPath, ours: KeyPath, at: KeyPath, report: Report) -> None:
+    holder = _holder(entry.values, key)
+    if holder is None or key[-1] not in holder:
+        return
+    value = holder.pop(key[-1])
+    target = entry.values
+    for part in ours[:-1]:
+        target = target.setdefault(str(part), {})
+        if not isinstance(target, dict):
+            return  # its own wrong type is reported where the entry is checked
+    if ours[-1] in target:
+        theirs, own = ".".join(map(str, key)), ".".join(map(str, ours))
+        report.error((*at, *key), f"{theirs} and {own} are the same setting", "keep one of them")
+        return
+    target[str(ours[-1])] = value
+    entry.moved[ours] = key
+
+
+def _translate_transport(entry: Translated, at: KeyPath, report: Report) -> None:
+    if "transport" not in entry.values:
+        return
+    transport = entry.values.pop("transport")
+    several = entry.values.get("transports")
+    if several is None or several == []:
+        if not isinstance(transport, str):
+            found = kind_of(transport)
+            report.error((*at, "transport"), f"expected a text, found {found}")
+            return
+        entry.values["transports"] = [transport]
+        entry.moved["transports",] = ("transport",)
+        entry.moved["transports", 0] = ("transport",)
+    elif not isinstance(several, list) or transport not in several:
+        report.error(
+            (*at, "transport"),
+            "transport and transports contradict each other",
+            "keep transports and remove transport",
+        )
+
+
+def _holder(values: dict[str, Any], key: KeyPath) -> dict[str, Any] | None:
+    """The object in which `key` would stand, or None where there is none."""
+    holder: Any = values
+    for part in key[:-1]:
+        holder = holder.get(part) if isinstance(holder, dict) else None
+    return holder if isinstance(holder, dict) else None
+
+
+def _is_off(value: object) -> bool:
+    """Whether a key was written, but only to say "no" or nothing."""
+    if isinstance(value, dict):
+        return not value or value.get("enabled") is False
+    return value is None or value is False or value == []

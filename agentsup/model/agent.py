@@ -1,0 +1,399 @@
+"""What an agent is, as declared: the frozen `AgentSpec` and the one table of its fields.
+
+`FIELDS` says for every field (blocks key by key) what a change of it takes, whether the operator
+may override it from chat, and what it means. The diff, the JSON Schema, `agents explain` and the
+documentation all read this table; a test holds it equal to the dataclasses. Serves promise P4.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, NoReturn, Self
+
+from agentsup.model.errors import ConfigError
+
+MAIN = "main"
+"""The name of the main agent; it can't be disabled or removed."""
+
+ENGINES = ("auto", "scripted", "llm", "acp", "claude", "command")
+"""Engine names an entry may use; `auto` is the best one found."""
+
+TRANSPORTS = ("telegram", "matrix", "web", "console")
+"""Channel kinds an entry may name."""
+
+RESERVED_NAMES = frozenset({"all", "broadcast", "operator", "system"})
+
+_MAX_NAME = 64
+_SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+
+
+def name_problem(name: str) -> str | None:
+    """Why `name` can't be an agent's name, or None where it can.
+
+    A name becomes a directory, a word of chat commands and a part of URLs, so it is a safe path
+    segment: ASCII letters, digits, `.`, `_`, `-`, starting with a letter or digit.
+    """
+    if not name:
+        return "a name can't be empty"
+    if len(name) > _MAX_NAME:
+        return f"a name has at most {_MAX_NAME} characters"
+    if not _SAFE_NAME.fullmatch(name) or ".." in name or name.endswith("."):
+        return (
+            "a name is a safe path segment: letters, digits, '.', '_' and '-', "
+            "starting with a letter or digit, without '..' and without a '.' at its end"
+        )
+    if name.casefold() in RESERVED_NAMES:
+        return f"{name!r} is reserved: it addresses something else than one agent"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRef:
+    """What people write to name an agent: `name`, or `name@node` for one on another node."""
+
+    name: str
+    node: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `name` or `name@node`. Raises `ConfigError` where either part is not a safe name."""
+        name, at, node = text.strip().partition("@")
+        for part in (name, node) if at else (name,):
+            if problem := name_problem(part):
+                raise ConfigError(f"{text!r} does not name an agent: {problem}")
+        return cls(name, node if at else None)
+
+    def __str__(self) -> str:
+        """As people write it."""
+        return f"{self.name}@{self.node}" if self.node else self.name
+
+
+REDACTED = "***"
+
+
+class Secret:
+    """A secret as it was written: the value itself, or `env:NAME` / `file:PATH` naming it.
+
+    Its text never appears in `str`, `repr`, format strings or `dataclasses.asdict`. A reference is
+    resolved at use by `agentsup.config.secrets.resolve`, which returns a literal `Secret`.
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        """Wrap `text` as written in the file."""
+        self._text = text
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether the text only names where the secret is."""
+        return self._text.startswith(("env:", "file:"))
+
+    @property
+    def shown(self) -> str:
+        """What may be shown: a reference as written, a literal as `***`."""
+        return self._text if self.is_reference else REDACTED
+
+    @property
+    def written(self) -> str:
+        """The text as written, reference or literal. For resolving and comparing; never shown."""
+        return self._text
+
+    def reveal(self) -> str:
+        """The secret's value. Raises `ConfigError` for a reference that was not resolved."""
+        if self.is_reference:
+            raise ConfigError(
+                f"the secret {self._text} is a reference and was not resolved",
+                hint="resolve it with agentsup.config.secrets.resolve at the place of use",
+            )
+        return self._text
+
+    def __eq__(self, other: object) -> bool:
+        """Equal where the written text is equal."""
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        """Hash of the written text."""
+        return hash(("secret", self._text))
+
+    def __repr__(self) -> str:
+        """Redacted."""
+        return f"Secret({self.shown})"
+
+    def __str__(self) -> str:
+        """Redacted."""
+        return self.shown
+
+    def __copy__(self) -> Self:
+        """Immutable: itself."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Immutable: itself."""
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: a pickle would hold the text in clear."""
+        raise TypeError("a Secret can't be pickled")
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixIdentity:
+    """The Matrix account of an agent."""
+
+    homeserver: str | None = None
+    user_id: str | None = None
+    password: Secret | None = None
+    access_token: Secret | None = None
+    device_id: str | None = None
+    allowed_rooms: tuple[str, ...] = ()
+    allowed_users: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """How many sessions of an agent run at once, per lane."""
+
+    interactive: int = 4
+    peer: int = 2
+    background: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What an agent may spend; None means unlimited. Days and months are those of its time zone."""
+
+    per_turn_usd: float | None = None
+    per_day_usd: float | None = None
+    per_month_usd: float | None = None
+    per_turn_tokens: int | None = None
+    per_day_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RestartSpec:
+    """The restart policy of an agent, with the field names of `supervision.policy.RestartPolicy`."""
+
+    base_s: float = 1.0
+    factor: float = 2.0
+    cap_s: float = 60.0
+    jitter: float = 0.5
+    max_restarts: int = 5
+    window_s: float = 300.0
+    stable_s: float = 60.0
+    exit42_max: int = 10
+    exit42_window_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """How an answer appears in a chat while it is written."""
+
+    enabled: bool = True
+    edit_interval_s: float = 2.0
+    min_chars: int = 200
+    idle_ms: int = 800
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSpec:
+    """One agent as declared after all layers were merged. Immutable; a change is a new spec."""
+
+    name: str
+    enabled: bool = True
+    description: str = ""
+    role: str | None = None
+    prompt: str = ""
+    capabilities: tuple[str, ...] = ()
+    skills: tuple[str, ...] = ()
+    team: str | None = None
+    transports: tuple[str, ...] = ()
+    telegram_token: Secret | None = None
+    telegram_base_url: str | None = None
+    allowed_user_ids: tuple[int, ...] = ()
+    allowed_group_ids: tuple[int, ...] = ()
+    group_mention_only: bool = True
+    matrix: MatrixIdentity = field(default_factory=MatrixIdentity)
+    engine: str = "auto"
+    provider: str | None = None
+    model: str | None = None
+    reasoning_effort: str | None = None
+    permission_mode: str | None = None
+    engine_options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    max_steps: int | None = None
+    turn_timeout_s: float = 1800.0
+    tools: tuple[str, ...] | None = None
+    can_delegate_to: tuple[str, ...] | None = None
+    slots: Slots = field(default_factory=Slots)
+    queue_limit: int = 1000
+    budget: Budget = field(default_factory=Budget)
+    restart: RestartSpec = field(default_factory=RestartSpec)
+    streaming: Streaming = field(default_factory=Streaming)
+    user_timezone: str | None = None
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is the main agent."""
+        return self.name == MAIN
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """The outside channels to start: `transports` where given, else those with an identity."""
+        if self.transports:
+            return self.transports
+        found = (("telegram", self.telegram_token), ("matrix", self.matrix.user_id))
+        return tuple(kind for kind, identity in found if identity)
+
+    def may_delegate_to(self, name: str) -> bool:
+        """Whether `can_delegate_to` lets this agent give work to the agent called `name`."""
+        allowed = self.can_delegate_to
+        return allowed is None or name.casefold() in {each.casefold() for each in allowed}
+
+
+class FieldClass(StrEnum):
+    """What it takes until a changed field is in effect."""
+
+    LIVE = "live"
+    """At once, or from the next turn; nothing is interrupted."""
+    REBUILD = "rebuild"
+    """The agent is drained and built anew; other agents are untouched."""
+    PROCESS = "process"
+    """The daemon must be restarted."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldInfo:
+    """One row of the field table."""
+
+    cls: FieldClass
+    doc: str
+    overridable: bool = False
+    """Whether the operator may override it from chat, CLI or API."""
+    identity: bool = False
+    """Belongs to one agent alone, so it can't stand in `[agent_defaults]`."""
+    secret: bool = False
+
+
+_LIVE, _REBUILD = FieldClass.LIVE, FieldClass.REBUILD
+
+
+def _restart_rows() -> dict[str, FieldInfo]:
+    docs = {
+        "base_s": "First pause before a restart, in seconds.",
+        "factor": "Each further pause is this many times longer.",
+        "cap_s": "The longest pause, in seconds.",
+        "jitter": "Share of a pause that is random, 0 to 1.",
+        "max_restarts": "Restarts within the window; the next failure gives up.",
+        "window_s": "Length of the window, in seconds.",
+        "stable_s": "After this uptime, in seconds, failed starts no longer count.",
+        "exit42_max": "Exits with 42 within their window; more count as crashes.",
+        "exit42_window_s": "Length of the window for exits with 42, in seconds.",
+    }
+    return {f"restart.{key}": FieldInfo(_LIVE, doc) for key, doc in docs.items()}
+
+
+FIELDS: Mapping[str, FieldInfo] = MappingProxyType(
+    {
+        "name": FieldInfo(_REBUILD, "Name of the agent, a safe path segment.", identity=True),
+        "enabled": FieldInfo(_LIVE, "false stops the agent and keeps its entry and its data."),
+        "description": FieldInfo(_LIVE, "What the agent is for; other agents read it."),
+        "role": FieldInfo(
+            _LIVE, "Name of a role (an AGENT.md): instruction and tool ceiling.", overridable=True
+        ),
+        "prompt": FieldInfo(_LIVE, "Standing instructions, added to those of the role."),
+        "capabilities": FieldInfo(_LIVE, "What the agent offers to others, as short words."),
+        "skills": FieldInfo(_LIVE, "Names of skills that the agent has."),
+        "team": FieldInfo(_LIVE, "Name of the team it belongs to."),
+        "transports": FieldInfo(
+            _REBUILD, "Channels to start; without it, those that have an identity."
+        ),
+        "telegram_token": FieldInfo(
+            _REBUILD,
+            "Token of the agent's own Telegram bot, best as env:NAME or file:PATH.",
+            identity=True,
+            secret=True,
+        ),
+        "telegram_base_url": FieldInfo(
+            _REBUILD, "A local Bot API server, with or without a trailing /bot."
+        ),
+        "allowed_user_ids": FieldInfo(_LIVE, "Telegram users who may talk to the agent."),
+        "allowed_group_ids": FieldInfo(_LIVE, "Telegram groups in which the agent answers."),
+        "group_mention_only": FieldInfo(_LIVE, "In groups, answer only when mentioned."),
+        "matrix.homeserver": FieldInfo(_REBUILD, "URL of the Matrix homeserver."),
+        "matrix.user_id": FieldInfo(_REBUILD, "Matrix user id, @name:server.", identity=True),
+        "matrix.password": FieldInfo(
+            _REBUILD, "Password of the account, best by reference.", identity=True, secret=True
+        ),
+        "matrix.access_token": FieldInfo(
+            _REBUILD, "Access token instead of a password.", identity=True, secret=True
+        ),
+        "matrix.device_id": FieldInfo(_REBUILD, "Device id of the session.", identity=True),
+        "matrix.allowed_rooms": FieldInfo(_LIVE, "Rooms in which the agent answers."),
+        "matrix.allowed_users": FieldInfo(_LIVE, "Matrix users who may talk to the agent."),
+        "engine": FieldInfo(
+            _REBUILD, "What thinks; auto takes the best engine found.", overridable=True
+        ),
+        "provider": FieldInfo(
+            _REBUILD, "Whose models the engine uses, such as openai.", overridable=True
+        ),
+        "model": FieldInfo(_LIVE, "Name of the model, from the next turn on.", overridable=True),
+        "reasoning_effort": FieldInfo(
+            _LIVE, "How long the model thinks, where it can be told.", overridable=True
+        ),
+        "permission_mode": FieldInfo(
+            _LIVE, "What a command line engine may do without asking.", overridable=True
+        ),
+        "engine_options": FieldInfo(_REBUILD, "Options of the engine, such as base_url."),
+        "max_steps": FieldInfo(_LIVE, "Most model steps in one turn."),
+        "turn_timeout_s": FieldInfo(_LIVE, "Time limit of one turn, in seconds.", overridable=True),
+        "tools": FieldInfo(_LIVE, "Names of the tools it may use; without it, those of its role."),
+        "can_delegate_to": FieldInfo(_LIVE, "Agents it may give work to; without it, all of them."),
+        "slots.interactive": FieldInfo(_LIVE, "Conversations with people at once."),
+        "slots.peer": FieldInfo(_LIVE, "Requests of other agents at once."),
+        "slots.background": FieldInfo(_LIVE, "Background work at once."),
+        "queue_limit": FieldInfo(_LIVE, "Most messages that may wait; a full queue refuses."),
+        "budget.per_turn_usd": FieldInfo(_LIVE, "Most US dollars for one turn."),
+        "budget.per_day_usd": FieldInfo(_LIVE, "Most US dollars in a day."),
+        "budget.per_month_usd": FieldInfo(_LIVE, "Most US dollars in a month."),
+        "budget.per_turn_tokens": FieldInfo(_LIVE, "Most tokens for one turn."),
+        "budget.per_day_tokens": FieldInfo(_LIVE, "Most tokens in a day."),
+        **_restart_rows(),
+        "streaming.enabled": FieldInfo(
+            _LIVE, "Show an answer while it is written.", overridable=True
+        ),
+        "streaming.edit_interval_s": FieldInfo(_LIVE, "Least seconds between two edits."),
+        "streaming.min_chars": FieldInfo(_LIVE, "Characters before the first part is shown."),
+        "streaming.idle_ms": FieldInfo(_LIVE, "Show a part after this pause, in milliseconds."),
+        "user_timezone": FieldInfo(
+            _LIVE, "Time zone of the people, such as Europe/Zurich; else the machine's."
+        ),
+    }
+)
+
+BLOCKS: Mapping[str, type] = MappingProxyType(
+    {
+        "matrix": MatrixIdentity,
+        "slots": Slots,
+        "budget": Budget,
+        "restart": RestartSpec,
+        "streaming": Streaming,
+    }
+)
+"""Fields that are blocks: merged key by key, compared key by key."""
+
+
+def field_info(path: str) -> FieldInfo:
+    """The table's row for a dotted path; below `engine_options` any key counts as that field.
+
+    Raises `KeyError` for a path outside the table.
+    """
+    probe = path
+    while probe not in FIELDS:
+        probe, dot, _ = probe.rpartition(".")
+        if not dot:
+            raise KeyError(path)
+    return FIELDS[probe]
