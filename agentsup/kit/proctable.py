@@ -8,7 +8,6 @@ without `/proc` every question is answered with "nothing known".
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 __all__ = [
     "ProcessRow",
@@ -19,8 +18,6 @@ __all__ = [
     "read_row",
     "table",
 ]
-
-_PROC = Path("/proc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +38,22 @@ class ProcessRow:
         return self.state not in "ZX"
 
 
+def _read(path: str) -> bytes:
+    """A whole kernel file; pathlib would cost more than the reading."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = []
+        while part := os.read(descriptor, 65536):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
+
+
 def read_row(pid: int) -> ProcessRow | None:
     """The process `pid`, or None if there is none."""
     try:
-        raw = (_PROC / str(pid) / "stat").read_bytes()
+        raw = _read(f"/proc/{pid}/stat")
     except OSError:
         return None
     # The name in parentheses may itself hold spaces and parentheses: split after the last one.
@@ -62,7 +71,7 @@ def read_row(pid: int) -> ProcessRow | None:
 def table() -> list[ProcessRow]:
     """Every process of the machine; costs about 15 µs for each."""
     try:
-        pids = [int(entry.name) for entry in os.scandir(_PROC) if entry.name.isdecimal()]
+        pids = [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdecimal()]
     except OSError:
         return []
     return [row for row in map(read_row, pids) if row is not None]
@@ -77,12 +86,12 @@ def child_pids(pid: int) -> list[int]:
     """The direct children of `pid`, from the kernel's own list where it keeps one."""
     found: list[int] = []
     try:
-        threads = [entry.name for entry in os.scandir(_PROC / str(pid) / "task")]
+        threads = [entry.name for entry in os.scandir(f"/proc/{pid}/task")]
     except OSError:
         return found
     for thread in threads:
         try:
-            text = (_PROC / str(pid) / "task" / thread / "children").read_bytes()
+            text = _read(f"/proc/{pid}/task/{thread}/children")
         except OSError:
             continue
         found.extend(map(int, text.split()))
@@ -109,7 +118,7 @@ def descendants(roots: Iterable[int]) -> list[ProcessRow]:
 def environ_value(pid: int, name: str) -> str | None:
     """The variable `name` in the environment `pid` was started with; None if unreadable."""
     try:
-        raw = (_PROC / str(pid) / "environ").read_bytes()
+        raw = _read(f"/proc/{pid}/environ")
     except OSError:
         return None
     prefix = name.encode() + b"="

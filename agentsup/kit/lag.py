@@ -1,0 +1,159 @@
+"""How late the event loop is, and who holds it up.
+
+A task measures the lag of a periodic timer. Code that blocks the loop blocks that task too, so a
+thread watches the task's pulse: it notes which task runs while the loop stands still, and writes
+the stacks of all threads if it stands still for long. Serves P9.
+"""
+
+import asyncio
+import faulthandler
+import logging
+import math
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import IO
+
+__all__ = ["LagProbe", "LagStats", "Stall"]
+
+_log = logging.getLogger(__name__)
+_SPAN_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class LagStats:
+    """The lag over the last minute, in seconds; all zero before the first sample."""
+
+    p50_s: float = 0.0
+    p99_s: float = 0.0
+    max_s: float = 0.0
+    samples: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """One time the loop stood still."""
+
+    lasted_s: float
+    task: str
+    """The task that ran meanwhile, as far as the watching thread could see."""
+
+
+class LagProbe:
+    """Measures loop lag while `run` runs."""
+
+    def __init__(
+        self,
+        interval_s: float = 0.1,
+        *,
+        warn_s: float = 0.25,
+        dump_s: float = 1.0,
+        dump_to: IO[str] | None = None,
+        on_stall: Callable[[Stall], None] | None = None,
+        watches_from_thread: bool = True,
+    ) -> None:
+        """Sample every `interval_s`; a lag over `warn_s` is a stall, over `dump_s` dumps stacks.
+
+        `dump_to` is a real file (default: standard error). `on_stall` is called on the loop after
+        each stall; without it, stalls are logged. `watches_from_thread=False` is for virtual time.
+        """
+        self.interval_s = interval_s
+        self.stall_count = 0
+        self._warn_s = warn_s
+        self._dump_s = dump_s
+        self._dump_to = dump_to
+        self._on_stall = on_stall
+        self._watches_from_thread = watches_from_thread
+        self._lags_s: deque[float] = deque(maxlen=max(1, math.ceil(_SPAN_S / interval_s)))
+        self._last_beat: float | None = None
+        self._pulse = 0.0
+        self._blocker = ""
+        self._stop = threading.Event()
+
+    def stats(self) -> LagStats:
+        """The lag over the last minute."""
+        lags_s = sorted(self._lags_s)
+        if not lags_s:
+            return LagStats()
+        last = len(lags_s) - 1
+        return LagStats(
+            p50_s=lags_s[last // 2],
+            p99_s=lags_s[math.ceil(last * 0.99)],
+            max_s=lags_s[last],
+            samples=len(lags_s),
+        )
+
+    def silence_s(self) -> float:
+        """Seconds of loop time since the last sample; infinite before the first."""
+        if self._last_beat is None:
+            return math.inf
+        return asyncio.get_running_loop().time() - self._last_beat
+
+    async def run(self) -> None:
+        """Measure until cancelled."""
+        loop = asyncio.get_running_loop()
+        self._stop.clear()
+        self._pulse = time.monotonic()
+        watcher = threading.Thread(
+            target=self._watch, args=(loop,), name="lag-watcher", daemon=True
+        )
+        if self._watches_from_thread:
+            watcher.start()
+        try:
+            while True:
+                due = loop.time() + self.interval_s
+                await asyncio.sleep(self.interval_s)
+                self._beat(loop.time(), due)
+        finally:
+            self._stop.set()
+            if watcher.is_alive():
+                watcher.join(timeout=1.0)
+
+    def _beat(self, now: float, due: float) -> None:
+        lag_s = max(0.0, now - due)
+        self._last_beat = now
+        self._pulse = time.monotonic()
+        self._lags_s.append(lag_s)
+        blocker, self._blocker = self._blocker, ""
+        if lag_s <= self._warn_s:
+            return
+        self.stall_count += 1
+        stall = Stall(lag_s, blocker or "unknown")
+        if self._on_stall is not None:
+            self._on_stall(stall)
+        else:
+            _log.warning("the event loop stood still for %.3f s in %s", lag_s, stall.task)
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """In the thread: note the blocking task, dump once per standstill."""
+        dumped_pulse = None
+        while not self._stop.wait(self._warn_s / 2):
+            pulse = self._pulse
+            silent_s = time.monotonic() - pulse - self.interval_s
+            if silent_s > self._warn_s and not self._blocker:
+                self._blocker = _running_task_name(loop)
+            if silent_s > self._dump_s and dumped_pulse != pulse:
+                dumped_pulse = pulse
+                self._dump(silent_s)
+
+    def _dump(self, silent_s: float) -> None:
+        target = self._dump_to if self._dump_to is not None else sys.stderr
+        try:
+            target.write(f"the event loop stands still for {silent_s:.1f} s; all stacks:\n")
+            target.flush()
+            faulthandler.dump_traceback(file=target, all_threads=True)
+        except (OSError, ValueError):
+            # A closed or replaced standard error must not end the watching thread.
+            return
+
+
+def _running_task_name(loop: asyncio.AbstractEventLoop) -> str:
+    """Which task the loop is executing, asked from another thread."""
+    try:
+        task = asyncio.current_task(loop)
+    except RuntimeError:
+        return "unknown"
+    return task.get_name() if task is not None else "a callback"

@@ -1,0 +1,42 @@
+"""Telling systemd how we are, over the datagram socket it names; silent anywhere else."""
+
+import os
+import socket
+from collections.abc import Mapping
+
+__all__ = ["notify", "watchdog_interval_s"]
+
+_US_PER_S = 1_000_000
+
+
+def notify(state: str, *, env: Mapping[str, str] | None = None) -> bool:
+    """Send `state` (such as `READY=1` or `STATUS=…`, lines joined by newline) to systemd.
+
+    Returns whether it was sent. Without `NOTIFY_SOCKET`, or if nobody listens, nothing happens:
+    the daemon does not depend on being watched. Never blocks.
+    """
+    address = (os.environ if env is None else env).get("NOTIFY_SOCKET", "")
+    if address[:1] not in {"/", "@"}:
+        return False
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+            sender.setblocking(False)
+            sender.connect(address)
+            sender.send(state.encode("utf-8"))
+    except OSError:
+        return False
+    return True
+
+
+def watchdog_interval_s(*, env: Mapping[str, str] | None = None) -> float | None:
+    """How often to send `WATCHDOG=1`: half of what systemd allows; None if it does not watch us."""
+    ours = os.environ if env is None else env
+    limit_us = ours.get("WATCHDOG_USEC", "")
+    pid = ours.get("WATCHDOG_PID", "")
+    if not limit_us.isdecimal() or int(limit_us) == 0:
+        return None
+    if pid and pid != str(os.getpid()):
+        return None
+    return int(limit_us) / _US_PER_S / 2
