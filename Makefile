@@ -25,6 +25,7 @@ help: ## list the words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: $(INSTALLED) ## create .venv and install everything from the hashed lock
+	@:
 
 $(LOCKED): requirements/dev.txt scripts/venv.sh
 	@scripts/venv.sh $(PYTHON)

@@ -1,0 +1,134 @@
+"""The house rules that no linter knows: sizes, names, and that unit tests stay in their ring."""
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PACKAGE = ROOT / "agentsup"
+# The rule is "about 400 and about 70 lines"; the gate leaves a tenth.
+MAX_MODULE_LINES = 440
+MAX_FUNCTION_LINES = 77
+# Longer than the rule allows, with the reason. Keep it short.
+LONG_MODULES: dict[str, str] = {}
+LONG_FUNCTIONS: dict[str, str] = {}
+NAMES_THAT_SAY_NOTHING = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
+CONFIG: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def shown(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def rings() -> dict[str, int]:
+    """Package to height, from the import contract: one list for the linter and for this test."""
+    contract = next(c for c in CONFIG["tool"]["importlinter"]["contracts"] if c["id"] == "rings")
+    return {
+        name.strip(" ()"): height
+        for height, row in enumerate(reversed(contract["layers"]))
+        for name in row.split("|")
+    }
+
+
+def test_modules_are_short() -> None:
+    long = {
+        shown(path): lines
+        for path in modules()
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > MAX_MODULE_LINES
+        and shown(path) not in LONG_MODULES
+    }
+    assert not long, f"split these by concept (at most {MAX_MODULE_LINES} lines): {long}"
+
+
+def test_functions_are_short() -> None:
+    long = {
+        f"{shown(path)}:{node.lineno} {node.name}": lines
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > MAX_FUNCTION_LINES
+        and f"{shown(path)}:{node.name}" not in LONG_FUNCTIONS
+    }
+    assert not long, f"split these (at most {MAX_FUNCTION_LINES} lines): {long}"
+
+
+def test_names_say_something() -> None:
+    vague = [shown(p) for p in PACKAGE.rglob("*") if p.stem in NAMES_THAT_SAY_NOTHING]
+    assert not vague, f"name these for what they hold: {vague}"
+
+
+def test_a_broad_except_says_why() -> None:
+    """Outside the test kit a broad `except` stands at a supervision boundary and says so."""
+    silent = []
+    for path in modules():
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(lines, 1):
+            near = "\n".join(lines[max(0, number - 3) : number + 2])
+            if "noqa: BLE001" in line and "supervision boundary:" not in near:
+                silent.append(f"{shown(path)}:{number}")
+    silent = [place for place in silent if not place.startswith("agentsup/testing/")]
+    assert not silent, f"add '# supervision boundary: why' to: {silent}"
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Names of agentsup's packages that the file imports anywhere."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            if node.module == "agentsup":
+                names = [f"agentsup.{alias.name}" for alias in node.names]
+            else:
+                names = [node.module]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "agentsup" and len(parts) > 1:
+                yield parts[1]
+
+
+def test_unit_tests_import_nothing_above_their_ring() -> None:
+    height = rings()
+    found = []
+    for folder in sorted(p for p in (ROOT / "tests/unit").iterdir() if p.name in height):
+        for path in sorted(folder.rglob("*.py")):
+            above = {
+                package
+                for package in imported(path)
+                if package != "testing" and height.get(package, 0) > height[folder.name]
+            }
+            found += [f"{shown(path)} imports {package}" for package in sorted(above)]
+    assert not found, f"unit tests of a ring know nothing above it: {found}"
+
+
+@pytest.mark.parametrize("name", ["runtime", "dev"])
+def test_the_lock_is_hashed_and_names_no_index(name: str) -> None:
+    text = (ROOT / f"requirements/{name}.txt").read_text(encoding="utf-8")
+    assert "://" not in text
+    assert not re.search(r"^\s*-", text.replace("    --hash", ""), re.MULTILINE)
+    entries = re.split(r"\n(?=\S)", text.strip())
+    unhashed = [entry for entry in entries if "--hash=sha256:" not in entry]
+    assert not unhashed
+
+
+def test_the_lock_covers_every_declared_requirement() -> None:
+    def bare(requirement: str) -> str:
+        return re.split(r"[\[<>=~! ;]", requirement)[0].lower().replace("_", "-")
+
+    project, groups = CONFIG["project"], CONFIG["dependency-groups"]
+    optional = [r for extra in project["optional-dependencies"].values() for r in extra]
+    runtime = {bare(r) for r in [*project["dependencies"], *optional, *groups["build"]]}
+    dev = runtime | {bare(r) for r in groups["dev"]}
+    for name, wanted in (("runtime", runtime), ("dev", dev)):
+        text = (ROOT / f"requirements/{name}.txt").read_text(encoding="utf-8")
+        locked = set(re.findall(r"^([a-z0-9.-]+)==", text, re.MULTILINE))
+        assert wanted - locked - {"agentsup"} == set(), "run `make lock`"
