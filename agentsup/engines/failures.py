@@ -1,0 +1,160 @@
+"""Why an engine could not answer, as types: the type decides what happens next, never a text.
+
+Transient failures are worth a retry with back-off; permanent ones end the message with a notice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentsup.model.errors import EngineFailed
+
+
+class EngineCrash(Exception):
+    """Escapes through the guard into the stack, on purpose: the agent itself crashes.
+
+    Only the scripted engine raises it. Every other exception of an engine is a failed turn.
+    """
+
+
+class Permanent(EngineFailed):
+    """Trying the same again will not help."""
+
+    def __init__(self, message: str, **facts: Any) -> None:
+        super().__init__(message, permanent=True, **facts)
+
+
+class Transient(EngineFailed):
+    """The same request may succeed later. ``retry_after_s`` is the provider's own wish, if any."""
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None, **facts: Any) -> None:
+        super().__init__(message, permanent=False, retry_after_s=retry_after_s, **facts)
+
+
+# -- set-up ------------------------------------------------------------------------------------------
+
+
+class UnknownEngine(Permanent):
+    """No engine of that name is registered."""
+
+    code = "engine_unknown"
+
+
+class ExtraMissing(Permanent):
+    """The engine's optional libraries are not installed; the message is the install command."""
+
+    code = "extra_missing"
+
+
+class NotConfigured(Permanent):
+    """A setting the engine can't do without is missing."""
+
+    code = "engine_not_configured"
+
+
+class ScriptInvalid(Permanent):
+    """The script file can't be read or understood; the message names file, line, rule and step."""
+
+    code = "script_invalid"
+
+
+# -- the model's provider -----------------------------------------------------------------------------
+
+
+class AuthFailed(Permanent):
+    """The provider refuses the key, or no key is set."""
+
+    code = "auth_failed"
+
+
+class QuotaExceeded(Permanent):
+    """The account has no credit left."""
+
+    code = "quota_exceeded"
+
+
+class ModelNotFound(Permanent):
+    """The provider does not know the model."""
+
+    code = "model_not_found"
+
+
+class ContextOverflow(Permanent):
+    """The conversation is longer than the model can read."""
+
+    code = "context_overflow"
+
+
+class RequestRejected(Permanent):
+    """The provider refuses the request as it is."""
+
+    code = "request_rejected"
+
+
+class ContentFiltered(Permanent):
+    """The provider's content filter stopped the answer."""
+
+    code = "content_filtered"
+
+
+class RateLimited(Transient):
+    """Too many requests; wait."""
+
+    code = "rate_limited"
+
+
+class ServerFailed(Transient):
+    """The provider failed or is overloaded."""
+
+    code = "server_error"
+
+
+class ConnectionFailed(Transient):
+    """The provider could not be reached, or the answer broke off."""
+
+    code = "connection"
+
+
+class ProviderTimedOut(Transient):
+    """The provider did not answer in time."""
+
+    code = "timeout"
+
+
+# -- the run ---------------------------------------------------------------------------------------------
+
+
+class LimitReached(Permanent):
+    """The turn used up its model requests, tool calls or tokens."""
+
+    code = "limit_reached"
+
+
+class LoopOfCalls(Permanent):
+    """The same tool call with the same arguments, again and again."""
+
+    code = "loop_detected"
+
+
+class EmptyAnswer(Permanent):
+    """The model answered with nothing."""
+
+    code = "empty_answer"
+
+
+class EmptyAfterToolUse(Permanent):
+    """The model used tools and then said nothing, also when asked once more."""
+
+    code = "empty_after_tool_use"
+
+
+class BadModelOutput(Permanent):
+    """The model's output can't be used (invalid tool calls, over and over)."""
+
+    code = "bad_model_output"
+
+
+class CheckpointUnusable(Permanent):
+    """What a suspended segment left behind can't be read any more."""
+
+    code = "checkpoint_unusable"

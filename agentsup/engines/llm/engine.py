@@ -1,0 +1,73 @@
+"""The engine object: imports the model library once, and shares clients between sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from agentsup.engines.failures import ExtraMissing
+from agentsup.engines.llm.settings import Dialect, read_settings
+from agentsup.model.engine import EngineCaps, EngineHost, EngineSession, EngineSpec
+
+if TYPE_CHECKING:
+    from agentsup.engines.llm.client import Clients
+
+_EXTRAS: Mapping[Dialect, str] = {"openai": "llm", "anthropic": "anthropic"}
+
+
+class LlmEngine:
+    """Engine ``llm``. Options: see ``settings.LlmOptions``; ``env`` is the daemon's environment."""
+
+    name = "llm"
+    caps = EngineCaps(streaming=True, tools=True, suspend=True, usage=True)
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._env = env
+        self._importing = asyncio.Lock()
+        self._clients: Clients | None = None
+
+    async def open(self, spec: EngineSpec, host: EngineHost) -> EngineSession:
+        """Open a session for one turn.
+
+        Raises ``NotConfigured``, ``AuthFailed`` or ``ExtraMissing``, each with the remedy.
+        """
+        settings = read_settings(spec, self._env)
+        await self._load(settings.endpoint.dialect)
+        # Cheap now: the modules are loaded.
+        client = importlib.import_module("agentsup.engines.llm.client")
+        session = importlib.import_module("agentsup.engines.llm.session")
+        if self._clients is None:
+            self._clients = client.Clients()
+        opened: EngineSession = session.LlmSession(self._clients.model(settings), settings, host)
+        return opened
+
+    async def close(self) -> None:
+        """Close all connections to providers."""
+        clients, self._clients = self._clients, None
+        if clients is not None:
+            await clients.close()
+
+    async def _load(self, dialect: Dialect) -> None:
+        """Import the libraries in a thread, one import at a time."""
+        async with self._importing:
+            try:
+                await asyncio.to_thread(_import, dialect)
+            except ImportError as error:
+                raise missing_extra(dialect, error) from error
+
+
+def missing_extra(dialect: Dialect, error: ImportError) -> ExtraMissing:
+    """The refusal for a library that is not installed: one line with the command."""
+    return ExtraMissing(
+        f"the engine llm needs an optional part that is not installed ({error.name or error}): "
+        f"run pip install 'agentsup[{_EXTRAS[dialect]}]' and restart"
+    )
+
+
+def _import(dialect: Dialect) -> None:
+    os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")
+    for module in ("client", "session", *(["anthropic_client"] if dialect == "anthropic" else [])):
+        importlib.import_module(f"agentsup.engines.llm.{module}")

@@ -1,0 +1,213 @@
+"""One turn with a language model: stream, call tools, ask, end."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic_ai import Agent, AgentRun, DeferredToolRequests, DeferredToolResults, ModelSettings
+from pydantic_ai.messages import (
+    FunctionToolCallEvent,
+    FunctionToolResultEvent,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+    ToolReturnPart,
+)
+from pydantic_ai.models import Model
+from pydantic_ai.usage import RunUsage, UsageLimits
+
+from agentsup.engines.failures import BadModelOutput
+from agentsup.engines.llm import history
+from agentsup.engines.llm.errors import translate
+from agentsup.engines.llm.settings import LlmSettings
+from agentsup.engines.llm.toolset import ASK_USER, HostToolset
+from agentsup.model.engine import (
+    Done,
+    EngineEvent,
+    EngineHost,
+    Segment,
+    Suspended,
+    TextDelta,
+    ThinkingDelta,
+    ToolFinished,
+    ToolStarted,
+    Usage,
+)
+
+_PREVIEW_CHARS = 200
+_ONE_AT_A_TIME = "Only one question can be open; ask this one again after the answer to the other."
+
+Output = str | DeferredToolRequests
+Run = AgentRun[None, Output]
+
+
+@dataclass(slots=True)
+class _Said:
+    """The answer as the person sees it grow; texts of several steps are set apart."""
+
+    text: list[str] = field(default_factory=list)
+    is_new_step: bool = False
+    used_tools: bool = False
+
+    def add(self, piece: str) -> TextDelta | None:
+        if not piece:
+            return None
+        if self.is_new_step and self.text:
+            piece = "\n\n" + piece
+        self.is_new_step = False
+        self.text.append(piece)
+        return TextDelta(piece)
+
+
+class LlmSession:
+    """Holds nothing but values: the client is the engine's."""
+
+    def __init__(self, model: Model, settings: LlmSettings, host: EngineHost) -> None:
+        self._settings = settings
+        options = settings.options
+        wanted = ModelSettings()
+        if options.temperature is not None:
+            wanted["temperature"] = options.temperature
+        if options.max_tokens is not None:
+            wanted["max_tokens"] = options.max_tokens
+        self._agent: Agent[None, Output] = Agent(
+            model,
+            output_type=[str, DeferredToolRequests],
+            toolsets=[HostToolset(host, ask_user=options.ask_user)],
+            model_settings=wanted,
+        )
+        self._limits = UsageLimits(
+            request_limit=options.request_limit,
+            tool_calls_limit=options.tool_calls_limit,
+            total_tokens_limit=options.total_tokens_limit,
+        )
+
+    async def close(self) -> None:
+        """Nothing is held beyond a run."""
+
+    async def run(self, segment: Segment) -> AsyncIterator[EngineEvent]:
+        """Run one segment. Raises ``EngineFailed``; usage of finished requests is told before."""
+        said = _Said()
+        prompt: str | None = segment.prompt or segment.text
+        resumed: DeferredToolResults | None = None
+        if segment.resume is not None and segment.resume.checkpoint is not None:
+            before, answers, text = history.thaw(segment.resume.checkpoint, segment.resume.answer)
+            prompt, resumed = None, DeferredToolResults(calls=dict(answers))
+            said = _Said([text] if text else [], is_new_step=True, used_tools=True)
+        else:
+            before = history.messages_before(segment)
+        told = RunUsage()
+        async with self._agent.iter(
+            prompt,
+            message_history=before,
+            deferred_tool_results=resumed,
+            instructions=segment.system or None,
+            usage_limits=self._limits,
+        ) as run:
+            try:
+                async for event in self._steps(run, said):
+                    if isinstance(event, RunUsage):
+                        yield _usage(event, told)
+                        told = event
+                    else:
+                        yield event
+            except Exception as error:
+                if run.usage.requests > told.requests:
+                    yield _usage(run.usage, told)
+                known = translate(
+                    error, self._settings, run.all_messages(), used_tools=said.used_tools
+                )
+                if known is None:
+                    raise
+                raise known from error
+            yield self._end(run, said)
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    async def _steps(self, run: Run, said: _Said) -> AsyncIterator[EngineEvent | RunUsage]:
+        async for node in run:
+            if Agent.is_model_request_node(node):
+                said.is_new_step = True
+                async with node.stream(run.ctx) as stream:
+                    async for event in stream:
+                        told = _from_model(event, said)
+                        if told is not None:
+                            yield told
+                yield copy.copy(run.usage)  # the library goes on counting in the same object
+            elif Agent.is_call_tools_node(node):
+                async with node.stream(run.ctx) as calls:
+                    async for call in calls:
+                        told = _from_tool(call, said)
+                        if told is not None:
+                            yield told
+
+    def _end(self, run: Run, said: _Said) -> Done | Suspended:
+        result = run.result
+        if result is None:
+            raise BadModelOutput("the model's run ended without a result")
+        if isinstance(result.output, DeferredToolRequests):
+            return self._question(result.output, run, said)
+        text = "".join(said.text) or result.output
+        return Done("ok", text=text, engine_state=history.dump(run.all_messages()))
+
+    def _question(self, waiting: DeferredToolRequests, run: Run, said: _Said) -> Suspended:
+        first, *others = waiting.calls
+        args = _arguments(first)
+        options = args.get("options")
+        answers = {call.tool_call_id: _ONE_AT_A_TIME for call in others}
+        return Suspended(
+            checkpoint=history.freeze(
+                run.all_messages(), answers, first.tool_call_id, "".join(said.text)
+            ),
+            text=str(args.get("text") or "The agent has a question, but did not say which."),
+            options=tuple(str(o) for o in options) if isinstance(options, list) else (),
+        )
+
+
+def _from_model(event: Any, said: _Said) -> EngineEvent | None:
+    """What the person sees of a model's stream event."""
+    if isinstance(event, PartStartEvent):
+        if isinstance(event.part, TextPart):
+            return said.add(event.part.content)
+        if isinstance(event.part, ThinkingPart) and event.part.content:
+            return ThinkingDelta(event.part.content)
+    elif isinstance(event, PartDeltaEvent):
+        if isinstance(event.delta, TextPartDelta):
+            return said.add(event.delta.content_delta)
+        if isinstance(event.delta, ThinkingPartDelta) and event.delta.content_delta:
+            return ThinkingDelta(event.delta.content_delta)
+    return None
+
+
+def _from_tool(event: Any, said: _Said) -> EngineEvent | None:
+    """What the person sees of a call; the question tool shows as a question, not as a call."""
+    if isinstance(event, FunctionToolCallEvent) and event.part.tool_name != ASK_USER:
+        said.used_tools = True
+        return ToolStarted(event.part.tool_name, _arguments(event.part))
+    if isinstance(event, FunctionToolResultEvent) and event.part.tool_name != ASK_USER:
+        part = event.part
+        ok = isinstance(part, ToolReturnPart) and part.outcome == "success"
+        return ToolFinished(part.tool_name or "", ok, str(part.content)[:_PREVIEW_CHARS])
+    return None
+
+
+def _arguments(call: ToolCallPart) -> dict[str, Any]:
+    try:
+        return dict(call.args_as_dict())
+    except (ValueError, AssertionError, TypeError):
+        return {"invalid": str(call.args)[:_PREVIEW_CHARS]}
+
+
+def _usage(now: RunUsage, before: RunUsage) -> Usage:
+    """What was used between the two."""
+    usd = float(now.cost - (before.cost or 0)) if now.cost is not None else None
+    return Usage(
+        now.input_tokens - before.input_tokens, now.output_tokens - before.output_tokens, usd
+    )

@@ -1,0 +1,116 @@
+"""What the language model engine needs to know, read from an agent's options and the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from agentsup.engines.failures import AuthFailed, NotConfigured
+from agentsup.model.engine import EngineSpec
+
+Dialect = Literal["openai", "anthropic"]
+
+KEY_NAMES: Mapping[Dialect, str] = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+URL_NAMES: Mapping[Dialect, str] = {"openai": "OPENAI_BASE_URL", "anthropic": "ANTHROPIC_BASE_URL"}
+NO_KEY = "no-key-needed"
+"""Sent to an endpoint for which no key is configured, such as a local server."""
+ANY_MODEL = "default"
+"""Model name sent when only an endpoint is configured; local servers have one model anyway."""
+
+
+class LlmOptions(BaseModel):
+    """``engine_options`` of the engine ``llm``; secrets are resolved already."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    base_url: str = ""
+    api_key: str = Field(default="", repr=False)
+    model: str = ""
+    provider: str = ""
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    max_tokens: int | None = Field(default=None, ge=1)
+    request_timeout_s: float = Field(default=120.0, gt=0)
+    request_limit: int = Field(default=30, ge=1)
+    tool_calls_limit: int = Field(default=60, ge=0)
+    total_tokens_limit: int | None = Field(default=None, ge=1)
+    ask_user: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where requests go; two agents with equal endpoints share one client."""
+
+    dialect: Dialect
+    base_url: str
+    api_key: str
+    timeout_s: float
+
+    @property
+    def is_local(self) -> bool:
+        """The endpoint is on this machine: no proxy stands between."""
+        return urlsplit(self.base_url).hostname in {"127.0.0.1", "localhost", "::1"}
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.dialect}, {self.base_url or 'default'})"
+
+
+@dataclass(frozen=True, slots=True)
+class LlmSettings:
+    """Everything one session needs, complete and checked."""
+
+    endpoint: Endpoint
+    model: str
+    options: LlmOptions
+    key_source: str
+    """Where the key came from, for messages: an environment variable's or an option's name."""
+
+
+def read_settings(spec: EngineSpec, env: Mapping[str, str]) -> LlmSettings:
+    """Settings of ``spec`` over ``env`` (the daemon's). Raises ``NotConfigured`` or ``AuthFailed``.
+
+    A key from the environment goes only to the endpoint of the environment or the provider's own,
+    never to a ``base_url`` that an agent's entry names.
+    """
+    options = _options(spec.options)
+    model = options.model or spec.model
+    dialect, model = _dialect(options.provider or spec.provider, model)
+    base_url = options.base_url or env.get(URL_NAMES[dialect], "")
+    key, source = options.api_key, "engine_options.api_key"
+    if not key and not options.base_url:
+        key, source = env.get(KEY_NAMES[dialect], ""), KEY_NAMES[dialect]
+    if not key and not base_url:
+        raise AuthFailed(
+            f"no API key is set: put {KEY_NAMES[dialect]} into the environment of the daemon, or "
+            'engine_options.api_key (as "env:NAME" or "file:PATH") into the agent\'s entry'
+        )
+    if not model:
+        if not base_url:
+            raise NotConfigured(
+                "no model is named: set `model` in the agent's entry or in [agent_defaults]"
+            )
+        model = ANY_MODEL
+    endpoint = Endpoint(dialect, base_url, key or NO_KEY, options.request_timeout_s)
+    return LlmSettings(endpoint, model, options, source)
+
+
+def _options(given: Mapping[str, Any]) -> LlmOptions:
+    try:
+        return LlmOptions.model_validate(dict(given))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise NotConfigured(f"engine_options.{where} of the engine llm: {first['msg']}") from None
+
+
+def _dialect(provider: str, model: str) -> tuple[Dialect, str]:
+    """The dialect that ``provider`` or a prefix of ``model`` names, and the model without it."""
+    prefix, colon, rest = model.partition(":")
+    if colon and prefix in {"openai", "anthropic"} and not provider:
+        provider, model = prefix, rest
+    if provider in {"anthropic", "claude"} or (not provider and model.startswith("claude")):
+        return "anthropic", model
+    return "openai", model

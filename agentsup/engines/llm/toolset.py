@@ -1,0 +1,83 @@
+"""The agent's tools as the model library sees them; each call goes to the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_ai import RunContext
+from pydantic_ai.exceptions import ToolFailed
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import AbstractToolset
+from pydantic_ai.toolsets.abstract import ToolsetTool
+from pydantic_core import SchemaValidator, core_schema
+
+from agentsup.model.engine import EngineHost
+
+ASK_USER = "ask_user"
+_ASK_USER = ToolDefinition(
+    name=ASK_USER,
+    description=(
+        "Ask the person a question and wait for the answer, which may take hours. Only for a "
+        "decision without which the work can't go on; otherwise just answer."
+    ),
+    parameters_json_schema={
+        "type": "object",
+        "properties": {
+            "text": {"type": "string", "description": "The question, complete in itself."},
+            "options": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "Answers to choose from; leave it out for a free answer.",
+            },
+        },
+        "required": ["text"],
+        "additionalProperties": False,
+    },
+    kind="external",
+)
+# The host checks arguments against the tool's own schema; here anything that is JSON passes.
+_ANYTHING = SchemaValidator(schema=core_schema.dict_schema(core_schema.str_schema()))
+_ARGUMENT_RETRIES = 2
+
+
+class HostToolset(AbstractToolset[None]):
+    """``host.tools()``, called one at a time so that the journal sees them in the model's order."""
+
+    def __init__(self, host: EngineHost, *, ask_user: bool) -> None:
+        self._host = host
+        self._ask_user = ask_user
+
+    @property
+    def id(self) -> str | None:
+        return "agentsup"
+
+    async def get_tools(self, ctx: RunContext[None]) -> dict[str, ToolsetTool[None]]:
+        definitions = [
+            ToolDefinition(
+                name=tool.name,
+                description=tool.description,
+                parameters_json_schema=tool.parameters,
+                sequential=True,
+            )
+            for tool in self._host.tools()
+        ]
+        if self._ask_user and all(d.name != ASK_USER for d in definitions):
+            definitions.append(_ASK_USER)
+        return {
+            definition.name: ToolsetTool(
+                toolset=self,
+                tool_def=definition,
+                max_retries=_ARGUMENT_RETRIES,
+                args_validator=_ANYTHING,
+            )
+            for definition in definitions
+        }
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[None], tool: ToolsetTool[None]
+    ) -> str:
+        result = await self._host.call(name, tool_args)
+        if not result.ok:
+            # The model reads the text and may react; the run goes on.
+            raise ToolFailed(result.text)
+        return result.text

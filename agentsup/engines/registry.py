@@ -1,0 +1,126 @@
+"""Which engines there are. Nothing of an engine is imported before it is asked for."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from agentsup.engines.failures import ExtraMissing, UnknownEngine
+from agentsup.kit.clock import Clock
+from agentsup.model.engine import Engine, EngineSpec
+
+AUTO = "auto"
+_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
+_URLS = ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL")
+
+
+class ClosableEngine(Engine, Protocol):
+    """An engine that may hold connections between turns."""
+
+    async def close(self) -> None:
+        """Release them."""
+
+
+Factory = Callable[[], ClosableEngine]
+
+
+class EngineRegistry:
+    """Engines by name, each made once, when first asked for. ``add`` before use, ``close`` after."""
+
+    def __init__(self, factories: Mapping[str, Factory]) -> None:
+        self._factories = dict(factories)
+        self._made: dict[str, ClosableEngine] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every registered name, sorted."""
+        return tuple(sorted(self._factories))
+
+    def add(self, name: str, factory: Factory) -> None:
+        """Register another engine, or replace one that was not used yet."""
+        self._factories[name] = factory
+
+    def get(self, name: str) -> Engine:
+        """The engine ``name``. Raises ``UnknownEngine``, or ``ExtraMissing`` with the command."""
+        made = self._made.get(name)
+        if made is not None:
+            return made
+        factory = self._factories.get(name)
+        if factory is None:
+            close = difflib.get_close_matches(name, self._factories, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise UnknownEngine(
+                f"there is no engine {name!r}, only {', '.join(self.names)}{hint}", engine=name
+            )
+        try:
+            made = self._made[name] = factory()
+        except ImportError as error:
+            raise ExtraMissing(
+                f"the engine {name} needs an optional part that is not installed "
+                f"({error.name or error}): run pip install 'agentsup[{name}]' and restart"
+            ) from error
+        return made
+
+    async def close(self) -> None:
+        """Close every engine that was made."""
+        made, self._made = list(self._made.values()), {}
+        for engine in made:
+            await engine.close()
+
+
+def default_registry(clock: Clock, env: Mapping[str, str]) -> EngineRegistry:
+    """The engines that come with agentsup. ``env`` is the daemon's environment (keys, endpoints)."""
+
+    def scripted() -> ClosableEngine:
+        module = importlib.import_module("agentsup.engines.scripted")
+        engine: ClosableEngine = module.ScriptedEngine(clock)
+        return engine
+
+    def llm() -> ClosableEngine:
+        module = importlib.import_module("agentsup.engines.llm")
+        engine: ClosableEngine = module.LlmEngine(env)
+        return engine
+
+    return EngineRegistry({"scripted": scripted, "llm": llm})
+
+
+def has_llm_extra() -> bool:
+    """The libraries of the engine llm are installed (they are not imported)."""
+    return importlib.util.find_spec("pydantic_ai") is not None
+
+
+def best_available(
+    env: Mapping[str, str],
+    spec: EngineSpec,
+    *,
+    is_llm_installed: Callable[[], bool] = has_llm_extra,
+) -> tuple[str, str]:
+    """The engine for ``"engine": "auto"`` and one plain line saying why.
+
+    ``llm`` where an endpoint, or a model and a key, are configured in ``spec`` or ``env``; else
+    ``scripted``, which works offline.
+    """
+    options = spec.options
+    model = str(options.get("model") or spec.model)
+    url = options.get("base_url") or next((env[n] for n in _URLS if env.get(n)), "")
+    key = "engine_options.api_key" if options.get("api_key") else ""
+    key = key or next((name for name in _KEYS if env.get(name)), "")
+    if not url and not key:
+        return "scripted", (
+            "no model is configured (set OPENAI_API_KEY or ANTHROPIC_API_KEY and a model, or "
+            "OPENAI_BASE_URL), so the offline engine answers"
+        )
+    if not url and not model:
+        return "scripted", (
+            f"{key} is set but no model is named (`model` of the agent or in [agent_defaults]), "
+            "so the offline engine answers"
+        )
+    if not is_llm_installed():
+        return "scripted", (
+            "a model is configured but the engine llm is not installed "
+            "(pip install 'agentsup[llm]'), so the offline engine answers"
+        )
+    return "llm", f"model {model or 'of the endpoint'} at {url}" if url else f"model {model}, {key}"

@@ -1,0 +1,318 @@
+"""The scripted engine: deterministic, offline, for first use, demonstration and tests.
+
+It answers by the rules of a script; without one, or where none fits, it says in one line that no
+model is configured and repeats the text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentsup.engines.failures import CheckpointUnusable, EngineCrash, Permanent, ScriptInvalid
+from agentsup.engines.scripted_rules import (
+    MAX_SCRIPT_BYTES,
+    Script,
+    Step,
+    build_script,
+    fill,
+    parse_script,
+    steps_from_data,
+    steps_to_data,
+)
+from agentsup.kit.clock import Clock
+from agentsup.kit.procgroup import ProcessGroup, Stdio
+from agentsup.model.engine import (
+    Done,
+    EngineCaps,
+    EngineEvent,
+    EngineHost,
+    EngineSpec,
+    FileOut,
+    Segment,
+    Suspended,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+    Usage,
+)
+from agentsup.model.errors import ConfigError
+from agentsup.model.tool import Effect
+
+NO_MODEL = "No model is configured, so I can only repeat what you say.\n"
+_PREVIEW_CHARS = 200
+_TERM_GRACE_S = 0.5
+
+# A child and a grandchild that ignore SIGTERM (an ignored signal stays ignored across exec). The
+# child waits for a line first, so that nothing works before the group has been recorded.
+_STUBBORN_TREE = 'trap "" TERM; read -r go || exit 1; sleep "$0" & wait'
+
+
+class ScriptedEngine:
+    """Engine ``scripted``. Options: ``script`` (``file:PATH`` or a path, relative to the home) or
+    ``rules`` (the rules themselves)."""
+
+    name = "scripted"
+    caps = EngineCaps(streaming=True, tools=True, suspend=True, usage=True)
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._scripts: dict[str, tuple[tuple[int, int, int], Script]] = {}
+
+    async def open(self, spec: EngineSpec, host: EngineHost) -> ScriptedSession:
+        """Open a session; the script is read at its first run, and again when it has changed."""
+        return ScriptedSession(self, spec, host, self._clock)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    async def script_for(self, spec: EngineSpec) -> Script:
+        """The script that ``spec`` names, as it stands now. Raises ``ScriptInvalid``."""
+        source = spec.options.get("script")
+        try:
+            if source:
+                return await self._from_file(script_path(str(source), spec.home))
+            return build_script(spec.options.get("rules") or [], path="engine_options.rules")
+        except ConfigError as error:
+            raise ScriptInvalid(f"the script of this agent can't be used: {error}") from error
+
+    async def _from_file(self, path: Path) -> Script:
+        try:
+            status = path.stat()  # noqa: ASYNC240 - microseconds; reading goes to a thread
+            version = (status.st_mtime_ns, status.st_size, status.st_ino)
+            known = self._scripts.get(str(path))
+            if known is not None and known[0] == version:
+                return known[1]
+            script = await asyncio.to_thread(load_script, path)
+        except OSError as error:
+            raise ConfigError(
+                f"the script can't be read: {error.strerror or error}",
+                path=str(path),
+                hint="engine_options.script is relative to the home",
+            ) from error
+        self._scripts[str(path)] = (version, script)
+        return script
+
+
+def script_path(source: str, home: str) -> Path:
+    """Where the script named in ``engine_options`` is."""
+    return Path(home) / Path(source.removeprefix("file:")).expanduser()
+
+
+def load_script(path: Path) -> Script:
+    """Read and check a script file; blocks. Raises ``ConfigError`` or ``OSError``."""
+    with path.open("rb") as file:
+        return parse_script(file.read(MAX_SCRIPT_BYTES + 1), path=str(path))
+
+
+@dataclass(slots=True)
+class _Run:
+    """How far a turn has come; what a checkpoint keeps."""
+
+    steps: tuple[Step, ...]
+    groups: tuple[str, ...] = ()
+    text: list[str] = field(default_factory=list)
+    result: str = ""
+    exit_code: int | None = None
+
+    def fill(self, value: Any) -> Any:
+        return fill(value, self.groups, self.result)
+
+    def seconds(self, value: float | str) -> float:
+        """A number, or a text that became one."""
+        filled = self.fill(value)
+        try:
+            return max(0.0, float(filled))
+        except ValueError:
+            raise Permanent(f"the script wants a number of seconds, not {filled!r}") from None
+
+    def say(self, text: str) -> TextDelta:
+        self.text.append(text)
+        return TextDelta(text)
+
+    def freeze(self, rest: tuple[Step, ...]) -> bytes:
+        """A checkpoint with the steps still to come, so that an edited script changes nothing."""
+        data = {
+            "v": 1,
+            "steps": steps_to_data(rest),
+            "groups": self.groups,
+            "text": "".join(self.text),
+            "exit_code": self.exit_code,
+        }
+        return json.dumps(data).encode()
+
+    @classmethod
+    def thaw(cls, checkpoint: bytes, answer: str | None) -> _Run:
+        try:
+            data = json.loads(checkpoint)
+            return cls(
+                steps=steps_from_data(data["steps"]),
+                groups=tuple(data["groups"]),
+                text=[data["text"]],
+                result=answer or "",
+                exit_code=data["exit_code"],
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointUnusable(f"the scripted turn can't be resumed: {error}") from error
+
+
+class ScriptedSession:
+    """One turn by the script."""
+
+    def __init__(
+        self, engine: ScriptedEngine, spec: EngineSpec, host: EngineHost, clock: Clock
+    ) -> None:
+        self._engine = engine
+        self._spec = spec
+        self._host = host
+        self._clock = clock
+        self._forced = asyncio.Event()
+
+    async def run(self, segment: Segment) -> AsyncIterator[EngineEvent]:
+        """Run the steps of the first rule that fits, or go on where the checkpoint ends.
+
+        Raises ``EngineFailed`` (a ``fail`` step, a bad script) or ``EngineCrash``.
+        """
+        run = await self._begin(segment)
+        for index, step in enumerate(run.steps):
+            async for event in self._step(run, step, index, segment):
+                yield event
+                if isinstance(event, Suspended):
+                    return
+        yield Done("ok", text="".join(run.text), exit_code=run.exit_code)
+
+    async def close(self) -> None:
+        """Ends a hanging step by force."""
+        self._forced.set()
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    async def _begin(self, segment: Segment) -> _Run:
+        resume = segment.resume
+        if resume is not None and resume.checkpoint is not None:
+            return _Run.thaw(resume.checkpoint, resume.answer)
+        script = await self._engine.script_for(self._spec)
+        found = script.find(segment.text)
+        if found is None:
+            # Built, not filled: the person's own "$1" must come back as it is.
+            return _Run((Step(say="$1"),), ("", NO_MODEL + segment.text))
+        return _Run(*found)
+
+    async def _step(
+        self, run: _Run, step: Step, index: int, segment: Segment
+    ) -> AsyncIterator[EngineEvent]:
+        """The events of one step; exactly one field of ``step`` is set."""
+        if step.say is not None:
+            yield run.say(run.fill(step.say))
+        elif step.stream is not None:
+            pause_s = run.seconds(step.stream.every)
+            for number, chunk in enumerate(step.stream.chunks):
+                if number:
+                    await self._clock.sleep(pause_s)
+                yield run.say(run.fill(chunk))
+        elif step.sleep is not None:
+            await self._clock.sleep(run.seconds(step.sleep))
+        elif step.tool is not None:
+            async for event in self._call(run, run.fill(step.tool.name), run.fill(step.tool.args)):
+                yield event
+        elif step.fail is not None:
+            raise Permanent(run.fill(step.fail))
+        elif step.crash is not None:
+            raise EngineCrash(run.fill(step.crash))
+        elif step.exit is not None:
+            run.exit_code = step.exit
+        elif step.hang is not None:
+            await self._hang()
+        elif step.spawn is not None:
+            await self._spawn(run.seconds(step.spawn))
+        elif step.question is not None:
+            asked = step.question
+            yield Suspended(
+                checkpoint=run.freeze(run.steps[index + 1 :]),
+                text=run.fill(asked.text),
+                options=tuple(run.fill(asked.options)),
+                timeout_s=None if asked.timeout is None else run.seconds(asked.timeout),
+            )
+        elif step.file is not None:
+            path = run.fill(step.file)
+            _inside(self._spec.workspace, path)
+            yield FileOut(path)
+        elif step.usage is not None:
+            used = step.usage
+            yield Usage(used.input, used.output, used.usd)
+        elif step.effect is not None:
+            await self._effect(run.fill(step.effect), segment.message_id)
+
+    async def _call(self, run: _Run, name: str, args: dict[str, Any]) -> AsyncIterator[EngineEvent]:
+        yield ToolStarted(name, args)
+        result = await self._host.call(name, args)
+        run.result = result.text
+        yield ToolFinished(name, result.ok, result.text[:_PREVIEW_CHARS])
+
+    async def _hang(self) -> None:
+        """Ignore every cancellation until the session is closed by force."""
+        was_cancelled = False
+        while not self._forced.is_set():
+            try:
+                await self._forced.wait()
+            except asyncio.CancelledError:
+                was_cancelled = True
+        if was_cancelled:
+            raise asyncio.CancelledError
+
+    async def _spawn(self, seconds: float) -> None:
+        group = await ProcessGroup.spawn(
+            ["/bin/sh", "-c", _STUBBORN_TREE, f"{seconds:.3f}"],
+            env=self._spec.env,
+            cwd=self._spec.workspace or "/",
+            stdin=Stdio.PIPE,
+            stdout=Stdio.NULL,
+            stderr=Stdio.NULL,
+        )
+        try:
+            record = group.record
+            await self._host.spawned(record.pgid, record.started_ticks, record.argv0)
+            if group.stdin is not None:
+                group.stdin.feed(b"go\n")
+            await group.wait()
+        finally:
+            try:
+                await group.stop(term_grace_s=_TERM_GRACE_S)
+            finally:
+                await self._host.reaped(group.pgid)
+
+    async def _effect(self, path: str, message_id: str) -> None:
+        target = _inside(self._spec.workspace, path)
+
+        async def append() -> str:
+            await asyncio.to_thread(_append_line, target, message_id)
+            return f"appended to {path}"
+
+        done = await self._host.perform("effect", Effect.BLIND, {"path": path}, append)
+        if not done.ok:
+            raise Permanent(f"the effect on {path} failed: {done.text}")
+
+
+def _inside(workspace: str, path: str) -> Path:
+    """``path`` in the workspace, following links. Raises ``EngineFailed`` where it leads out."""
+    root = Path(os.path.realpath(workspace))
+    target = Path(os.path.realpath(root / path))
+    if not workspace or not target.is_relative_to(root) or target == root:
+        raise Permanent(f"{path!r} is not a file inside the workspace")
+    return target
+
+
+def _append_line(target: Path, line: str) -> None:
+    """Append one line durably, in one write; blocks."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, f"{line}\n".encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
