@@ -76,8 +76,7 @@ def decode(data: bytes, path: str) -> str:
     Raises `ConfigErrors`.
     """
     if len(data) > MAX_BYTES:
-        size = f"{len(data):,} bytes"
-        _fail(path, f"the file has {size}; at most {MAX_BYTES:,} are read", (1, 1))
+        _fail(path, f"the file is larger than {MAX_BYTES:,} bytes", (1, 1))
     body = data.removeprefix(b"\xef\xbb\xbf")
     if body.startswith((b"\xff\xfe", b"\xfe\xff")):
         _fail(path, "the file is UTF-16", (1, 1), hint="save it as UTF-8")

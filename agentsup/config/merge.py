@@ -19,7 +19,6 @@ from agentsup.config import secrets
 from agentsup.model.agent import (
     BLOCKS,
     FIELDS,
-    MAIN,
     AgentSpec,
     Secret,
 )
@@ -115,25 +114,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     return list(value) if isinstance(value, tuple) else value
-
-
-def layers_for(
-    name: str,
-    *,
-    agent_defaults: Mapping[str, Any],
-    main: Mapping[str, Any],
-    entry: Mapping[str, Any],
-    override: Mapping[str, Any],
-) -> tuple[Layer, ...]:
-    """The layers of one agent in the order of precedence."""
-    found = [built_in(), Layer(Origin.AGENT_DEFAULTS, agent_defaults)]
-    if name == MAIN:
-        found.append(Layer(Origin.MAIN, main))
-    found += [
-        Layer(Origin.ENTRY, {"name": name, **entry}),
-        Layer(Origin.OVERRIDE, override),
-    ]
-    return tuple(found)
 
 
 def build_spec(values: Mapping[str, Any]) -> AgentSpec:

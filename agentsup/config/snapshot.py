@@ -1,0 +1,289 @@
+"""One immutable reading of everything declared: the running set is built from this alone.
+
+`load` reads the files, checks them and merges the layers; it blocks on the disk, so the daemon
+calls it in a thread. Any error raises and nothing is applied: the caller keeps its last snapshot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from agentsup.config.agents_file import (
+    MAX_BYTES,
+    AgentsFile,
+    DeclaredAgent,
+    check_values,
+    parse_agents,
+)
+from agentsup.config.crosscheck import Where, cross_check, secret_values_of
+from agentsup.config.findings import (
+    Finding,
+    KeyPath,
+    Report,
+    Severity,
+    did_you_mean,
+    field_path,
+    raise_errors,
+)
+from agentsup.config.home import Home
+from agentsup.config.merge import (
+    Explained,
+    Layer,
+    Origin,
+    build_spec,
+    built_in,
+    digest,
+    merge,
+)
+from agentsup.config.settings import LoadedSettings, Settings, parse_settings, unknown_variables
+from agentsup.model.agent import BLOCKS, MAIN, AgentSpec, Secret, field_info
+from agentsup.model.errors import BadRequest, ConfigErrors, NotFound
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """An operator's value for one field, and a digest of the files' value it was laid over.
+
+    While the digest fits, the override holds; once the files say something else, it is cleared.
+    """
+
+    value: Any
+    base: str
+
+
+Overrides = Mapping[str, Mapping[str, Override]]
+"""Overrides by agent name and dotted field path (`model`, `streaming.enabled`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClearedOverride:
+    """An override that ended, because its field was edited in a file or can't be overridden."""
+
+    agent: str
+    field: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSnapshot:
+    """Everything declared at one moment. `specs` holds main first, then the file's order."""
+
+    home: Home
+    specs: Mapping[str, AgentSpec]
+    explained: Mapping[str, Explained]
+    declared: Mapping[str, Explained]
+    """The same without overrides: what the files say."""
+    settings: Settings
+    warnings: tuple[Finding, ...] = ()
+    cleared: tuple[ClearedOverride, ...] = ()
+    file_hashes: Mapping[str, str | None] = field(default_factory=dict)
+    """Content hash by file name, None for a file that does not exist; the watcher starts here."""
+    content_hash: str = ""
+
+    def find(self, name: str) -> AgentSpec | None:
+        """The spec of the agent called `name`, in any case."""
+        if name in self.specs:
+            return self.specs[name]
+        fold = name.casefold()
+        return next((spec for each, spec in self.specs.items() if each.casefold() == fold), None)
+
+    def require(self, name: str) -> AgentSpec:
+        """As `find`. Raises `NotFound` with the closest name."""
+        if (spec := self.find(name)) is not None:
+            return spec
+        hint = did_you_mean(name, self.specs)
+        raise NotFound(
+            f"there is no agent called {name[:64]!r}" + (f"; {hint}" if hint else ""),
+            kind="agent",
+            name=name[:64],
+            did_you_mean=hint,
+        )
+
+    def override(self, agent: str, path: str, value: Any) -> Override:
+        """The override to store so that `path` of `agent` becomes `value`.
+
+        Raises `NotFound` for an unknown agent, `BadRequest` for a field that can't be overridden
+        or a value of the wrong type.
+        """
+        name = self.require(agent).name
+        if problem := override_problem(path, value):
+            raise BadRequest(problem, field=path)
+        return Override(value, digest(_value_at(self.declared[name].values, path)))
+
+    def secrets(self) -> tuple[Secret, ...]:
+        """Every secret of every agent, for redaction by value in the log."""
+        return tuple(each for spec in self.specs.values() for each in secret_values_of(spec))
+
+
+def load(
+    home: Home,
+    overrides: Overrides | None = None,
+    *,
+    previous: ConfigSnapshot | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> ConfigSnapshot:
+    """Read, check and merge everything declared in `home`. Blocks on the disk.
+
+    A missing file counts as empty, except where `previous` had it: then it is an error, since a
+    file that vanished must not remove agents. Raises `ConfigErrors` with every finding.
+    """
+    environ = os.environ if environ is None else environ
+    found: list[Finding] = []
+    data = {
+        path.name: _read(path, previous, found) for path in (home.config_toml, home.agents_json)
+    }
+    raise_errors(found)
+    loaded, declared = _parse(data["config.toml"], data["agents.json"])
+    made = _Resolver(loaded, declared, overrides or {})
+    found += [*loaded.warnings, *declared.warnings, *unknown_variables(environ)]
+    found += cross_check(made.specs.values(), made.place, base=home.root, environ=environ)
+    raise_errors(found)
+    hashes = {name: _hash(content) for name, content in data.items()}
+    shown = loaded.settings.model_dump_json()
+    parts = [*map(str, hashes.values()), shown, repr(sorted(_plain(overrides or {})))]
+    return ConfigSnapshot(
+        home=home,
+        specs=MappingProxyType(made.specs),
+        explained=MappingProxyType(made.explained),
+        declared=MappingProxyType(made.below),
+        settings=loaded.settings,
+        warnings=tuple(found),
+        cleared=tuple(made.cleared),
+        file_hashes=MappingProxyType(hashes),
+        content_hash=hashlib.sha256("\0".join(parts).encode()).hexdigest(),
+    )
+
+
+def _plain(overrides: Overrides) -> list[tuple[str, str, str]]:
+    return [
+        (agent, path, digest(each.value))
+        for agent, fields in overrides.items()
+        for path, each in fields.items()
+    ]
+
+
+def _read(path: Path, previous: ConfigSnapshot | None, found: list[Finding]) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        if previous is None or previous.file_hashes.get(path.name) is None:
+            return None
+        message = "the file is gone; everything stays as it was"
+        hint = "write [] to remove all agents" if path.suffix == ".json" else "write an empty file"
+    except OSError as error:
+        message = f"the file can't be read: {error.strerror or type(error).__name__}"
+        hint = None
+    found.append(Finding(Severity.ERROR, message, path.name, 1, 1, "(file)", hint))
+    return None
+
+
+def content_hash(data: bytes | None) -> str | None:
+    """The hash by which a file's content is compared; None for no file."""
+    return _hash(data)
+
+
+def _hash(data: bytes | None) -> str | None:
+    return None if data is None else hashlib.sha256(data).hexdigest()
+
+
+def _parse(config: bytes | None, agents: bytes | None) -> tuple[LoadedSettings, AgentsFile]:
+    """Parse both files, so that one look tells what is wrong in either."""
+    errors: list[Any] = []
+    loaded: LoadedSettings | None = None
+    declared: AgentsFile | None = None
+    try:
+        loaded = parse_settings(config)
+    except ConfigErrors as error:
+        errors += error.findings
+    try:
+        declared = AgentsFile() if agents is None else parse_agents(agents)
+    except ConfigErrors as error:
+        errors += error.findings
+    if loaded is None or declared is None:
+        raise ConfigErrors(tuple(errors))
+    return loaded, declared
+
+
+class _Resolver:
+    """Merges the layers of every agent, and remembers where each value stands."""
+
+    def __init__(self, loaded: LoadedSettings, declared: AgentsFile, overrides: Overrides) -> None:
+        self.specs: dict[str, AgentSpec] = {}
+        self.explained: dict[str, Explained] = {}
+        self.below: dict[str, Explained] = {}
+        self.cleared: list[ClearedOverride] = []
+        self._loaded = loaded
+        self._entries: dict[str, DeclaredAgent] = {each.name: each for each in declared.entries}
+        defaults = built_in()
+        for name in (MAIN, *(each for each in self._entries if each != MAIN)):
+            self._add(name, defaults, overrides.get(name, {}))
+
+    def _add(self, name: str, defaults: Layer, overrides: Mapping[str, Override]) -> None:
+        entry = self._entries.get(name)
+        layers = [defaults, Layer(Origin.AGENT_DEFAULTS, self._loaded.agent_defaults.values)]
+        if name == MAIN:
+            layers.append(Layer(Origin.MAIN, self._loaded.main.values))
+        layers.append(Layer(Origin.ENTRY, {"name": name, **(entry.values if entry else {})}))
+        below = explained = merge(layers)
+        if kept := self._kept(name, overrides, below):
+            explained = merge([*layers, Layer(Origin.OVERRIDE, kept)])
+        self.below[name], self.explained[name] = below, explained
+        self.specs[name] = build_spec(explained.values)
+
+    def _kept(
+        self, name: str, overrides: Mapping[str, Override], below: Explained
+    ) -> dict[str, Any]:
+        kept: dict[str, Any] = {}
+        for path, each in overrides.items():
+            reason = override_problem(path, each.value)
+            if reason is None and digest(_value_at(below.values, path)) != each.base:
+                reason = "the field was edited in a file"
+            if reason is not None:
+                self.cleared.append(ClearedOverride(name, path, reason))
+                continue
+            block, dot, key = path.partition(".")
+            if dot:
+                kept.setdefault(block, {})[key] = each.value
+            else:
+                kept[block] = each.value
+        return kept
+
+    def place(self, name: str, where: KeyPath) -> Where:
+        """Where the value at `where` of an agent was written."""
+        path = ".".join(str(part) for part in where if isinstance(part, str))
+        origin = self.explained[name].origin(path)
+        entry = self._entries.get(name)
+        if origin is Origin.ENTRY and entry is not None:
+            return Where("agents.json", *entry.locate(where), f"{name}.{field_path(where)}")
+        layer = self._loaded.main if origin is Origin.MAIN else self._loaded.agent_defaults
+        table = "main" if origin is Origin.MAIN else "agent_defaults"
+        return Where("config.toml", *layer.locate(where), f"{table}.{field_path(where)}")
+
+
+def override_problem(path: str, value: Any) -> str | None:
+    """Why an operator can't override `path` with `value`, or None where that is fine."""
+    try:
+        if not field_info(path).overridable:
+            return f"{path} can't be overridden; change it in the file"
+    except KeyError:
+        return f"there is no field {path[:60]!r}"
+    block, dot, key = path.partition(".")
+    if value is None or (dot and block not in BLOCKS):
+        return f"{path} can't be overridden with that"
+    report = Report("override", lambda where: (None, None))
+    check_values({block: {key: value} if dot else value}, (), report, report.locate, has_name=False)
+    return next((each.message for each in report.findings if each.is_error), None)
+
+
+def _value_at(values: Mapping[str, Any], path: str) -> Any:
+    value: Any = values
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value

@@ -1,0 +1,191 @@
+"""Sees edits of a few files in about 70 ms, and at the latest after the slow re-read.
+
+The *directory* is watched, because a file that is replaced takes its own watch with it. An event
+only means "look now": what counts is whether a file's content differs from what was last told.
+A slow re-read finds what no event told (network and bind mounts, a replaced directory). Any
+failure of its own is raised, so that whoever supervises this starts it again.
+
+The wait step is a compromise: watchfiles looks at its event list once per step, which at 10 ms
+costs 0.7 % of a core while nothing happens, at 30 ms 0.3 %.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from contextlib import aclosing
+from pathlib import Path
+
+from watchfiles import Change, awatch
+
+from agentsup.config.agents_file import MAX_BYTES
+from agentsup.kit.clock import Clock
+
+STEP_MS = 30
+DEBOUNCE_MS = 60
+SETTLE_S = 0.015
+"""On top of the quiet step before an event comes through."""
+SETTLE_AT_MOST_S = 0.5
+"""A file that never comes to rest is read all the same."""
+REREAD_S = 3.0
+
+Hashes = Mapping[str, str | None]
+"""Content hash by file name, None for a file that does not exist."""
+
+
+async def watch(
+    paths: Collection[Path],
+    *,
+    on_change: Callable[[set[str]], Awaitable[None]],
+    stop: asyncio.Event,
+    clock: Clock,
+    known: Hashes | None = None,
+    reread_s: float = REREAD_S,
+) -> None:
+    """Call `on_change` with the names of the files whose content changed, until `stop` is set.
+
+    All `paths` lie in one directory. `known` is what the caller has read already (a snapshot's
+    `file_hashes`): a difference at the start is told at once, so that no edit falls into the gap
+    of a restart; a file that is not in `known` starts as it is. Raises what `on_change` raises,
+    and `OSError` or `RuntimeError` where the directory can't be watched.
+    """
+    (directory,) = {path.parent for path in paths}
+    watched = _Watched(directory, tuple(sorted(path.name for path in paths)), clock, reread_s)
+    told = await asyncio.to_thread(watched.hashes)
+    told.update(known or {})
+    async with aclosing(watched.looks(stop)) as looks:
+        async for _ in looks:
+            await watched.settle()
+            now = await asyncio.to_thread(watched.hashes)
+            changed = {name for name in watched.names if now[name] != told.get(name)}
+            if changed:
+                await on_change(changed)
+                told = now
+
+
+class _StopSeen:
+    """What watchfiles polls in its thread: the caller's event, or its own end when cancelled.
+
+    watchfiles sets the event it is given when it is cancelled; the caller's must stay untouched.
+    """
+
+    def __init__(self, stop: asyncio.Event) -> None:
+        self._stop = stop
+        self._ended = False
+
+    def is_set(self) -> bool:
+        return self._ended or self._stop.is_set()
+
+    def set(self) -> None:
+        self._ended = True
+
+
+class _Watched:
+    """The files of one directory."""
+
+    def __init__(
+        self, directory: Path, names: tuple[str, ...], clock: Clock, reread_s: float
+    ) -> None:
+        self.names = names
+        self._directory = directory
+        self._clock = clock
+        self._reread_s = reread_s
+        self._due_at = 0.0
+
+    async def looks(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
+        """Yield whenever the files should be looked at: at the start, on events, and every so often."""
+        self._looked()
+        yield
+        while not stop.is_set():
+            identity = await asyncio.to_thread(self._identity)
+            if identity is None:
+                # Nothing to watch until the directory is back; then its files are looked at.
+                await self._clock.sleep(min(self._reread_s, 0.25))
+                if await asyncio.to_thread(self._identity) is not None:
+                    yield
+                continue
+            async with aclosing(self._events(stop)) as events:
+                async for _ in events:
+                    self._looked()
+                    yield
+                    if await asyncio.to_thread(self._identity) != identity:
+                        break
+
+    async def _events(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
+        ended = _StopSeen(stop)
+        changes = awatch(
+            self._directory,
+            watch_filter=self._concerns,
+            debounce=DEBOUNCE_MS,
+            step=STEP_MS,
+            stop_event=ended,
+            rust_timeout=max(1, int(self._reread_s * 1000)),
+            yield_on_timeout=True,
+            recursive=False,
+        )
+        try:
+            async for _ in changes:
+                yield
+        finally:
+            ended.set()
+
+    def _concerns(self, change: Change, path: str) -> bool:
+        """Whether an event is about our files, or comes when a look is due anyway.
+
+        The store lies in the same directory, so under load there is never a quiet timeout.
+        """
+        name = os.path.basename(path)  # noqa: PTH119 - called for every event
+        return (
+            name in self.names
+            or path == str(self._directory)
+            or self._clock.monotonic() >= self._due_at
+        )
+
+    def _looked(self) -> None:
+        self._due_at = self._clock.monotonic() + self._reread_s
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            status = self._directory.stat()
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
+
+    async def settle(self) -> None:
+        """Wait until size and times of the files stand still, so that no half save is read."""
+        until = self._clock.monotonic() + SETTLE_AT_MOST_S
+        before = await asyncio.to_thread(self._signature)
+        while self._clock.monotonic() < until:
+            await self._clock.sleep(SETTLE_S)
+            now = await asyncio.to_thread(self._signature)
+            if now == before:
+                return
+            before = now
+
+    def _signature(self) -> tuple[object, ...]:
+        found: list[object] = []
+        for name in self.names:
+            try:
+                status = os.stat(self._directory / name)  # noqa: PTH116 - three calls, no object each
+            except OSError:
+                found.append(None)
+            else:
+                found.append((status.st_ino, status.st_size, status.st_mtime_ns))
+        return tuple(found)
+
+    def hashes(self) -> dict[str, str | None]:
+        """Content hash of each file; blocks on the disk.
+
+        Equal to a snapshot's `file_hashes`, also for files too large to be read: those are cut
+        at the same length. An unreadable file counts as missing here, `load` says why.
+        """
+        found: dict[str, str | None] = {}
+        for name in self.names:
+            try:
+                with (self._directory / name).open("rb") as file:
+                    found[name] = hashlib.sha256(file.read(MAX_BYTES + 1)).hexdigest()
+            except OSError:
+                found[name] = None
+        return found
