@@ -1,0 +1,319 @@
+"""The outbox: what must still be delivered, part by part.
+
+A part is written in the transaction of what it tells and delivered afterwards by the relay, in
+order within its conversation. A part whose fate is unknown is never sent again by itself; a short
+note offers it instead (P1, P2).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from agentsup.model.channel import Delivery, DeliveryOutcome, OutboxPart, OutboxState
+from agentsup.model.errors import Conflict, NotFound
+from agentsup.model.event import EventType
+from agentsup.store import events
+from agentsup.store.database import Reader, Tx
+
+__all__ = [
+    "Head",
+    "Settlement",
+    "Step",
+    "add_tx",
+    "again_tx",
+    "conversation_of",
+    "counts",
+    "heads",
+    "step_tx",
+    "topic_of",
+]
+
+_EXCERPT_CHARS = 80
+_LEFTOVERS_PER_STEP = 100
+
+
+def topic_of(channel: str) -> str:
+    """The topic that is touched when a channel has new parts."""
+    return f"outbox:{channel}"
+
+
+def conversation_of(channel: str, conversation: str) -> str:
+    """How a conversation is named in events: ``<channel>:<name>``."""
+    return f"{channel}:{conversation}"
+
+
+def add_tx(
+    tx: Tx,
+    *,
+    agent_id: str,
+    channel: str,
+    conversation: str,
+    kind: str,
+    body: dict[str, Any],
+    at: int,
+    message_id: str = "",
+    session_id: str = "",
+    not_before: int = 0,
+) -> int:
+    """Put one part into the outbox in this transaction and return its ``outbox_id``.
+
+    ``kind`` is answer, notice, question, file or echo; ``body`` is JSON (``text`` where people
+    read it); ``at`` and ``not_before`` are wall ms. Parts of one conversation are delivered in the
+    order in which they were added.
+    """
+    last = None
+    if message_id:
+        last = tx.scalar(
+            "SELECT part_no FROM outbox WHERE message_id = ? ORDER BY outbox_id DESC LIMIT 1",
+            (message_id,),
+        )
+    cursor = tx.execute(
+        "INSERT INTO outbox (message_id, agent_id, session_id, channel, conversation, part_no,"
+        " kind, body, state, not_before, created_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?)",
+        (
+            message_id,
+            agent_id,
+            session_id,
+            channel,
+            conversation,
+            0 if last is None else last + 1,
+            kind,
+            json.dumps(body, ensure_ascii=False, separators=(",", ":")),
+            not_before,
+            at,
+        ),
+    )
+    tx.touch(topic_of(channel))
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid
+
+
+def again_tx(
+    tx: Tx, outbox_id: int, *, agent_id: str, channel: str, conversation: str, at: int
+) -> int:
+    """A person asks to be shown a part again whose fate is unknown; returns the new part's id.
+
+    The new part carries ``repeat_of`` and ``possible_repeat``. Raises ``NotFound`` if this
+    conversation has no such part, ``Conflict`` if nothing is uncertain about it.
+    """
+    row = tx.one(
+        "SELECT * FROM outbox"
+        " WHERE outbox_id = ? AND agent_id = ? AND channel = ? AND conversation = ?",
+        (outbox_id, agent_id, channel, conversation),
+    )
+    if row is None:
+        raise NotFound(f"this conversation has no message {outbox_id}", outbox_id=outbox_id)
+    if row["state"] not in (OutboxState.UNKNOWN, OutboxState.DROPPED):
+        raise Conflict(
+            f"message {outbox_id} is {row['state']}; only one that may not have arrived can be "
+            "shown again",
+            outbox_id=outbox_id,
+            state=row["state"],
+        )
+    return add_tx(
+        tx,
+        agent_id=agent_id,
+        channel=channel,
+        conversation=conversation,
+        kind=row["kind"],
+        body={**json.loads(row["body"]), "repeat_of": outbox_id, "possible_repeat": True},
+        at=at,
+        message_id=row["message_id"],
+        session_id=row["session_id"],
+    )
+
+
+# -- for the relay ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The oldest pending part of a conversation: what the relay looks at to start work."""
+
+    agent_id: str
+    conversation: str
+    outbox_id: int
+    not_before: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """How an attempt ended. ``not_before`` (wall ms) is set for a retry."""
+
+    part: OutboxPart
+    delivery: Delivery
+    at: int
+    not_before: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The next part to deliver now, or, if none is due, when the next one will be (wall ms)."""
+
+    part: OutboxPart | None = None
+    not_before: int | None = None
+    given_up: int = 0
+    """Parts of an earlier attempt whose fate became unknown."""
+
+
+def heads(reader: Reader, channel: str, limit: int = 1_000) -> list[Head]:
+    """The oldest pending part of each conversation of a channel.
+
+    One index seek per conversation, so that a long queue in one of them costs the others nothing.
+    """
+    found: list[Head] = []
+    agent_id, conversation = "", ""
+    while len(found) < limit:
+        row = reader.one(
+            "SELECT agent_id, conversation, outbox_id, not_before FROM outbox"
+            " WHERE state = 'pending' AND channel = ? AND (agent_id, conversation) > (?, ?)"
+            " ORDER BY agent_id, conversation, outbox_id LIMIT 1",
+            (channel, agent_id, conversation),
+        )
+        if row is None:
+            break
+        found.append(Head(*row))
+        agent_id, conversation = row["agent_id"], row["conversation"]
+    return found
+
+
+def step_tx(
+    tx: Tx,
+    settlement: Settlement | None,
+    *,
+    channel: str,
+    agent_id: str,
+    conversation: str,
+    boot_id: str,
+    idempotent: bool,
+    fetch: bool,
+    now: int,
+) -> Step:
+    """One commit between two deliveries: record how the last one ended and begin the next.
+
+    A blind part is marked as begun before it is sent. One that is found begun was left by an
+    attempt that never said how it ended, so its fate is unknown. ``fetch=False`` only records.
+    """
+    if settlement is not None:
+        _settle_tx(tx, settlement)
+    if not fetch:
+        return Step()
+    given_up = 0
+    while given_up < _LEFTOVERS_PER_STEP:
+        row = tx.one(
+            "SELECT * FROM outbox WHERE state = 'pending' AND channel = ? AND agent_id = ?"
+            " AND conversation = ? ORDER BY outbox_id LIMIT 1",
+            (channel, agent_id, conversation),
+        )
+        if row is None:
+            return Step(given_up=given_up)
+        part = _part(row)
+        if row["begun_boot"] and not idempotent:
+            detail = f"begun by {row['begun_boot']}, which did not say how it ended"
+            unknown = Delivery(DeliveryOutcome.UNKNOWN, detail)
+            _settle_tx(tx, Settlement(part, unknown, now))
+            given_up += 1
+            continue
+        if row["not_before"] > now:
+            return Step(not_before=row["not_before"], given_up=given_up)
+        if not idempotent:
+            tx.execute(
+                "UPDATE outbox SET begun_boot = ? WHERE outbox_id = ?", (boot_id, part.outbox_id)
+            )
+        return Step(part, given_up=given_up)
+    return Step(not_before=now, given_up=given_up)
+
+
+def _settle_tx(tx: Tx, settlement: Settlement) -> None:
+    part, delivery, at = settlement.part, settlement.delivery, settlement.at
+    if delivery.outcome is DeliveryOutcome.RETRY:
+        tx.execute(
+            "UPDATE outbox SET attempts = attempts + 1, begun_boot = '', not_before = ?, detail = ?"
+            " WHERE outbox_id = ? AND state = 'pending'",
+            (settlement.not_before, delivery.detail, part.outbox_id),
+        )
+        return
+    state = _ENDS[delivery.outcome]
+    changed = tx.execute(
+        "UPDATE outbox SET state = ?, attempts = attempts + 1, begun_boot = '', ended_at = ?,"
+        " detail = ? WHERE outbox_id = ? AND state = 'pending'",
+        (state.value, at, delivery.detail, part.outbox_id),
+    ).rowcount
+    if not changed:
+        return  # settled otherwise meanwhile; the first word stands
+    if state is OutboxState.DELIVERED:
+        events.append(
+            tx,
+            EventType.CHAT_OUT,
+            at=at,
+            agent_id=part.agent_id,
+            session_id=part.session_id,
+            message_id=part.message_id,
+            conversation=conversation_of(part.channel, part.conversation),
+            data={**part.body, "kind": part.kind, "outbox_id": part.outbox_id},
+        )
+    elif state is OutboxState.UNKNOWN and "again" not in part.body:
+        add_tx(
+            tx,
+            agent_id=part.agent_id,
+            channel=part.channel,
+            conversation=part.conversation,
+            kind="notice",
+            body={
+                "text": _note_text(part),
+                "again": part.outbox_id,
+                "possible_repeat": True,
+            },
+            at=at,
+            message_id=part.message_id,
+            session_id=part.session_id,
+        )
+
+
+_ENDS = {
+    DeliveryOutcome.DELIVERED: OutboxState.DELIVERED,
+    DeliveryOutcome.UNKNOWN: OutboxState.UNKNOWN,
+    DeliveryOutcome.REFUSED: OutboxState.DROPPED,
+}
+
+
+def _note_text(part: OutboxPart) -> str:
+    told = str(part.body.get("text") or part.body.get("name") or part.body.get("path") or "")
+    told = " ".join(told.split())
+    if len(told) > _EXCERPT_CHARS:
+        told = told[: _EXCERPT_CHARS - 1].rstrip() + "…"
+    which = f"“{told}”" if told else f"of kind {part.kind}"
+    return (
+        f"A message may not have reached you: {which}. "
+        f"To see it again (perhaps a second time): /again {part.outbox_id}"
+    )
+
+
+def _part(row: Any) -> OutboxPart:
+    return OutboxPart(
+        outbox_id=row["outbox_id"],
+        message_id=row["message_id"],
+        agent_id=row["agent_id"],
+        session_id=row["session_id"],
+        channel=row["channel"],
+        conversation=row["conversation"],
+        part_no=row["part_no"],
+        kind=row["kind"],
+        body=json.loads(row["body"]),
+        attempts=row["attempts"],
+    )
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def counts(reader: Reader) -> dict[str, dict[str, int]]:
+    """Kept parts per channel and state; every state is named."""
+    found: dict[str, dict[str, int]] = {}
+    for row in reader.all("SELECT channel, state, count(*) AS n FROM outbox GROUP BY 1, 2"):
+        of_channel = found.setdefault(row["channel"], {state.value: 0 for state in OutboxState})
+        of_channel[row["state"]] = row["n"]
+    return found
