@@ -66,6 +66,12 @@ def test_names_say_something() -> None:
     assert not vague, f"name these for what they hold: {vague}"
 
 
+def test_every_folder_of_code_is_a_package() -> None:
+    """The import contracts do not see a folder without __init__.py, so nothing in it is checked."""
+    missing = {shown(p.parent) for p in modules() if not (p.parent / "__init__.py").exists()}
+    assert not missing, f"add an __init__.py with a docstring to: {sorted(missing)}"
+
+
 def test_a_broad_except_says_why() -> None:
     """Outside the test kit a broad `except` stands at a supervision boundary and says so."""
     silent = []
