@@ -1,0 +1,59 @@
+"""One life of a child as a task: how its code is run and how its end is told."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from agentsup.model.errors import ExitRequested
+from agentsup.supervision.policy import EndKind
+from agentsup.supervision.spec import ChildContext, ChildSpec
+
+__all__ = ["Life", "Outcome", "live"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the code of a life ended."""
+
+    kind: EndKind
+    code: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Life:
+    """A life under way."""
+
+    number: int
+    spec: ChildSpec
+    ctx: ChildContext
+    task: "asyncio.Task[Outcome]"
+    ready_at: float | None = None
+    """Loop time at which it took work; None before."""
+    degraded: str | None = None
+
+    def outcome(self, *, was_cancelled_by_us: bool) -> Outcome:
+        """How it ended, or that it did not."""
+        if not self.task.done():
+            return Outcome(EndKind.STOPPED, 1, "abandoned: it ignored every request to end")
+        if not self.task.cancelled():
+            return self.task.result()
+        if was_cancelled_by_us:
+            return Outcome(EndKind.STOPPED, 0, "cancelled")
+        return Outcome(EndKind.CRASHED, 1, "it was cancelled from within")
+
+
+async def live(spec: ChildSpec, ctx: ChildContext) -> Outcome:
+    """Run the code of a life; whatever it raises becomes a value, except cancellation."""
+    try:
+        await spec.factory(ctx)
+    except ExitRequested as request:
+        return Outcome(EndKind.EXIT_REQUESTED, request.exit_code, str(request))
+    except (Exception, SystemExit, BaseExceptionGroup) as error:  # noqa: BLE001
+        # supervision boundary: a child's failure is a fact to decide on. SystemExit included:
+        # code that calls sys.exit must not end the daemon.
+        _log.warning("child %s failed in life %d", spec.child_id, ctx.life, exc_info=error)
+        return Outcome(EndKind.CRASHED, 1, f"{type(error).__name__}: {error}")
+    return Outcome(EndKind.FINISHED, 0, "finished")
