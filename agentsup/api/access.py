@@ -1,0 +1,107 @@
+"""Who may call what: host, origin and route access, as pure decisions (P7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from urllib.parse import urlsplit
+
+from agentsup.model.control import TokenIdentity
+from agentsup.model.principal import PrincipalKind
+
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+"""Names under which a loopback listener may be addressed, each with the listener's port."""
+
+_DEFAULT_PORTS = {"http": "80", "https": "443"}
+
+
+class Access(StrEnum):
+    """Who may use a route."""
+
+    OPEN = "open"
+    """No token."""
+    ANY = "any"
+    """Any living token: operator, agent or run."""
+    OPERATOR = "operator"
+    """The operator's token only."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostRules:
+    """Which `Host` and `Origin` headers are ours. A DNS name rebound to loopback is not."""
+
+    exact: frozenset[str]
+    """`host:port`, lower case."""
+    any_port: frozenset[str]
+    """Host names that were listed without a port."""
+
+    @classmethod
+    def of(cls, port: int, allowed_hosts: Iterable[str] = ()) -> HostRules:
+        """Rules of a listener on `port`; `allowed_hosts` are `name` (any port) or `name:port`."""
+        exact = {f"{host}:{port}" for host in LOOPBACK_HOSTS}
+        any_port = set()
+        for entry in allowed_hosts:
+            host = entry.strip().lower()
+            if _port_of(host):
+                exact.add(host)
+            elif host:
+                any_port.add(host)
+        return cls(frozenset(exact), frozenset(any_port))
+
+    def host_allowed(self, host: str | None, *, default_port: str = "80") -> bool:
+        """Whether a `Host` header names this listener."""
+        if not host:
+            return False
+        host = host.lower()
+        if host in self.exact:
+            return True
+        port = _port_of(host)
+        name = host.removesuffix(f":{port}") if port else host
+        return name in self.any_port or (not port and f"{host}:{default_port}" in self.exact)
+
+    def origin_allowed(self, origin: str | None) -> bool:
+        """Whether a request with this `Origin` header comes from our own pages or no browser."""
+        if origin is None:
+            return True
+        try:
+            parts = urlsplit(origin)
+        except ValueError:
+            return False
+        if parts.scheme not in _DEFAULT_PORTS or origin != f"{parts.scheme}://{parts.netloc}":
+            return False
+        return self.host_allowed(parts.netloc, default_port=_DEFAULT_PORTS[parts.scheme])
+
+
+def _port_of(host: str) -> str:
+    """The digits after the last colon outside brackets, or an empty string."""
+    tail = host.rpartition("]")[2] if host.startswith("[") else host
+    name, colon, port = tail.rpartition(":")
+    return port if colon and port.isdigit() and ":" not in name else ""
+
+
+def bearer(header: str | None) -> str | None:
+    """The token of an `Authorization: Bearer` header; None where there is none.
+
+    A token with other characters than ASCII is answered like an unknown one: comparing in
+    constant time is only defined for ASCII text.
+    """
+    if not header:
+        return None
+    scheme, _, token = header.partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not token or not token.isascii():
+        return None
+    return token
+
+
+def may(identity: TokenIdentity, access: Access) -> bool:
+    """Whether a living token may use a route of this access."""
+    if access is Access.OPERATOR:
+        return identity.principal.is_operator
+    return True
+
+
+def is_agent(identity: TokenIdentity) -> bool:
+    """Whether the token was handed to an engine: it acts for one agent and for nobody else."""
+    return identity.principal.kind in (PrincipalKind.AGENT, PrincipalKind.RUN)

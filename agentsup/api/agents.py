@@ -1,0 +1,112 @@
+"""`/agents` and `/stop_all`: the operator sees and steers the running set."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from agentsup.api import bodies, documents
+from agentsup.api.route import Call, Endpoint, Route, reply
+from agentsup.model.control import AgentView, Control
+from agentsup.model.principal import Principal
+
+Change = Callable[[Control, str, Principal], Awaitable[AgentView]]
+
+
+async def listing(call: Call) -> web.Response:
+    """Every agent with its state."""
+    return reply({"agents": [documents.agent(view) for view in await call.deps.control.agents()]})
+
+
+async def show(call: Call) -> web.Response:
+    """One agent."""
+    return reply(documents.agent(await call.deps.control.agent(call.named("name"))))
+
+
+async def explain(call: Call) -> web.Response:
+    """Every value of an agent with where it came from."""
+    name = call.named("name")
+    return reply({"agent": name, "values": await call.deps.control.explain(name)})
+
+
+async def diff(call: Call) -> web.Response:
+    """What an edit has left pending, overrides, the standing complaint."""
+    return reply(await call.deps.control.diff())
+
+
+async def stop_all(call: Call) -> web.Response:
+    """Stop everything that runs, waits or is queued; the agents stay up."""
+    report = await call.deps.control.stop("all", call.by)
+    return reply(documents.stopped(report))
+
+
+def _changing(change: Change) -> Endpoint:
+    async def endpoint(call: Call) -> web.Response:
+        view = await change(call.deps.control, call.named("name"), call.by)
+        return reply({"success": True, **documents.agent(view)})
+
+    return endpoint
+
+
+def _change_route(verb: str, change: Change, summary: str, *, takes_work: bool) -> Route:
+    return Route(
+        "POST",
+        f"/agents/{{name}}/{verb}",
+        _changing(change),
+        summary,
+        {200: documents.AgentChanged},
+        body=bodies.Nothing,
+        body_optional=True,
+        takes_work=takes_work,
+        refusals=(404, 409, 410),
+    )
+
+
+ROUTES = (
+    Route("GET", "/agents", listing, "Every agent with its state", {200: documents.AgentList}),
+    Route(
+        "GET",
+        "/agents/{name}",
+        show,
+        "One agent",
+        {200: documents.Agent},
+        refusals=(404, 410),
+    ),
+    Route(
+        "GET",
+        "/agents/{name}/explain",
+        explain,
+        "Every value of an agent with where it came from",
+        {200: documents.Explained},
+        refusals=(404, 410),
+    ),
+    _change_route(
+        "start",
+        lambda control, name, by: control.start_agent(name, by),
+        "Start an agent; a failed one is revived",
+        takes_work=True,
+    ),
+    _change_route(
+        "stop",
+        lambda control, name, by: control.stop_agent(name, by),
+        "Stop an agent until it is started again",
+        takes_work=False,
+    ),
+    _change_route(
+        "restart",
+        lambda control, name, by: control.restart_agent(name, by),
+        "Drain an agent and build it anew",
+        takes_work=True,
+    ),
+    Route("GET", "/diff", diff, "What an edit has left pending", {200: "application/json"}),
+    Route(
+        "POST",
+        "/stop_all",
+        stop_all,
+        "Stop everything that runs, waits or is queued; the agents stay up",
+        {200: documents.Stopped},
+        body=bodies.Nothing,
+        body_optional=True,
+    ),
+)

@@ -1,0 +1,330 @@
+"""`/ws`: a conversation with an agent, for console and web. The protocol is in docs/http-api.md.
+
+Durable events go by sequence number, so a client that comes back misses and doubles nothing;
+running text is ephemeral and comes as deltas or, to a reader that was slow, as a fresh snapshot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final
+
+from aiohttp import WSMsgType, web
+from pydantic import ValidationError
+
+from agentsup.api import documents
+from agentsup.api.frames import HELLO, LATER, Hello, Ping, Say
+from agentsup.api.ports import LiveFeed
+from agentsup.api.problems import bad_body, encode, problem
+from agentsup.api.route import Call, Route
+from agentsup.kit.tasks import OwnerClosed, TaskOwner
+from agentsup.mailbox.bus import DirectoryEntry
+from agentsup.model.errors import AgentsupError, BadRequest, NotReady, Overloaded
+from agentsup.model.event import EventType
+from agentsup.store.events import Subscription
+
+HISTORY: Final = 50
+PAGE: Final = 200
+SHOWN: Final = (
+    EventType.CHAT_IN,
+    EventType.CHAT_OUT,
+    EventType.QUESTION_ASKED,
+    EventType.QUESTION_CLOSED,
+)
+CLOSE_PROTOCOL: Final = 4400
+"""The first frame was no valid hello, or the conversation can't be opened."""
+CLOSE_SLOW: Final = 4408
+"""The client took nothing for too long; it may come back with the last `seq` it saw."""
+_END_S = 1.0
+
+
+async def chat(call: Call) -> web.StreamResponse:
+    """Serve one socket until either side ends it."""
+    limits = call.deps.limits
+    socket = web.WebSocketResponse(
+        heartbeat=limits.heartbeat_s, max_msg_size=limits.body_bytes, timeout=_END_S
+    )
+    if not socket.can_prepare(call.request).ok:
+        raise BadRequest("/ws is a WebSocket; connect with one")
+    with call.api.connections.admit("sockets"):
+        await socket.prepare(call.request)
+        with contextlib.suppress(ConnectionError):
+            await ChatSocket(call, socket).run()
+    return socket
+
+
+class ChatSocket:
+    """One client in one conversation."""
+
+    def __init__(self, call: Call, socket: web.WebSocketResponse) -> None:
+        """Serve `socket`, which is open."""
+        self._call = call
+        self._deps = call.deps
+        self._limits = call.deps.limits
+        self._socket = socket
+        self._outgoing: asyncio.Queue[bytes] = asyncio.Queue(self._limits.outgoing_frames)
+        self._tasks = TaskOwner("ws")
+        self._in_order = asyncio.Lock()
+        self._says = 0
+
+    async def run(self) -> None:
+        """Greet, then serve until the client leaves, stalls, or the listener closes."""
+        with self._call.api.connections.ended_by(self._say_bye):
+            try:
+                hello = await self._hello()
+                entry = self._deps.directory.lookup(hello.agent)
+            except AgentsupError as error:
+                await self._refuse(error)
+                return
+            if hello is None:
+                return
+            feed = self._deps.live.subscribe(entry.agent_id, _place(hello))
+            try:
+                with self._deps.events.subscribe() as subscription:
+                    await self._serve(hello, entry, feed, subscription)
+            finally:
+                feed.close()
+
+    async def _hello(self) -> Hello:
+        try:
+            async with asyncio.timeout(self._limits.hello_s):
+                message = await self._socket.receive()
+        except TimeoutError:
+            raise BadRequest(
+                f"no hello came within {self._limits.hello_s:g} seconds", field="type"
+            ) from None
+        if message.type is not WSMsgType.TEXT:
+            raise BadRequest("the first frame must be a JSON text frame of type hello")
+        try:
+            return HELLO.validate_json(message.data)
+        except ValidationError as error:
+            raise bad_body(error, where="frame") from None
+
+    async def _serve(
+        self, hello: Hello, entry: DirectoryEntry, feed: LiveFeed, subscription: Subscription
+    ) -> None:
+        try:
+            seen = await self._welcome(hello, entry)
+        except AgentsupError as error:
+            await self._refuse(error)
+            return
+        parts = {
+            "read": self._read(hello, entry),
+            "write": self._write(),
+            "events": self._send_events(hello, entry, seen, subscription),
+            "live": self._send_live(feed),
+        }
+        running = {
+            self._tasks.spawn(_quiet(part), name=f"ws-{kind}:{entry.name}")
+            for kind, part in parts.items()
+        }
+        try:
+            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await self._tasks.close(_END_S)
+        if not self._socket.closed:
+            await self._end(CLOSE_SLOW, b"too slow")
+
+    async def _welcome(self, hello: Hello, entry: DirectoryEntry) -> int:
+        """Greet; returns the sequence number after which events follow."""
+        place = _place(hello)
+        newest = await self._deps.events.last_seq()
+        # A number beyond the newest is from another store: begin anew and say so.
+        is_reset = hello.after is not None and hello.after > newest
+        if hello.after is None or is_reset:
+            found = await self._deps.inbox.history(
+                entry.name, hello.channel, hello.conversation, HISTORY
+            )
+            history = [documents.event(event) for event in found if event.seq <= newest]
+            seen = newest
+        else:
+            history, seen = [], hello.after
+        await self._post(
+            {
+                "type": "welcome",
+                "agent": entry.name,
+                "agent_id": entry.agent_id,
+                "agent_state": entry.status,
+                "seq": seen,
+                "reset": is_reset,
+                "history": history,
+                "live": list(self._deps.live.snapshot(entry.agent_id, place)),
+            }
+        )
+        return seen
+
+    # -- to the client ---------------------------------------------------------------------------
+
+    async def _post(self, frame: Mapping[str, Any]) -> None:
+        """Queue a frame; waits while the queue is full, so that a slow client slows its feed."""
+        await self._outgoing.put(encode(frame))
+
+    async def _write(self) -> None:
+        while True:
+            frame = await self._outgoing.get()
+            async with asyncio.timeout(self._limits.stall_s):
+                await self._socket.send_str(frame.decode())
+
+    async def _send_events(
+        self, hello: Hello, entry: DirectoryEntry, seen: int, subscription: Subscription
+    ) -> None:
+        while True:
+            page = await self._deps.events.page(
+                seen,
+                agent_id=entry.agent_id,
+                conversation=_place(hello),
+                types=SHOWN,
+                limit=PAGE,
+            )
+            for event in page.events:
+                await self._post(
+                    {"type": "event", "seq": event.seq, "event": documents.event(event)}
+                )
+            seen = page.next_seq
+            if len(page.events) < PAGE:
+                await subscription.wait()
+
+    async def _send_live(self, feed: LiveFeed) -> None:
+        while True:
+            await self._post(await feed.next())
+
+    # -- from the client -------------------------------------------------------------------------
+
+    async def _read(self, hello: Hello, entry: DirectoryEntry) -> None:
+        while True:
+            message = await self._socket.receive()
+            if message.type is not WSMsgType.TEXT:
+                if message.type is WSMsgType.BINARY:
+                    await self._tell(BadRequest("frames must be JSON text"), "")
+                    continue
+                return  # closed, or broken
+            try:
+                frame = LATER.validate_json(message.data)
+            except ValidationError as error:
+                await self._tell(bad_body(error, where="frame"), "")
+                continue
+            if isinstance(frame, Ping):
+                await self._post({"type": "pong"})
+            else:
+                await self._take(hello, entry, frame)
+
+    async def _take(self, hello: Hello, entry: DirectoryEntry, frame: Say) -> None:
+        """Begin to handle one text. It ends by itself: a client that leaves cuts no command short."""
+        if self._says >= self._limits.says_in_flight:
+            error = Overloaded(
+                f"{self._says} texts of this connection are not accepted yet; wait for them",
+                queue="ws.says",
+                size=self._says,
+                limit=self._limits.says_in_flight,
+            )
+            await self._tell(error, frame.id)
+            return
+        try:
+            self._call.api.connections.work.spawn(
+                self._say(hello, entry, frame), name=f"say:{entry.name}"
+            )
+            self._says += 1
+        except OwnerClosed:
+            await self._tell(_draining(), frame.id)
+
+    async def _say(self, hello: Hello, entry: DirectoryEntry, frame: Say) -> None:
+        # A command must not wait behind a text; texts keep their order.
+        is_urgent = frame.text.lstrip().startswith(("/", "!"))
+        try:
+            if not is_urgent and self._deps.control.draining:
+                raise _draining()
+            async with contextlib.nullcontext() if is_urgent else self._in_order:
+                said = await self._deps.inbox.say(
+                    agent_name=entry.name,
+                    channel=hello.channel,
+                    conversation=hello.conversation,
+                    text=frame.text,
+                    principal=self._call.by,
+                    external_id=frame.id,
+                )
+        except AgentsupError as error:
+            await self._answer(self._tell(error, frame.id))
+            return
+        finally:
+            self._says -= 1
+        if said.message is None:
+            document = {"type": "reply", "id": frame.id, "text": said.text, "ok": said.ok}
+        else:
+            document = {
+                "type": "accepted",
+                "id": frame.id,
+                "message_id": said.message.message_id,
+                "position": said.message.position,
+                "eta_s": said.message.eta_s,
+                "duplicate": said.message.duplicate,
+            }
+        await self._answer(self._post(document))
+
+    async def _answer(self, posting: Coroutine[Any, Any, None]) -> None:
+        """Post from work that may outlive the socket: give up where nobody reads any more."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0 if self._socket.closed else self._limits.stall_s):
+                await posting
+
+    async def _tell(self, error: AgentsupError, say_id: str) -> None:
+        told = problem(error, path="/ws", request_id="")
+        await self._post({"type": "error", "id": say_id, "problem": told})
+
+    # -- ending ----------------------------------------------------------------------------------
+
+    async def _refuse(self, error: AgentsupError) -> None:
+        told = problem(error, path="/ws", request_id="")
+        frame = encode({"type": "error", "id": "", "problem": told})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_S):
+                await self._socket.send_str(frame.decode())
+        await self._end(CLOSE_PROTOCOL, error.code.encode())
+
+    async def _say_bye(self) -> None:
+        """The listener closes."""
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            async with asyncio.timeout(_END_S):
+                await self._socket.send_str('{"type":"bye","reason":"draining"}')
+        await self._end(1001, b"draining")
+
+    async def _end(self, code: int, reason: bytes) -> None:
+        """Close with `code`; a client that does not answer in time is cut off."""
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            async with asyncio.timeout(_END_S):
+                await self._socket.close(code=code, message=reason, drain=False)
+                return
+        transport = self._call.request.transport
+        if transport is not None:
+            transport.abort()
+
+
+async def _quiet(part: Coroutine[Any, Any, None]) -> None:
+    """One part of a socket; that the client left or stalls is its ordinary end."""
+    with contextlib.suppress(ConnectionError, TimeoutError):
+        await part
+
+
+def _place(hello: Hello) -> str:
+    """The conversation as events name it."""
+    return f"{hello.channel}:{hello.conversation}"
+
+
+def _draining() -> NotReady:
+    return NotReady(
+        "the daemon is draining and takes no new work; say it again when it is back",
+        retry_after_s=5,
+    )
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/ws",
+        chat,
+        "Chat with an agent over a WebSocket (protocol in docs/http-api.md)",
+        {101: "websocket"},
+        refusals=(429,),
+    ),
+)

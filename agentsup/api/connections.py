@@ -1,0 +1,118 @@
+"""What is open at the listener: waits, streams and sockets, each counted, bounded and endable."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from agentsup.api.ports import ApiLimits
+from agentsup.kit.tasks import TaskOwner
+from agentsup.model.errors import NotReady, Overloaded
+
+T = TypeVar("T")
+_WAIT = "wait:"
+_log = logging.getLogger(__name__)
+
+
+class Connections:
+    """Counts open things by kind and ends them in bounded time when the listener closes."""
+
+    def __init__(self, limits: ApiLimits) -> None:
+        """Bound each kind by `limits`."""
+        self._limits = {
+            "waits": limits.waiting,
+            "event streams": limits.event_streams,
+            "sockets": limits.sockets,
+        }
+        self._open = dict.fromkeys(self._limits, 0)
+        self._endings: dict[object, Callable[[], Awaitable[None]]] = {}
+        self._waits: set[asyncio.Task[Any]] = set()
+        self._closing = False
+        self.work = TaskOwner("api", on_error=_note_failure)
+        """Work that outlives the connection that asked for it, such as a command under way."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many of each kind are open."""
+        return dict(self._open)
+
+    @contextmanager
+    def admit(self, kind: str) -> Iterator[None]:
+        """Count one of `kind` for the block. Raises `Overloaded` over the limit."""
+        if self._closing:
+            raise closing()
+        limit = self._limits[kind]
+        if self._open[kind] >= limit:
+            raise Overloaded(
+                f"{limit} {kind} are open, the most allowed; close one or try again later",
+                queue=f"api.{kind.replace(' ', '_')}",
+                size=self._open[kind],
+                limit=limit,
+            )
+        self._open[kind] += 1
+        try:
+            yield
+        finally:
+            self._open[kind] -= 1
+
+    async def wait(self, start: Callable[[], Coroutine[Any, Any, T]], *, name: str) -> T:
+        """Await what `start` begins as one counted wait.
+
+        Raises `Overloaded` over the limit and `NotReady` when the listener closes meanwhile.
+        """
+        with self.admit("waits"):
+            task = self.work.spawn(start(), name=f"{_WAIT}{name}")
+            self._waits.add(task)
+            task.add_done_callback(self._waits.discard)
+            try:
+                await asyncio.wait({task})
+            finally:
+                task.cancel()
+        if task.cancelled():
+            raise closing()
+        return task.result()
+
+    @contextmanager
+    def ended_by(self, ending: Callable[[], Awaitable[None]]) -> Iterator[None]:
+        """`ending` is awaited if the listener closes during the block."""
+        ticket = object()
+        self._endings[ticket] = ending
+        try:
+            yield
+        finally:
+            self._endings.pop(ticket, None)
+
+    async def close(self, timeout_s: float) -> list[str]:
+        """End waits, streams and sockets; wait up to `timeout_s` seconds for work under way.
+
+        Returns the names of tasks that did not end.
+        """
+        self._closing = True
+        for task in tuple(self._waits):
+            task.cancel()
+        endings = [ending() for ending in tuple(self._endings.values())]
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.gather(*endings, return_exceptions=True)
+                if self.work.tasks:
+                    await asyncio.wait(self.work.tasks)
+        except TimeoutError:
+            pass  # what is left is cancelled below
+        return await self.work.close(timeout_s)
+
+
+def closing() -> NotReady:
+    """The refusal while the listener closes."""
+    return NotReady(
+        "the daemon is shutting down; nothing was lost, ask again when it is back",
+        retry_after_s=5,
+    )
+
+
+def _note_failure(task: asyncio.Task[Any], error: BaseException) -> None:
+    """A failed wait is told to its caller; other work may have no caller left."""
+    if not task.get_name().startswith(_WAIT):
+        _log.error("%s failed", task.get_name(), exc_info=error)

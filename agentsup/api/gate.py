@@ -1,0 +1,270 @@
+"""The one middleware: every check of a request, in one fixed order, and every refusal (P7).
+
+Order: host, origin, token, route and method, permission, draining, content type, size. A refusal
+is a problem document; what is not known here becomes one too, with a request id to find the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from aiohttp import hdrs, web
+from aiohttp.typedefs import Handler, Middleware
+from pydantic import ValidationError
+
+from agentsup.api.access import Access, bearer, may
+from agentsup.api.bodies import Body
+from agentsup.api.problems import PROBLEM_TYPE, bad_body, encode, problem, retry_after_s
+from agentsup.api.route import Api, Call, Route
+from agentsup.model.control import TokenIdentity
+from agentsup.model.errors import (
+    AgentsupError,
+    BadRequest,
+    Forbidden,
+    NotFound,
+    NotReady,
+    Refused,
+    TooLarge,
+    Unauthorised,
+)
+
+_log = logging.getLogger("agentsup.api.access")
+
+REQUEST_ID: Final = "X-Request-Id"
+SECURITY_HEADERS: Final = {
+    "Server": "agentsup",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_IDENTITY = web.RequestKey("identity", TokenIdentity)
+_REQUEST_ID = web.RequestKey("request_id", str)
+
+
+class MethodNotAllowed(Refused):
+    """The route exists and does not take this method."""
+
+    code = "method_not_allowed"
+    status = 405
+
+
+class UnsupportedMediaType(Refused):
+    """The body is not JSON."""
+
+    code = "unsupported_media_type"
+    status = 415
+
+
+def gate(api: Api, routes: Mapping[Any, Route]) -> Middleware:
+    """The middleware of `api`; `routes` finds the route of a registered handler."""
+    new_id = api.deps.entropy.new_id
+    clock = api.deps.clock
+
+    @web.middleware
+    async def check_and_serve(request: web.Request, handler: Handler) -> web.StreamResponse:
+        request_id = new_id("req")
+        request[_REQUEST_ID] = request_id
+        began = clock.monotonic()
+        try:
+            route = routes.get(request.match_info.handler)
+            _check(request, api, route)
+            response = await handler(request)
+        except AgentsupError as error:
+            response = _refusal(error, request, request_id)
+        except web.HTTPException as error:
+            response = _refusal(_of_http(error, request, api), request, request_id)
+        except Exception as error:  # noqa: BLE001
+            # supervision boundary: a defect in one request must not end the connection in silence
+            response = _unexpected(error, request, request_id)
+        _note(request, response, request_id, (clock.monotonic() - began) * 1000)
+        return response
+
+    return check_and_serve
+
+
+async def dress(request: web.Request, response: web.StreamResponse) -> None:
+    """Headers that every response carries, streams too (an `on_response_prepare` signal)."""
+    headers = response.headers
+    headers.update(SECURITY_HEADERS)
+    request_id = request.get(_REQUEST_ID)
+    if request_id:
+        headers[REQUEST_ID] = request_id
+
+
+def handler_of(route: Route, api: Api) -> Handler:
+    """The handler that is registered for `route`: parse, then answer."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        query = _query(route, request)
+        body = await _body(route, request) if route.body is not None else None
+        return await route.endpoint(Call(request, api, request.get(_IDENTITY), body, query))
+
+    return handle
+
+
+# -- checks ----------------------------------------------------------------------------------------
+
+
+def _check(request: web.Request, api: Api, route: Route | None) -> None:
+    """Everything that can be said before the body is read. Raises the refusal."""
+    headers = request.headers
+    hosts = headers.getall(hdrs.HOST, ())
+    if len(hosts) != 1 or not api.rules.host_allowed(hosts[0]):
+        raise Forbidden(
+            "this Host is not one of ours; call 127.0.0.1 or localhost with the listener's port, "
+            "or list the name in api.allowed_hosts",
+            reason="host",
+        )
+    if not api.rules.origin_allowed(headers.get(hdrs.ORIGIN)):
+        raise Forbidden("requests from pages of another origin are not served", reason="origin")
+    identity = _identify(request, api)
+    if identity is not None:
+        request[_IDENTITY] = identity
+    elif route is None or route.access is not Access.OPEN:
+        raise Unauthorised(_why_unauthorised(headers.get(hdrs.AUTHORIZATION)))
+    if route is None:
+        return  # the handler says 404 or 405
+    if identity is not None and not may(identity, route.access):
+        raise Forbidden(
+            f"{route.method} {route.path} is for the operator's token only", reason="operator"
+        )
+    if route.takes_work and api.deps.control.draining:
+        raise NotReady(
+            "the daemon is draining and takes no new work; nothing was stored, ask again when "
+            "it is back",
+            retry_after_s=5,
+        )
+    if request.method == hdrs.METH_POST:
+        _check_body_headers(request, api, route)
+
+
+def _identify(request: web.Request, api: Api) -> TokenIdentity | None:
+    token = bearer(request.headers.get(hdrs.AUTHORIZATION))
+    return api.deps.tokens.identify(token) if token else None
+
+
+def _why_unauthorised(header: str | None) -> str:
+    if header is None:
+        return "a token is needed: send 'Authorization: Bearer <token>' (the operator's is in api.token)"
+    return "the token is not known, or it has ended with its agent or run"
+
+
+def _check_body_headers(request: web.Request, api: Api, route: Route) -> None:
+    media = request.headers.get(hdrs.CONTENT_TYPE)
+    if media is None:
+        if request.body_exists or (route.body is not None and not route.body_optional):
+            raise UnsupportedMediaType("the body must be JSON: send Content-Type: application/json")
+    else:
+        kind, _, parameters = media.lower().partition(";")
+        charset = parameters.partition("charset=")[2].strip().strip('"')
+        if kind.strip() != "application/json" or charset not in ("", "utf-8"):
+            raise UnsupportedMediaType(
+                f"the body must be application/json in UTF-8, not {media[:100]}"
+            )
+    if (request.content_length or 0) > api.deps.limits.body_bytes:
+        raise _too_large(api)
+
+
+def _too_large(api: Api) -> TooLarge:
+    limit = api.deps.limits.body_bytes
+    return TooLarge(f"the body is over the limit of {limit} bytes", limit=limit)
+
+
+# -- parsing ---------------------------------------------------------------------------------------
+
+
+async def _body(route: Route, request: web.Request) -> Body:
+    assert route.body is not None
+    raw = await request.read()
+    if not raw and route.body_optional:
+        return route.body()
+    try:
+        return route.body.model_validate_json(raw)
+    except ValidationError as error:
+        raise bad_body(error) from None
+
+
+def _query(route: Route, request: web.Request) -> Any:
+    found = request.query
+    if not found:
+        return route.query()
+    repeated = [name for name in found if len(found.getall(name)) > 1]
+    if repeated:
+        raise BadRequest(f"parameter '{repeated[0]}' is given twice", field=repeated[0])
+    try:
+        return route.query.model_validate(dict(found))
+    except ValidationError as error:
+        raise bad_body(error, where="query") from None
+
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+def _refusal(error: AgentsupError, request: web.Request, request_id: str) -> web.Response:
+    response = web.Response(
+        body=encode(problem(error, path=request.path, request_id=request_id)),
+        status=error.status,
+        content_type=PROBLEM_TYPE,
+    )
+    wait_s = retry_after_s(error)
+    if wait_s is not None:
+        response.headers[hdrs.RETRY_AFTER] = str(wait_s)
+    if isinstance(error, Unauthorised):
+        invalid = ', error="invalid_token"' if hdrs.AUTHORIZATION in request.headers else ""
+        response.headers[hdrs.WWW_AUTHENTICATE] = f'Bearer realm="agentsup"{invalid}'
+    if isinstance(error, MethodNotAllowed):
+        response.headers[hdrs.ALLOW] = ", ".join(error.facts["allowed"])
+    return response
+
+
+def _of_http(error: web.HTTPException, request: web.Request, api: Api) -> AgentsupError:
+    """What aiohttp refuses by itself, in our words."""
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        allowed = sorted(error.allowed_methods)
+        return MethodNotAllowed(
+            f"{request.path} takes {', '.join(allowed)}, not {request.method}", allowed=allowed
+        )
+    if isinstance(error, web.HTTPRequestEntityTooLarge):
+        return _too_large(api)
+    if isinstance(error, web.HTTPNotFound):
+        return NotFound(f"there is no {request.path} here; /openapi.json lists what there is")
+    return BadRequest(f"the request can't be served: {error.reason}")
+
+
+def _unexpected(error: Exception, request: web.Request, request_id: str) -> web.Response:
+    if isinstance(error, ConnectionError):
+        refused: AgentsupError = BadRequest("the connection ended before the request was whole")
+    else:
+        _log.error(
+            "%s %s failed unexpectedly (%s)",
+            request.method,
+            request.path,
+            request_id,
+            exc_info=error,
+        )
+        refused = AgentsupError(f"an unexpected error; the log has the details under {request_id}")
+    return _refusal(refused, request, request_id)
+
+
+def _note(
+    request: web.Request, response: web.StreamResponse, request_id: str, elapsed_ms: float
+) -> None:
+    """The access log: refusals and defects are always told, the rest on demand. Never a query
+    string or a header: they may hold what is not for a log."""
+    status = response.status
+    level = logging.WARNING if status >= 500 else logging.INFO if status >= 400 else logging.DEBUG
+    if _log.isEnabledFor(level):
+        _log.log(
+            level,
+            "%s %s -> %d in %.1f ms (%s)",
+            request.method,
+            request.path,
+            status,
+            elapsed_ms,
+            request_id,
+        )

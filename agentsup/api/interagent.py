@@ -1,0 +1,218 @@
+"""`/interagent/*`: agents and programs ask agents. The sender comes from the token (D7, P7)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from aiohttp import web
+
+from agentsup.api import bodies, documents
+from agentsup.api.access import Access, is_agent
+from agentsup.api.route import Call, Route, reply
+from agentsup.mailbox.bus import BusRequest
+from agentsup.model.errors import Forbidden, TimedOut
+from agentsup.model.message import TERMINAL, Message, Priority
+from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
+
+_MAX_TRACEPARENT = 128
+
+
+def _caller(call: Call) -> Principal:
+    """Who sends: for an engine's token its agent, whatever the token's own subject is."""
+    who = call.who
+    if not is_agent(who):
+        return who.principal
+    name = documents.name_of(call.deps.directory, who.agent_id)
+    return Principal(PrincipalKind.AGENT, who.agent_id, name, who.principal.role)
+
+
+def _sender(given: str | None, caller: Principal) -> str:
+    """The `from` of the body, checked against the token; empty means the caller itself."""
+    if caller.kind is PrincipalKind.AGENT:
+        if given and given.casefold() != caller.name.casefold():
+            raise Forbidden(
+                f"this token belongs to {caller.name}; it can't send as {given}", field="from"
+            )
+        return ""
+    if given and given.casefold() == OPERATOR.name:
+        return ""
+    return given or ""
+
+
+def _bus_request(
+    call: Call,
+    body: bodies.SendBody | bodies.SendAsyncBody,
+    caller: Principal,
+    *,
+    summary: str = "",
+    silent: bool = False,
+    reply_to: str = "",
+    chat_id: str = "",
+    topic_id: str = "",
+) -> BusRequest:
+    return BusRequest(
+        to=body.to,
+        text=body.message,
+        sender=_sender(body.from_, caller),
+        new_session=body.new_session,
+        thread_id=body.thread_id or "",
+        priority=Priority.parse(body.priority),
+        idempotency_key=body.idempotency_key or "",
+        summary=summary,
+        silent=silent,
+        reply_to=reply_to,
+        chat_id=chat_id,
+        topic_id=topic_id,
+        traceparent=call.request.headers.get("traceparent", "")[:_MAX_TRACEPARENT],
+    )
+
+
+async def send(call: Call) -> web.Response:
+    """Ask an agent and wait for its answer."""
+    body: bodies.SendBody = call.body
+    caller = _caller(call)
+    request = _bus_request(call, body, caller)
+    asker = call.deps.asker_of(call.who)
+    answer = await call.api.connections.wait(
+        lambda: call.deps.bus.send(request, caller=caller, timeout_s=body.timeout, asker=asker),
+        name="send",
+    )
+    return reply(
+        {
+            "sender": answer.sender,
+            "text": answer.text,
+            "success": True,
+            "error": "",
+            "message_id": answer.message_id,
+            "session": answer.session,
+        }
+    )
+
+
+async def send_async(call: Call) -> web.Response:
+    """Queue a request; also for an agent that is down."""
+    body: bodies.SendAsyncBody = call.body
+    caller = _caller(call)
+    reply_to = body.reply_to or ""
+    if caller.kind is PrincipalKind.AGENT and reply_to:
+        if reply_to.casefold() != caller.name.casefold():
+            raise Forbidden(
+                f"this token belongs to {caller.name}; it can't have the result put before "
+                f"{reply_to}",
+                field="reply_to",
+            )
+        reply_to = ""
+    request = _bus_request(
+        call,
+        body,
+        caller,
+        summary=body.summary or "",
+        silent=body.silent,
+        reply_to=reply_to,
+        chat_id=body.chat_id or "",
+        topic_id=body.topic_id or "",
+    )
+    target = call.deps.directory.lookup(body.to)
+    accepted = await call.deps.bus.send_async(
+        request, caller=caller, asker=call.deps.asker_of(call.who)
+    )
+    return reply(
+        {
+            "success": True,
+            "task_id": accepted.message_id,
+            "message_id": accepted.message_id,
+            "session": accepted.session_id,
+            "agent_state": target.status,
+            "duplicate": accepted.duplicate,
+        },
+        202,
+    )
+
+
+async def result(call: Call) -> web.Response:
+    """What became of a message; with `wait`, as soon as it has ended or the wait is over."""
+    query: bodies.WaitQuery = call.query
+    mailbox = call.deps.mailbox
+    message = await mailbox.get(call.named("id"))
+    _may_read(call, message)
+    if query.wait > 0 and message.state not in TERMINAL:
+        try:
+            message = await call.api.connections.wait(
+                partial(mailbox.wait_done, message.message_id, query.wait), name="result"
+            )
+        except TimedOut:
+            message = await mailbox.get(message.message_id)
+    name = documents.name_of(call.deps.directory, message.agent_id)
+    return reply(documents.result(message, name))
+
+
+def _may_read(call: Call, message: Message) -> None:
+    """An engine's token reads what its agent sent or was sent, and nothing else."""
+    who = call.who
+    if is_agent(who) and who.agent_id not in (message.sender_agent_id, message.agent_id):
+        raise Forbidden("this message was neither sent by your agent nor to it", reason="not_yours")
+
+
+async def names(call: Call) -> web.Response:
+    """Who can be asked."""
+    return reply({"agents": list(call.deps.directory.names())})
+
+
+async def health(call: Call) -> web.Response:
+    """How each agent does."""
+    views = await call.deps.control.agents()
+    return reply({"agents": {view.name: documents.agent_health(view) for view in views}})
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/interagent/send",
+        send,
+        "Ask an agent and wait for its answer",
+        {200: documents.SendReply},
+        access=Access.ANY,
+        body=bodies.SendBody,
+        takes_work=True,
+        refusals=(404, 409, 410, 429, 502, 504),
+        headers={"traceparent": "W3C trace context to continue"},
+    ),
+    Route(
+        "POST",
+        "/interagent/send_async",
+        send_async,
+        "Queue a request to an agent, also while it is down",
+        {202: documents.SendAccepted},
+        access=Access.ANY,
+        body=bodies.SendAsyncBody,
+        takes_work=True,
+        refusals=(404, 409, 410, 429),
+        headers={"traceparent": "W3C trace context to continue"},
+    ),
+    Route(
+        "GET",
+        "/interagent/results/{id}",
+        result,
+        "What became of a message",
+        {200: documents.Result},
+        access=Access.ANY,
+        query=bodies.WaitQuery,
+        refusals=(403, 404, 429),
+    ),
+    Route(
+        "GET",
+        "/interagent/agents",
+        names,
+        "Names of the agents",
+        {200: documents.AgentNames},
+        access=Access.ANY,
+    ),
+    Route(
+        "GET",
+        "/interagent/health",
+        health,
+        "How each agent does",
+        {200: documents.HealthByName},
+        access=Access.ANY,
+    ),
+)

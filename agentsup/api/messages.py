@@ -1,0 +1,254 @@
+"""`/messages`, `/threads`, `/dead` and `/questions`: the operator looks into the mailbox."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from aiohttp import web
+
+from agentsup.api import bodies, documents
+from agentsup.api.route import Call, Route, reply
+from agentsup.model.errors import NotFound
+from agentsup.model.message import Message, Priority, State
+
+
+def _agent_id(call: Call, name: str | None) -> str | None:
+    """The id of an agent given by name or by id."""
+    if not name:
+        return None
+    entry = call.deps.directory.by_id(name) or call.deps.directory.lookup(name)
+    return entry.agent_id
+
+
+async def _shown(call: Call, message_id: str) -> dict[str, Any]:
+    message = await call.deps.mailbox.get(message_id)
+    position: int | None = None
+    eta_s: float | None = None
+    if message.state is State.QUEUED:
+        found = await call.deps.mailbox.position(message_id)
+        position, eta_s = found.position, found.eta_s
+    return {
+        **documents.message(message, call.deps.directory),
+        "position": position,
+        "eta_s": eta_s,
+    }
+
+
+def _page(call: Call, found: Sequence[Message], limit: int, name: str) -> web.Response:
+    page = found[:limit]
+    return reply(
+        {
+            name: [documents.message(message, call.deps.directory) for message in page],
+            "next_cursor": min(m.seq for m in page) if len(found) > limit else None,
+        }
+    )
+
+
+async def listing(call: Call) -> web.Response:
+    """Messages, newest first."""
+    query: bodies.MessagesQuery = call.query
+    found = await call.deps.mailbox.list(
+        agent_id=_agent_id(call, query.agent),
+        state=query.state,
+        session_id=query.session,
+        thread_id=query.thread,
+        before_seq=query.cursor,
+        limit=query.limit + 1,
+    )
+    return _page(call, found, query.limit, "messages")
+
+
+async def dead(call: Call) -> web.Response:
+    """Dead-lettered messages, newest first."""
+    query: bodies.DeadQuery = call.query
+    found = await call.deps.mailbox.list(
+        agent_id=_agent_id(call, query.agent),
+        state=State.DEAD,
+        before_seq=query.cursor,
+        limit=query.limit + 1,
+    )
+    return _page(call, found, query.limit, "dead")
+
+
+async def show(call: Call) -> web.Response:
+    """One message; while it waits, with its position."""
+    return reply(await _shown(call, call.named("id")))
+
+
+async def thread(call: Call) -> web.Response:
+    """All messages of a thread, oldest first."""
+    thread_id = call.named("id")
+    found = await call.deps.mailbox.thread(thread_id)
+    if not found:
+        raise NotFound(f"there is no thread {thread_id}", thread_id=thread_id)
+    return reply(
+        {
+            "thread_id": thread_id,
+            "messages": [documents.message(message, call.deps.directory) for message in found],
+        }
+    )
+
+
+async def cancel(call: Call) -> web.Response:
+    """End a message before it is answered."""
+    message_id = call.named("id")
+    cancelled = await call.deps.mailbox.cancel(message_id, call.by)
+    if cancelled.was is not State.QUEUED:
+        await call.deps.abort_turn(message_id)
+    return reply(await _shown(call, message_id))
+
+
+async def reprioritize(call: Call) -> web.Response:
+    """Give a queued message another priority."""
+    message_id = call.named("id")
+    body: bodies.ReprioritizeBody = call.body
+    await call.deps.mailbox.reprioritise(message_id, Priority.parse(body.priority), call.by)
+    return reply(await _shown(call, message_id))
+
+
+async def replay(call: Call) -> web.Response:
+    """Run an ended message once more, as a new message."""
+    message_id = call.named("id")
+    accepted = await call.deps.mailbox.replay(message_id, call.by)
+    document = {"success": True, "message_id": accepted.message_id, "replay_of": message_id}
+    return reply(document, 202)
+
+
+async def requeue(call: Call) -> web.Response:
+    """Put a dead message back into its queue."""
+    message_id = call.named("id")
+    await call.deps.mailbox.requeue(message_id, call.by)
+    return reply(await _shown(call, message_id))
+
+
+async def drop(call: Call) -> web.Response:
+    """Give a dead message up for good."""
+    message_id = call.named("id")
+    await call.deps.mailbox.drop(message_id, call.by)
+    return reply(await _shown(call, message_id))
+
+
+async def questions(call: Call) -> web.Response:
+    """Questions in one state; open ones unless told otherwise."""
+    query: bodies.QuestionsQuery = call.query
+    found = await call.deps.mailbox.questions(query.state)
+    return reply(
+        {
+            "questions": [documents.question(one, call.deps.directory) for one in found],
+            "next_cursor": None,
+        }
+    )
+
+
+async def answer(call: Call) -> web.Response:
+    """Answer a question, once."""
+    body: bodies.AnswerBody = call.body
+    question = await call.deps.mailbox.answer(call.named("id"), body.answer, call.by)
+    return reply(documents.question(question, call.deps.directory))
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/messages",
+        listing,
+        "Messages, newest first",
+        {200: documents.MessageList},
+        query=bodies.MessagesQuery,
+        refusals=(404, 410),
+    ),
+    Route(
+        "GET",
+        "/messages/{id}",
+        show,
+        "One message; while it waits, with its position",
+        {200: documents.MessageShown},
+        refusals=(404,),
+    ),
+    Route(
+        "GET",
+        "/threads/{id}",
+        thread,
+        "All messages of a thread, oldest first",
+        {200: documents.Thread},
+        refusals=(404,),
+    ),
+    Route(
+        "POST",
+        "/messages/{id}/cancel",
+        cancel,
+        "End a message before it is answered",
+        {200: documents.MessageShown},
+        body=bodies.Nothing,
+        body_optional=True,
+        refusals=(404, 409),
+    ),
+    Route(
+        "POST",
+        "/messages/{id}/reprioritize",
+        reprioritize,
+        "Give a queued message another priority",
+        {200: documents.MessageShown},
+        body=bodies.ReprioritizeBody,
+        refusals=(404, 409),
+    ),
+    Route(
+        "POST",
+        "/messages/{id}/replay",
+        replay,
+        "Run an ended message once more, as a new message",
+        {202: documents.Replayed},
+        body=bodies.Nothing,
+        body_optional=True,
+        takes_work=True,
+        refusals=(404, 409, 429),
+    ),
+    Route(
+        "GET",
+        "/dead",
+        dead,
+        "Dead-lettered messages, newest first",
+        {200: documents.DeadList},
+        query=bodies.DeadQuery,
+        refusals=(404, 410),
+    ),
+    Route(
+        "POST",
+        "/dead/{id}/requeue",
+        requeue,
+        "Put a dead message back into its queue",
+        {200: documents.MessageShown},
+        body=bodies.Nothing,
+        body_optional=True,
+        takes_work=True,
+        refusals=(404, 409),
+    ),
+    Route(
+        "POST",
+        "/dead/{id}/drop",
+        drop,
+        "Give a dead message up for good",
+        {200: documents.MessageShown},
+        body=bodies.Nothing,
+        body_optional=True,
+        refusals=(404, 409),
+    ),
+    Route(
+        "GET",
+        "/questions",
+        questions,
+        "Questions in one state",
+        {200: documents.QuestionList},
+        query=bodies.QuestionsQuery,
+    ),
+    Route(
+        "POST",
+        "/questions/{id}/answer",
+        answer,
+        "Answer a question, once",
+        {200: documents.QuestionDocument},
+        body=bodies.AnswerBody,
+        refusals=(404, 409),
+    ),
+)

@@ -1,0 +1,176 @@
+"""What the API needs of the daemon, as ports, and the bundle that hands them over."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from agentsup.kit.clock import Clock
+from agentsup.kit.entropy import Entropy
+from agentsup.mailbox.bus import AgentDirectory, Asker, BusReply, BusRequest
+from agentsup.mailbox.values import Cancelled, Position
+from agentsup.model.control import Control, TokenIdentity, Tokens
+from agentsup.model.event import Event
+from agentsup.model.message import Accepted, Message, Priority, State
+from agentsup.model.principal import Principal
+from agentsup.model.question import Question, QuestionState
+from agentsup.store.events import EventLog
+
+MIB = 1024 * 1024
+
+
+class Bus(Protocol):
+    """The part of `InterAgentBus` that HTTP callers use."""
+
+    async def send(
+        self,
+        request: BusRequest,
+        *,
+        caller: Principal,
+        timeout_s: float = ...,
+        asker: Asker | None = ...,
+    ) -> BusReply:
+        """Ask and wait; a failure of the agent or its engine is raised, never answered."""
+
+    async def send_async(
+        self, request: BusRequest, *, caller: Principal, asker: Asker | None = ...
+    ) -> Accepted:
+        """Queue and return."""
+
+
+class Mail(Protocol):
+    """The part of the mailbox that the API shows and steers."""
+
+    async def get(self, message_id: str) -> Message: ...
+
+    async def list(
+        self,
+        *,
+        agent_id: str | None = None,
+        state: State | None = None,
+        session_id: str | None = None,
+        thread_id: str | None = None,
+        before_seq: int | None = None,
+        limit: int = 100,
+    ) -> Sequence[Message]: ...
+
+    async def thread(self, thread_id: str) -> Sequence[Message]: ...
+
+    async def position(self, message_id: str) -> Position: ...
+
+    async def wait_done(self, message_id: str, timeout_s: float) -> Message: ...
+
+    async def cancel(self, message_id: str, by: Principal) -> Cancelled: ...
+
+    async def reprioritise(self, message_id: str, priority: Priority, by: Principal) -> Any: ...
+
+    async def replay(self, message_id: str, by: Principal) -> Accepted: ...
+
+    async def requeue(self, message_id: str, by: Principal) -> Any: ...
+
+    async def drop(self, message_id: str, by: Principal) -> Any: ...
+
+    async def questions(self, state: QuestionState = ...) -> Sequence[Question]: ...
+
+    async def question(self, question_id: str) -> Question: ...
+
+    async def answer(self, question_id: str, answer: str, by: Principal) -> Question: ...
+
+
+class Said(Protocol):
+    """What became of a text that a person typed."""
+
+    @property
+    def kind(self) -> Literal["accepted", "command"]: ...
+
+    @property
+    def message(self) -> Accepted | None: ...
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def ok(self) -> bool: ...
+
+
+class Inbox(Protocol):
+    """Where a conversation's texts enter. A command runs at once and passes every queue."""
+
+    async def say(
+        self,
+        *,
+        agent_name: str,
+        channel: str,
+        conversation: str,
+        text: str,
+        principal: Principal,
+        external_id: str,
+    ) -> Said: ...
+
+    async def history(
+        self, agent_name: str, channel: str, conversation: str, limit: int
+    ) -> Sequence[Event]:
+        """The latest chat events of the conversation, oldest first."""
+
+
+class LiveFeed(Protocol):
+    """What changes in the running texts of one conversation, frame by frame."""
+
+    async def next(self) -> Mapping[str, Any]: ...
+
+    def close(self) -> None: ...
+
+
+class Live(Protocol):
+    """Text of running turns; nothing of it is durable."""
+
+    def subscribe(self, agent_id: str, conversation: str) -> LiveFeed: ...
+
+    def snapshot(self, agent_id: str, conversation: str) -> Sequence[Mapping[str, Any]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ApiLimits:
+    """Bounds of the listener. Times in seconds."""
+
+    body_bytes: int = MIB
+    event_streams: int = 64
+    """Open `/events` streams; one more is refused."""
+    sockets: int = 64
+    """Open `/ws` connections; one more is refused."""
+    waiting: int = 512
+    """Calls that wait for a result at the same time."""
+    heartbeat_s: float = 15.0
+    stall_s: float = 20.0
+    """A reader that takes nothing for this long is cut off."""
+    hello_s: float = 10.0
+    outgoing_frames: int = 256
+    """Frames that may wait in one socket's outgoing queue."""
+    says_in_flight: int = 32
+    close_s: float = 2.0
+    """How long open requests may go on once the listener closes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiDeps:
+    """Everything the API speaks to. `metrics` renders the Prometheus text."""
+
+    control: Control
+    tokens: Tokens
+    bus: Bus
+    directory: AgentDirectory
+    mailbox: Mail
+    events: EventLog
+    inbox: Inbox
+    live: Live
+    metrics: Callable[[], bytes]
+    abort_turn: Callable[[str], Awaitable[None]]
+    """Ends the turn of a message that was cancelled just now, if one runs."""
+    asker_of: Callable[[TokenIdentity], Asker | None]
+    """The running turn that a run's token stands for, so that its requests keep their path."""
+    clock: Clock
+    entropy: Entropy
+    version: str
+    allowed_hosts: tuple[str, ...] = ()
+    limits: ApiLimits = field(default_factory=ApiLimits)

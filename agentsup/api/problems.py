@@ -1,0 +1,102 @@
+"""Errors as RFC 9457 problem documents, with the members that older clients read."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from pydantic import ValidationError
+
+from agentsup.model.errors import (
+    AgentsupError,
+    BadRequest,
+    EngineFailed,
+    NotReady,
+    Overloaded,
+    StoreUnavailable,
+    TimedOut,
+)
+
+PROBLEM_TYPE = "application/problem+json"
+LEGACY_PREFIXES = ("/interagent", "/tasks", "/agents", "/stop_all")
+"""Routes whose failures also carry `success: false` and `error`."""
+
+_RESERVED = frozenset({"type", "title", "status", "detail", "instance", "code", "request_id"})
+_DEFAULT_RETRY_S = {NotReady: 5, StoreUnavailable: 5, Overloaded: 1}
+
+
+def is_legacy(path: str) -> bool:
+    """Whether failures under `path` carry `success` and `error` too."""
+    return path.startswith(LEGACY_PREFIXES)
+
+
+def problem(error: AgentsupError, *, path: str, request_id: str) -> dict[str, Any]:
+    """The problem document of `error` for a request to `path`."""
+    facts = {k: v for k, v in error.facts.items() if k not in _RESERVED and v is not None}
+    document: dict[str, Any] = {
+        "type": f"urn:agentsup:problem:{error.code}",
+        "title": _title(error.status),
+        "status": error.status,
+        "detail": str(error),
+        "code": error.code,
+        "request_id": request_id,
+        **facts,
+    }
+    if is_legacy(path):
+        document["success"] = False
+        document["error"] = str(error)
+        if isinstance(error, (EngineFailed, TimedOut)):
+            document.setdefault("text", str(error))
+    return document
+
+
+def retry_after_s(error: AgentsupError) -> int | None:
+    """Whole seconds for `Retry-After`, or None where trying again does not help."""
+    for kind, default_s in _DEFAULT_RETRY_S.items():
+        if isinstance(error, kind):
+            told = error.facts.get("retry_after_s", default_s)
+            return max(1, math.ceil(told)) if isinstance(told, (int, float)) else default_s
+    return None
+
+
+def encode(document: Mapping[str, Any]) -> bytes:
+    """JSON bytes; a value JSON has no form for is written as its text."""
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=str)
+    return text.encode("utf-8", "replace")
+
+
+def bad_body(error: ValidationError, *, where: str = "body") -> BadRequest:
+    """A pydantic refusal as one sentence that names the field first found wrong."""
+    findings = [_finding(e["loc"], e["type"], e["msg"]) for e in error.errors(include_url=False)]
+    field, message = findings[0]
+    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+    detail = f"field '{field}': {message}{more}" if field else f"the {where} {message}"
+    return BadRequest(
+        detail,
+        field=field or where,
+        errors=[{"field": f or where, "message": m} for f, m in findings],
+    )
+
+
+def _finding(loc: tuple[int | str, ...], kind: str, message: str) -> tuple[str, str]:
+    field = ".".join(str(part) for part in loc[:1])
+    if kind == "json_invalid":
+        return "", "is not valid JSON: " + message.removeprefix("Invalid JSON: ")
+    if kind == "missing":
+        return field, "is required"
+    if kind == "extra_forbidden":
+        return field, "is not known here; remove it or check its spelling"
+    if kind in ("model_type", "model_attributes_type", "dict_type") and not field:
+        return "", "must be a JSON object"
+    text = message.removeprefix("Value error, ")
+    return field, text[:1].lower() + text[1:]
+
+
+def _title(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Error"

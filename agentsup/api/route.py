@@ -1,0 +1,94 @@
+"""A route as data: what the listener registers, checks and documents from one table."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from aiohttp import web
+from pydantic import BaseModel
+
+from agentsup.api.access import Access, HostRules
+from agentsup.api.bodies import Body, NoQuery, Query
+from agentsup.api.connections import Connections
+from agentsup.api.ports import ApiDeps
+from agentsup.api.problems import encode
+from agentsup.model.control import TokenIdentity
+from agentsup.model.principal import Principal
+
+Answers = Mapping[int, type[BaseModel] | str]
+"""Status → the document answered, or a media type where it is no JSON."""
+
+
+@dataclass(slots=True)
+class Api:
+    """The state of one listener. `rules` are fixed once its port is known."""
+
+    deps: ApiDeps
+    connections: Connections
+    rules: HostRules
+    document: bytes = b""
+    """The OpenAPI document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One checked request: who asks, and the parsed body and query."""
+
+    request: web.Request
+    api: Api
+    identity: TokenIdentity | None
+    body: Any
+    query: Any
+
+    @property
+    def deps(self) -> ApiDeps:
+        """What the API speaks to."""
+        return self.api.deps
+
+    @property
+    def who(self) -> TokenIdentity:
+        """The identity; only for routes that need a token."""
+        assert self.identity is not None
+        return self.identity
+
+    @property
+    def by(self) -> Principal:
+        """Who acts; only for routes that need a token."""
+        return self.who.principal
+
+    def named(self, part: str) -> str:
+        """A part of the path."""
+        return self.request.match_info[part]
+
+
+Endpoint = Callable[[Call], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One line of the route table."""
+
+    method: str
+    path: str
+    endpoint: Endpoint
+    summary: str
+    answers: Answers
+    access: Access = Access.OPERATOR
+    body: type[Body] | None = None
+    query: type[Query] = NoQuery
+    body_optional: bool = False
+    """The body may be left out; then its defaults hold."""
+    takes_work: bool = False
+    """Refused with 503 while draining."""
+    refusals: tuple[int, ...] = ()
+    """Statuses of its own refusals, beside those every route has."""
+    headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Request headers it reads, with what they mean."""
+
+
+def reply(document: Mapping[str, Any], status: int = 200) -> web.Response:
+    """A JSON answer."""
+    return web.Response(body=encode(document), status=status, content_type="application/json")

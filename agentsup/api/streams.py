@@ -1,0 +1,149 @@
+"""`GET /events`: the durable events as a server-sent stream, resumable and bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiohttp import web
+
+from agentsup.api import bodies, documents
+from agentsup.api.problems import encode
+from agentsup.api.route import Call, Route
+from agentsup.model.errors import BadRequest
+from agentsup.model.event import EventType
+
+LAST_EVENT_ID: Final = "Last-Event-ID"
+PAGE: Final = 200
+RETRY_MS: Final = 2000
+_MAX_SEQ = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What one stream is about."""
+
+    after: int
+    agent_id: str | None
+    conversation: str | None
+    types: tuple[EventType, ...] | None
+
+
+async def events(call: Call) -> web.StreamResponse:
+    """Stream events until the reader leaves, stalls, or the listener closes."""
+    limits = call.deps.limits
+    log = call.deps.events
+    with call.api.connections.admit("event streams"), log.subscribe() as subscription:
+        wanted = await _wanted(call)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        response.headers["X-Accel-Buffering"] = "no"
+        await response.prepare(call.request)
+        ended = asyncio.Event()
+
+        async def end() -> None:
+            ended.set()
+            subscription.close()  # wakes the wait below
+
+        with call.api.connections.ended_by(end), contextlib.suppress(ConnectionError, TimeoutError):
+            await _write(response, f"retry: {RETRY_MS}\n\n".encode(), limits.stall_s)
+            await _tell_gap(call, response, wanted.after)
+            seen = wanted.after
+            while not ended.is_set():
+                page = await log.page(
+                    seen,
+                    agent_id=wanted.agent_id,
+                    conversation=wanted.conversation,
+                    types=wanted.types,
+                    limit=PAGE,
+                )
+                for event in page.events:
+                    await _write(response, _frame(documents.event(event)), limits.stall_s)
+                seen = page.next_seq
+                if len(page.events) < PAGE and not await subscription.wait(limits.heartbeat_s):
+                    await _write(response, b": alive\n\n", limits.stall_s)
+            return response
+    _cut(call.request)
+    return response
+
+
+async def _wanted(call: Call) -> Wanted:
+    query: bodies.EventsQuery = call.query
+    entry = call.deps.directory.lookup(query.agent) if query.agent else None
+    newest = await call.deps.events.last_seq()
+    after = _last_event_id(call.request)
+    if after is None:
+        after = query.after
+    return Wanted(
+        # Nobody can have seen what was not written yet: such a number is from another store.
+        after=newest if after is None or after > newest else after,
+        agent_id=entry.agent_id if entry else None,
+        conversation=query.conversation,
+        types=_types(query.types),
+    )
+
+
+def _last_event_id(request: web.Request) -> int | None:
+    text = request.headers.get(LAST_EVENT_ID)
+    if text is None or not text.strip():
+        return None
+    text = text.strip()
+    if not (text.isascii() and text.isdigit()) or int(text) > _MAX_SEQ:
+        raise BadRequest("Last-Event-ID must be the id of an event", field=LAST_EVENT_ID)
+    return int(text)
+
+
+def _types(text: str | None) -> tuple[EventType, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(EventType(name.strip()) for name in text.split(","))
+    except ValueError as error:
+        known = ", ".join(kind.value for kind in EventType)
+        raise BadRequest(f"{error}; known are {known}", field="types") from None
+
+
+async def _tell_gap(call: Call, response: web.StreamResponse, after: int) -> None:
+    """A reader that asks for events which retention has removed is told so."""
+    first = await call.deps.events.first_seq()
+    newest = await call.deps.events.last_seq()
+    oldest = first or newest + 1
+    if oldest > after + 1:
+        gap = b'event: gap\ndata: {"missing_from":%d,"missing_to":%d}\n\n' % (after + 1, oldest - 1)
+        await _write(response, gap, call.deps.limits.stall_s)
+
+
+def _frame(document: Mapping[str, Any]) -> bytes:
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (
+        document["seq"],
+        str(document["type"]).encode(),
+        encode(document),
+    )
+
+
+async def _write(response: web.StreamResponse, data: bytes, stall_s: float) -> None:
+    """Write within `stall_s` seconds; a reader that takes nothing raises `TimeoutError`."""
+    async with asyncio.timeout(stall_s):
+        await response.write(data)
+
+
+def _cut(request: web.Request) -> None:
+    """End the connection of a reader that left or stalls, without waiting for it."""
+    if request.transport is not None:
+        request.transport.abort()
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/events",
+        events,
+        "Durable events as server-sent events; `event: gap` names what retention removed",
+        {200: "text/event-stream"},
+        query=bodies.EventsQuery,
+        refusals=(404, 410, 429),
+        headers={LAST_EVENT_ID: "id of the last event seen; the stream goes on after it"},
+    ),
+)

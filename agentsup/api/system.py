@@ -1,0 +1,123 @@
+"""Health, status, drain, metrics, the OpenAPI document, and routes whose part is not enabled."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+
+from aiohttp import web
+
+from agentsup.api import bodies, documents
+from agentsup.api.access import Access
+from agentsup.api.route import Call, Route, reply
+from agentsup.model.errors import NotReady
+
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_DRAIN_BEGINS_S = 1.0
+
+
+async def healthz(call: Call) -> web.Response:
+    """The loop turns: this answer is computed in it."""
+    return reply({"status": "ok", "version": call.deps.version})
+
+
+async def readyz(call: Call) -> web.Response:
+    """Whether the daemon takes work. Details of probes are for the operator alone."""
+    control = call.deps.control
+    report = await control.health()
+    shows_detail = call.identity is not None and call.identity.principal.is_operator
+    ready = report.ok and not control.draining
+    document = {
+        "ready": ready,
+        "draining": control.draining,
+        "probes": [
+            {"name": p.name, "ok": p.ok, **({"detail": p.detail} if shows_detail else {})}
+            for p in report.probes
+        ],
+    }
+    return reply(document, 200 if ready else 503)
+
+
+async def status(call: Call) -> web.Response:
+    """The daemon at a glance."""
+    return reply(asdict(await call.deps.control.status()))
+
+
+async def drain(call: Call) -> web.Response:
+    """Begin the end: no new work, running turns finish, the process ends."""
+    task = call.api.connections.work.spawn(call.deps.control.drain(call.by), name="command:drain")
+    # Whether `drain` returns at once or after the last turn, the caller hears that it has begun.
+    await asyncio.wait({task}, timeout=_DRAIN_BEGINS_S)
+    if task.done():
+        task.result()
+    return reply({"success": True, "state": "draining"}, 202)
+
+
+async def metrics(call: Call) -> web.Response:
+    """Prometheus text."""
+    return web.Response(body=call.deps.metrics(), headers={"Content-Type": METRICS_TYPE})
+
+
+async def openapi(call: Call) -> web.Response:
+    """This API as an OpenAPI 3.1 document."""
+    return web.Response(body=call.api.document, content_type="application/json")
+
+
+async def no_tasks(call: Call) -> web.Response:
+    """Tasks are not enabled in this daemon."""
+    raise NotReady(
+        "tasks are not enabled in this daemon (TaskHub is off); use /interagent/send_async to "
+        "have work done in the background",
+        retry_after_s=3600,
+        feature="tasks",
+    )
+
+
+def _task_routes() -> tuple[Route, ...]:
+    posts = ("create", "resume", "ask_parent", "answer", "cancel", "delete")
+    lines = [("POST", f"/tasks/{verb}") for verb in posts]
+    lines += [("GET", "/tasks/list"), ("GET", "/tasks/{id}")]
+    return tuple(
+        Route(method, path, no_tasks, "Not enabled in this daemon", {}, access=Access.ANY)
+        for method, path in lines
+    )
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/healthz",
+        healthz,
+        "The event loop turns",
+        {200: documents.Alive},
+        access=Access.OPEN,
+    ),
+    Route(
+        "GET",
+        "/readyz",
+        readyz,
+        "Whether the daemon takes work",
+        {200: documents.Ready, 503: documents.Ready},
+        access=Access.OPEN,
+    ),
+    Route("GET", "/status", status, "The daemon at a glance", {200: documents.Status}),
+    Route(
+        "POST",
+        "/drain",
+        drain,
+        "Take no new work, let turns end, then end the process",
+        {202: documents.Draining},
+        body=bodies.Nothing,
+        body_optional=True,
+    ),
+    Route("GET", "/metrics", metrics, "Metrics for Prometheus", {200: "text/plain"}),
+    Route(
+        "GET",
+        "/openapi.json",
+        openapi,
+        "This API as an OpenAPI 3.1 document",
+        {200: "application/json"},
+        access=Access.ANY,
+    ),
+    *_task_routes(),
+)
