@@ -26,7 +26,16 @@ __all__ = ["BatchLimits", "BatchReport", "BatchRunner", "Job"]
 class Job:
     """One caller's function on its way through the writer. No `repr`: it may carry message text."""
 
-    __slots__ = ("callbacks", "error", "fn", "future", "may_use_reserve", "name", "result", "topics")
+    __slots__ = (
+        "callbacks",
+        "error",
+        "fn",
+        "future",
+        "may_use_reserve",
+        "name",
+        "result",
+        "topics",
+    )
 
     def __init__(
         self,
@@ -130,7 +139,7 @@ class BatchRunner:
     ) -> None:
         batch_began_at = began_at = self._clock.monotonic()
         for job in jobs:
-            if (began_at - batch_began_at) * 1000 >= self._limits.hold_ms:
+            if report.ran and (began_at - batch_began_at) * 1000 >= self._limits.hold_ms:
                 return
             report.ran += 1
             if not (report.is_reserve_held or job.may_use_reserve):

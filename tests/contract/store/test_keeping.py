@@ -1,0 +1,150 @@
+"""Backups, retention and probe over both runners."""
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from agentsup.kit.clock import SystemClock
+from agentsup.model.errors import StoreUnavailable
+from agentsup.store import Database, Pruned, Retention, Tx, probe, prune
+from agentsup.store.backup import backups, latest, taken_at
+
+Opener = Callable[..., Awaitable[Database]]
+
+
+class FixedWall(SystemClock):
+    """Wall time that moves one day with each reading."""
+
+    def __init__(self) -> None:
+        self.at = 1_800_000_000_000
+
+    def now_ms(self) -> int:
+        self.at += 86_400_000
+        return self.at
+
+
+def add_items(count: int, *, state: str = "done", at: int = 0) -> Callable[[Tx], None]:
+    def fn(tx: Tx) -> None:
+        tx.executemany(
+            "INSERT INTO items (item_id, agent_id, state, at) VALUES (?, ?, ?, ?)",
+            [(f"{state}{at}-{n}", "ab"[n % 2], state, at) for n in range(count)],
+        )
+
+    return fn
+
+
+def rows_of(path: Path) -> int:
+    connection = sqlite3.connect(path)
+    try:
+        return int(connection.execute("SELECT count(*) FROM items").fetchone()[0])
+    finally:
+        connection.close()
+
+
+async def test_a_backup_is_whole_and_private_and_taken_beside_writes(store: Database) -> None:
+    await store.write(add_items(50))
+    async with asyncio.TaskGroup() as group:
+        backing_up = group.create_task(store.back_up())
+        for n in range(20):
+            group.create_task(store.write(add_items(1, at=n + 1)))
+    backup = backing_up.result()
+    assert backup.parent == store.path.parent / "backups"
+    assert 50 <= rows_of(backup) <= 70
+    assert backup.stat().st_mode & 0o777 == 0o600
+    assert latest(store.backups) == backup
+    assert [entry.name for entry in store.backups.iterdir()] == [backup.name]
+
+
+async def test_only_the_newest_backups_are_kept(
+    open_store: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_store(backups_kept=3)
+    monkeypatch.setattr(store, "_clock", FixedWall())
+    made = [await store.back_up() for _ in range(5)]
+    assert backups(store.backups) == made[2:]
+    days = [taken_at(path) for path in made]
+    assert days == sorted(day for day in days if day is not None)
+
+
+async def test_leftovers_of_a_killed_backup_are_not_taken_for_one(store: Database) -> None:
+    store.backups.mkdir()
+    leftover = store.backups / "state-20270101T000000.000Z.db.partial"
+    leftover.write_bytes(b"half")
+    assert latest(store.backups) is None
+    made = await store.back_up()
+    assert list(store.backups.iterdir()) == [made]
+
+
+async def test_a_backup_that_can_not_be_written_leaves_nothing_and_says_why(
+    store: Database,
+) -> None:
+    store.backups.write_text("a file where the directory should be")
+    with pytest.raises(StoreUnavailable, match="backups"):
+        await store.back_up()
+    assert store.backups.read_text().startswith("a file")
+
+
+async def test_retention_deletes_what_is_old_and_counts_it(store: Database) -> None:
+    clock = SystemClock()
+    now = clock.now_ms()
+    await store.write(add_items(1_000, at=now - 10_000))
+    await store.write(add_items(7, at=now))
+    await store.write(add_items(9, state="queued", at=now - 10_000))
+    rule = Retention(
+        table="items",
+        where="state = 'done' AND at < :cutoff",
+        keep_ms=5_000,
+        count_by=("agent_id", "state"),
+        batch_max=100,
+    )
+    assert await prune(store, [rule], clock=clock, pause_s=0) == {"items": 1_000}
+    left = await store.read(lambda r: r.all("SELECT state, count(*) FROM items GROUP BY 1"))
+    assert {tuple(row) for row in left} == {("done", 7), ("queued", 9)}
+    totals = await store.read(lambda r: r.all("SELECT * FROM totals ORDER BY agent_id"))
+    assert [tuple(row) for row in totals] == [("a", "done", 500), ("b", "done", 500)]
+    assert await prune(store, [rule], clock=clock, pause_s=0) == {"items": 0}
+
+
+async def test_retention_works_in_small_batches_that_others_get_between(store: Database) -> None:
+    sizes: list[int] = []
+
+    def note(tx: Tx, pruned: Pruned) -> None:
+        sizes.append(pruned.rows)
+
+    await store.write(add_items(500))
+    rule = Retention(table="items", where="at < :cutoff", keep_ms=0, key="item_id", batch_max=100)
+    before = store.stats.commits
+    await prune(store, [rule], clock=SystemClock(), on_pruned=note, pause_s=0)
+    assert sum(sizes) == 500
+    assert max(sizes) <= 100
+    assert store.stats.commits - before >= len(sizes)
+
+
+async def test_a_hook_that_fails_keeps_the_rows(store: Database) -> None:
+    def fail(tx: Tx, pruned: Pruned) -> None:
+        raise ValueError("no totals")
+
+    await store.write(add_items(5))
+    rule = Retention(table="items", where="at < :cutoff", keep_ms=0)
+    with pytest.raises(ValueError, match="no totals"):
+        await prune(store, [rule], clock=SystemClock(), on_pruned=fail)
+    assert rows_of(store.path) == 5
+
+
+async def test_the_probe_commits_a_row(store: Database) -> None:
+    before = store.stats.commits
+    health = await probe(store, clock=SystemClock())
+    assert health.is_ok
+    assert store.stats.commits == before + 1
+    assert health.disk_free_bytes > 0
+    row = await store.read(lambda r: r.scalar("SELECT value FROM store_meta WHERE key = 'probe'"))
+    assert int(row) == health.at
+
+
+async def test_the_probe_tells_of_a_closed_store(store: Database) -> None:
+    await store.close()
+    health = await probe(store, clock=SystemClock())
+    assert (health.is_ok, health.reason) == (False, "closed")
