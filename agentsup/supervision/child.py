@@ -135,7 +135,9 @@ class SupervisedChild:
             self.start()
         else:
             self._intend(_Intent.REBUILD, grace)
-        await self._observe(lambda: self._lives > lives or self._intent is _Intent.DOWN)
+        await self._observe(
+            lambda: self._lives > lives or self._intent is _Intent.DOWN or self._controller is None
+        )
 
     def replace(self, spec: ChildSpec) -> None:
         """Take a changed spec: a running one is drained and rebuilt, one in back-off or failed
@@ -311,9 +313,11 @@ class SupervisedChild:
 
     def _settle(self, state: AgentState, reason: str) -> None:
         passage = AgentState.BACKOFF if state is AgentState.FAILED else AgentState.STOPPING
-        self._set(passage, reason)
+        if self.state not in {AgentState.STOPPED, AgentState.FAILED}:
+            self._set(passage, reason)
         self._controller = None
         self._set(state, reason)
+        self._tell_observers()
 
     def _settle_significant(self, decision: ExitDaemon, end: Ended) -> None:
         is_calm = decision.code in {0, REBUILD_CODE}

@@ -1,0 +1,166 @@
+"""Children that build on each other: started in order, stopped in reverse, restarted as a tail.
+
+When one of them fails, those that were started after it are stopped in reverse order, and it and
+they are started again in order (`rest_for_one`). A spine that must do so too often gives up, and
+the daemon with it.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agentsup.kit.clock import Clock
+from agentsup.kit.entropy import Entropy
+from agentsup.kit.window import SlidingWindow
+from agentsup.model.errors import AgentsupError
+from agentsup.model.health import AgentState
+from agentsup.supervision.board import Board, ChildStatus
+from agentsup.supervision.child import SupervisedChild
+from agentsup.supervision.policy import Restart
+from agentsup.supervision.spec import ChildSpec, Grace
+
+__all__ = ["Spine", "SpineFailed"]
+
+_UP = frozenset({AgentState.RUNNING, AgentState.DEGRADED})
+_DOWN = frozenset({AgentState.FAILED, AgentState.STOPPED})
+
+
+class SpineFailed(AgentsupError):
+    """A part that everything needs could not be started, or failed too often.
+
+    Raised by `start` and `run`; the caller stops the spine and ends the daemon with code 1.
+    """
+
+    code = "spine_failed"
+
+
+class Spine:
+    """An ordered list of children in which each may rely on those before it."""
+
+    def __init__(
+        self,
+        specs: Sequence[ChildSpec],
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        board: Board,
+        max_restarts: int = 3,
+        window_s: float = 60.0,
+    ) -> None:
+        """After `max_restarts` restarts within `window_s` seconds the next failure gives up."""
+        self._clock = clock
+        self._board = board
+        self._window = SlidingWindow(window_s)
+        self._max_restarts = max_restarts
+        self._restart = {spec.child_id: spec.restart for spec in specs}
+        self._exit_code: int | None = None
+        self._is_stopping = False
+        self._changed = asyncio.Event()
+        self._up: list[SupervisedChild] = []
+        self._children = [
+            SupervisedChild(
+                # The spine restarts its children itself, since a restart concerns all later ones.
+                spec if spec.significant else replace(spec, restart=Restart.TEMPORARY),
+                clock=clock,
+                entropy=entropy,
+                record=self._record,
+                on_exit=self._on_exit,
+            )
+            for spec in specs
+        ]
+
+    @property
+    def children(self) -> tuple[SupervisedChild, ...]:
+        """The children in the order of their start."""
+        return tuple(self._children)
+
+    async def start(self) -> None:
+        """Start one after the other, each when the one before it is ready.
+
+        Raises `SpineFailed` if one cannot be started; those before it are stopped again. The end
+        of a significant child is not that: `run` returns its code. Cancelled, it stops what it
+        has started.
+        """
+        try:
+            await self._start_from(0)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def run(self) -> int:
+        """Watch over the started children until the significant one ends; returns its code.
+
+        Returns 0 when the spine is stopped. Raises `SpineFailed` when restarts do not help.
+        """
+        while True:
+            self._changed.clear()
+            if self._exit_code is not None:
+                return self._exit_code
+            if self._is_stopping:
+                return 0
+            failed = self._first_failed()
+            if failed is None:
+                await self._changed.wait()
+            else:
+                await self._restart_from(failed)
+
+    async def stop(self, grace: Grace | None = None) -> None:
+        """Stop all in reverse order, each within `grace` (default: that of its spec)."""
+        self._is_stopping = True
+        self._changed.set()
+        for child in reversed(self._children):
+            await child.stop(grace)
+        self._up.clear()
+
+    async def _start_from(self, index: int) -> None:
+        for child in self._children[index:]:
+            if self._is_stopping or self._exit_code is not None:
+                return
+            child.start()
+            state = await child.until_settled_or_ready()
+            if state not in _UP and not child.spec.significant:
+                reason = child.status.reason
+                if child.status.last_end is not None and state is AgentState.BACKOFF:
+                    await child.until(*_DOWN)
+                raise SpineFailed(
+                    f"{child.spec.child_id} could not be started: {reason}",
+                    child_id=child.spec.child_id,
+                    reason=reason,
+                )
+            self._up.append(child)
+
+    def _first_failed(self) -> int | None:
+        for index, child in enumerate(self._children):
+            if child not in self._up or child.spec.significant:
+                continue
+            restart = self._restart[child.spec.child_id]
+            is_failure = child.state is AgentState.FAILED and restart is not Restart.TEMPORARY
+            is_missing = child.state is AgentState.STOPPED and restart is Restart.PERMANENT
+            if is_failure or is_missing:
+                return index
+        return None
+
+    async def _restart_from(self, index: int) -> None:
+        failed = self._children[index]
+        now = self._clock.monotonic()
+        if self._window.count(now) >= self._max_restarts:
+            raise SpineFailed(
+                f"{failed.spec.child_id} failed again after {self._max_restarts} restarts within "
+                f"{self._window.span_s:g} s: {failed.status.reason}",
+                child_id=failed.spec.child_id,
+                reason=failed.status.reason,
+            )
+        self._window.add(now)
+        for child in reversed(self._children[index + 1 :]):
+            await child.stop()
+        self._up = [child for child in self._up if child in self._children[:index]]
+        await self._start_from(index)
+
+    def _record(self, status: ChildStatus) -> None:
+        self._board.record(status)
+        self._changed.set()
+
+    def _on_exit(self, code: int) -> None:
+        if self._exit_code is None:
+            self._exit_code = code
+        self._changed.set()
