@@ -1,0 +1,1 @@
+"""Messages from acceptance to their one end: queues, leases, questions, stops, delivery."""

@@ -1,0 +1,346 @@
+"""Accepting: authorised input becomes one row, exactly once, or a refusal that says why.
+
+In one transaction: the ledger is asked, the bounds are checked, the session is found, and row,
+ledger, events, conversation and notice are written. Serves P1, P2 and P6.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from agentsup.kit import faults
+from agentsup.mailbox import sessions, waits
+from agentsup.mailbox.epoch import scopes_of
+from agentsup.mailbox.notices import notify_tx, preview
+from agentsup.mailbox.pace import eta_s
+from agentsup.mailbox.rows import encode
+from agentsup.mailbox.values import Desk
+from agentsup.model.errors import (
+    Conflict,
+    DepthExceeded,
+    LeaseLost,
+    LoopDetected,
+    Overloaded,
+    TooLarge,
+)
+from agentsup.model.event import EventType
+from agentsup.model.ids import MessageId, SessionId
+from agentsup.model.message import Accepted, Kind, Lease, NewMessage, State, text_of
+from agentsup.model.principal import PrincipalKind
+from agentsup.store.database import Reader, Tx
+from agentsup.store.events import append
+
+__all__ = ["accept_tx", "epochs_of", "insert_tx"]
+
+_REQUESTS = frozenset({Kind.CHAT, Kind.TASK, Kind.BROADCAST})
+"""Kinds that ask for work and are bounded; replies and events must always find their way."""
+
+_INSERT = """
+INSERT INTO messages (message_id, agent_id, session_id, kind, lane, priority, state, parts,
+  principal, deliver_to, in_reply_to, thread_id, root_id, path, traceparent, sender_agent_id,
+  capability, summary, silent, accepted_at, not_before, expires_at, replay_of, epochs)
+VALUES (?, ?, ?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+
+def accept_tx(desk: Desk, tx: Tx, new: NewMessage, *, waiter: Lease | None = None) -> Accepted:
+    """Store ``new``, or return what its key stored before (``duplicate``).
+
+    ``waiter`` is the turn that will wait for the answer: the edge is noted, and a wait that closes
+    a cycle is refused with nothing stored. Raises ``Conflict`` (key used with another body),
+    ``TooLarge``, ``LoopDetected``, ``DepthExceeded``, ``Overloaded``, ``WouldDeadlock``,
+    ``BadRequest`` (no session key) and ``LeaseLost`` (the asking turn was stopped).
+    """
+    keys = _keys(new)
+    for key in keys:
+        known = _known(tx, *key)
+        if known is not None:
+            if waiter is not None:
+                waits.wait_tx(desk, tx, waiter, known.message_id)
+            return known
+    parts = encode([part.to_json() for part in new.parts])
+    _check_bounds(desk, tx, new, _size(parts, desk.limits.max_body_bytes))
+    _check_asker(desk, tx, new)
+    queued = _check_queue(desk, tx, new)
+    at = desk.clock.now_ms()
+    session_id = sessions.resolve_tx(
+        tx, new.agent_id, new.session_key, at=at, entropy=desk.entropy, fresh=new.new_session
+    )
+    if waiter is not None:
+        waits.check_session(desk, tx, waiter, session_id)
+    message_id = insert_tx(desk, tx, new, session_id, parts=parts, at=at)
+    for source, external_id, body_hash in keys:
+        tx.execute(
+            "INSERT INTO ledger (source, external_id, message_id, body_hash, at)"
+            " VALUES (?, ?, ?, ?, ?)",
+            (source, external_id, message_id, body_hash, at),
+        )
+    if waiter is not None:
+        waits.add_tx(tx, waiter, message_id)
+    return Accepted(
+        MessageId(message_id),
+        SessionId(session_id),
+        State.QUEUED,
+        position=queued,
+        eta_s=eta_s(queued, desk.pace.mean_s(new.agent_id), desk.limits.slots_for(new.agent_id)),
+    )
+
+
+def insert_tx(
+    desk: Desk, tx: Tx, new: NewMessage, session_id: str, *, parts: str = "", at: int
+) -> str:
+    """Write the row with its events and return its id; the callers have checked what to check."""
+    message_id = desk.entropy.new_id("msg")
+    epochs = new.epochs
+    if not epochs and new.deliver_to.kind == "mailbox":
+        to = new.deliver_to
+        epochs = epochs_of(desk, tx, scopes_of(to.agent_id, to.session_id))
+    faults.point("mailbox.accept.before_insert")
+    tx.execute(
+        _INSERT,
+        (
+            message_id,
+            new.agent_id,
+            session_id,
+            new.kind.value,
+            new.lane.value,
+            int(new.priority),
+            parts or encode([part.to_json() for part in new.parts]),
+            encode(new.principal.to_json()),
+            encode(new.deliver_to.to_json()),
+            new.in_reply_to,
+            new.thread_id,
+            new.root_id or message_id,
+            encode(new.path) if new.path else "[]",
+            new.traceparent,
+            new.sender_agent_id,
+            new.capability,
+            new.summary,
+            int(new.silent),
+            at,
+            new.not_before,
+            new.expires_at,
+            new.replay_of,
+            encode(epochs) if epochs else "{}",
+        ),
+    )
+    _tell(tx, new, message_id, session_id, at)
+    tx.touch(f"agent:{new.agent_id}")
+    return message_id
+
+
+def epochs_of(desk: Desk, reader: Reader, scopes: tuple[str, ...]) -> dict[str, int]:
+    """The counters of ``scopes`` that were ever raised, in the store or in memory."""
+    counters = {scope: desk.epochs.current(scope) for scope in scopes}
+    marks = ",".join("?" * len(scopes))
+    for row in reader.execute(
+        f"SELECT scope, counter FROM epochs WHERE scope IN ({marks})",  # noqa: S608 - marks only
+        scopes,
+    ):
+        counters[row["scope"]] = max(row["counter"], counters[row["scope"]])
+    return {scope: counter for scope, counter in counters.items() if counter}
+
+
+# -- known already? --------------------------------------------------------------------------------
+
+
+def _keys(new: NewMessage) -> list[tuple[str, str, str]]:
+    """The ledger keys of a message: (source, external id, hash of the body where it counts)."""
+    keys = []
+    if new.source and new.external_id:
+        keys.append((new.source, new.external_id, ""))
+    if new.idempotency_key:
+        owner = f"key:{new.principal.kind.value}:{new.principal.subject}"
+        keys.append((owner, new.idempotency_key, _body_hash(new)))
+    return keys
+
+
+def _body_hash(new: NewMessage) -> str:
+    """What makes two requests under one key the same request."""
+    body: dict[str, Any] = {
+        "agent": new.agent_id,
+        "kind": new.kind.value,
+        "session": new.session_key,
+        "new_session": new.new_session,
+        "thread": new.thread_id,
+        "parts": [part.to_json() for part in new.parts],
+        "priority": int(new.priority),
+        "summary": new.summary,
+        "silent": new.silent,
+    }
+    return hashlib.sha256(encode(body).encode()).hexdigest()
+
+
+def _known(tx: Tx, source: str, external_id: str, body_hash: str) -> Accepted | None:
+    row = tx.one(
+        "SELECT l.message_id, l.body_hash, m.session_id, m.state FROM ledger l"
+        " LEFT JOIN messages m ON m.message_id = l.message_id"
+        " WHERE l.source = ? AND l.external_id = ?",
+        (source, external_id),
+    )
+    if row is None:
+        return None
+    if row["body_hash"] != body_hash:
+        raise Conflict(
+            f"the idempotency key {external_id!r} was used for another request "
+            f"({row['message_id']}); use a fresh key, or repeat that request unchanged",
+            key=external_id,
+            message_id=row["message_id"],
+        )
+    # Without its row the message has ended and is past retention.
+    return Accepted(
+        MessageId(row["message_id"]),
+        SessionId(row["session_id"] or ""),
+        State(row["state"]) if row["state"] else State.DONE,
+        duplicate=True,
+    )
+
+
+# -- bounds ----------------------------------------------------------------------------------------
+
+
+def _size(text: str, limit: int) -> int:
+    """Bytes of ``text`` in UTF-8; only counted where the number of characters leaves it open."""
+    return len(text) if len(text) * 4 <= limit else len(text.encode())
+
+
+def _check_bounds(desk: Desk, tx: Tx, new: NewMessage, size: int) -> None:
+    limits = desk.limits
+    if size > limits.max_body_bytes:
+        raise TooLarge(
+            f"the message has {size} bytes, the most accepted are {limits.max_body_bytes}; "
+            "send a file instead",
+            size=size,
+            limit=limits.max_body_bytes,
+        )
+    if new.kind not in _REQUESTS:
+        return
+    if new.agent_id in new.path or (
+        new.sender_agent_id == new.agent_id and new.kind is not Kind.TASK and not new.replay_of
+    ):
+        raise LoopDetected(
+            "this agent is already on the way of the request and can't be asked again within it; "
+            "answer with what you know",
+            agent_id=new.agent_id,
+            path=list(new.path),
+        )
+    if len(new.path) > limits.max_depth:
+        raise DepthExceeded(
+            f"the request is {len(new.path)} agents deep, the most allowed are {limits.max_depth}",
+            depth=len(new.path),
+            limit=limits.max_depth,
+        )
+    if new.root_id:
+        most = limits.max_messages_per_root
+        count = tx.scalar(
+            "SELECT COUNT(*) FROM (SELECT 1 FROM messages WHERE root_id = ? LIMIT ?)",
+            (new.root_id, most),
+        )
+        if count >= most:
+            raise DepthExceeded(
+                f"the work begun by {new.root_id} has used its {most} messages; "
+                "finish with what you have",
+                root_id=new.root_id,
+                limit=most,
+            )
+
+
+def _check_asker(desk: Desk, tx: Tx, new: NewMessage) -> None:
+    """A turn that was stopped gets nothing more done, however late its process dies (P5)."""
+    if not (new.sender_agent_id and new.in_reply_to) or new.kind not in _REQUESTS:
+        return
+    row = tx.one(
+        "SELECT state, agent_id, session_id, accepted_at FROM messages WHERE message_id = ?",
+        (new.in_reply_to,),
+    )
+    if row is None or row["agent_id"] != new.sender_agent_id:
+        return
+    if row["state"] == State.CANCELLED or desk.epochs.stops(
+        row["agent_id"], row["session_id"], row["accepted_at"]
+    ):
+        raise LeaseLost(
+            f"the turn on {new.in_reply_to} was stopped; it can't send messages any more",
+            message_id=new.in_reply_to,
+        )
+
+
+def _check_queue(desk: Desk, tx: Tx, new: NewMessage) -> int:
+    """Refuse if the agent's queue is full; returns how many messages are queued."""
+    counts = dict.fromkeys(("queued", "leased", "parked"), 0)
+    for row in tx.execute(
+        "SELECT state, count FROM counts"
+        " WHERE agent_id = ? AND state IN ('queued', 'leased', 'parked')",
+        (new.agent_id,),
+    ):
+        counts[row[0]] = row[1]
+    size, limit = sum(counts.values()), desk.limits.queue_limit_for(new.agent_id)
+    if size >= limit and new.kind in _REQUESTS:
+        raise Overloaded(
+            f"the queue of this agent is full: {size} messages are open, the most allowed are "
+            f"{limit}. Try again later, or raise its queue limit",
+            queue=f"agent:{new.agent_id}",
+            size=size,
+            limit=limit,
+        )
+    return counts["queued"]
+
+
+# -- telling ---------------------------------------------------------------------------------------
+
+
+def _tell(tx: Tx, new: NewMessage, message_id: str, session_id: str, at: int) -> None:
+    """The events of an acceptance, the conversation it came from, the note about foreign work."""
+    to = new.deliver_to
+    is_chat = new.kind is Kind.CHAT and to.kind == "chat"
+    conversation = f"{to.channel}:{to.conversation}" if to.kind == "chat" else ""
+    where: dict[str, Any] = {
+        "at": at,
+        "agent_id": new.agent_id,
+        "session_id": session_id,
+        "message_id": message_id,
+        "conversation": conversation,
+    }
+    append(
+        tx,
+        EventType.MESSAGE_ACCEPTED,
+        data={
+            "kind": new.kind.value,
+            "lane": new.lane.value,
+            "priority": int(new.priority),
+            "from": new.principal.label,
+        },
+        **where,
+    )
+    if is_chat:
+        append(
+            tx,
+            EventType.CHAT_IN,
+            data={
+                "text": text_of(new.parts),
+                "from": new.principal.label,
+                "files": [part.name or part.path for part in new.parts if part.type == "file"],
+            },
+            **where,
+        )
+        tx.execute(
+            "INSERT INTO conversations (agent_id, channel, conversation, first_at, last_at)"
+            " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET last_at = excluded.last_at",
+            (new.agent_id, to.channel, to.conversation, at, at),
+        )
+    elif (
+        new.kind in _REQUESTS
+        and to.kind != "chat"
+        and not new.silent
+        and new.principal.kind is not PrincipalKind.SYSTEM
+    ):
+        about = preview(new.summary or text_of(new.parts))
+        notify_tx(
+            tx,
+            message_id=message_id,
+            agent_id=new.agent_id,
+            session_id=session_id,
+            text=f"{new.principal.label} asks: {about}",
+            at=at,
+            facts={"from": new.principal.label, "message_id": message_id},
+        )

@@ -1,0 +1,175 @@
+"""Claiming and keeping leases: who may work on what, fenced.
+
+A session's head may start when nothing holds the session, its time has come and its lane has a
+free slot. A lease of an earlier boot is void by comparison: no sweep touches it, the next claim
+takes it over with a higher fence (P1, P2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from agentsup.mailbox import ending
+from agentsup.mailbox.lanes import LEVEL_SQL, Head, pick
+from agentsup.mailbox.rows import OPEN_SQL, message_of
+from agentsup.mailbox.values import Desk
+from agentsup.mailbox.waits import close_tx
+from agentsup.model.event import EventType
+from agentsup.model.ids import InstanceId
+from agentsup.model.message import (
+    AGING_MS,
+    LEASE_MS,
+    RESUME_WITHIN_MS,
+    Lane,
+    Lease,
+    State,
+    check_transition,
+)
+from agentsup.store.database import Reader, Tx
+from agentsup.store.events import append
+
+__all__ = ["claim_tx", "next_due_at", "renew_tx"]
+
+_HEADS = f"""
+SELECT m.seq, m.message_id, m.session_id, m.lane, m.state, m.accepted_at, m.expires_at, m.attempts,
+       m.lease_until, h.level
+FROM (
+  SELECT session_id,
+         MIN({LEVEL_SQL}) AS level,
+         COALESCE(MAX(CASE WHEN state <> 'queued' THEN seq END), MIN(seq)) AS head
+  FROM messages WHERE agent_id = :agent AND {OPEN_SQL} GROUP BY session_id
+) h JOIN messages m ON m.seq = h.head
+WHERE (m.state = 'queued' AND m.not_before <= :now)
+   OR (m.state = 'leased' AND (m.lease_boot <> :boot
+       OR (m.lease_until < :now AND (m.lease_instance <> :instance OR :own_known))))
+"""  # noqa: S608 - constants; parameters are bound
+
+_TAKE = """
+UPDATE messages SET state = 'leased', fence = fence + 1, attempts = attempts + 1,
+  lease_boot = ?, lease_instance = ?, lease_until = ?, started_at = COALESCE(started_at, ?)
+WHERE seq = ? RETURNING *
+"""
+
+
+def claim_tx(
+    desk: Desk,
+    tx: Tx,
+    agent_id: str,
+    instance_id: str,
+    free: Mapping[Lane, int],
+    *,
+    held: Collection[str] | None = None,
+) -> list[Lease]:
+    """Lease what may start now, at most ``free`` per lane.
+
+    ``held`` names the messages that this instance still works on; with it, the instance's own
+    expired leases that it does not name are taken again. A void lease is taken over if the turn
+    is young and has attempts left; otherwise the message ends as a dead letter with a notice.
+    """
+    now = desk.clock.now_ms()
+    leases = []
+    for head in pick(_heads(desk, tx, agent_id, instance_id, now, held), free):
+        row = tx.one(_TAKE, (desk.boot_id, instance_id, now + LEASE_MS, now, head.seq))
+        assert row is not None, "the head was read in this transaction"
+        message = message_of(row)  # type: ignore[arg-type]  # Row is a mapping in all but name
+        lease = Lease(message, message.fence, InstanceId(instance_id), resumed=message.fence > 1)
+        append(
+            tx,
+            EventType.MESSAGE_STARTED,
+            at=now,
+            agent_id=agent_id,
+            session_id=message.session_id,
+            message_id=message.message_id,
+            data={"attempt": message.attempts, "fence": message.fence, "resumed": lease.resumed},
+        )
+        leases.append(lease)
+    return leases
+
+
+def _heads(
+    desk: Desk,
+    tx: Tx,
+    agent_id: str,
+    instance_id: str,
+    now: int,
+    held: Collection[str] | None,
+) -> Iterator[Head]:
+    rows = tx.all(
+        _HEADS,
+        {
+            "agent": agent_id,
+            "now": now,
+            "aging": AGING_MS,
+            "boot": desk.boot_id,
+            "instance": instance_id,
+            "own_known": held is not None,
+        },
+    )
+    for row in rows:
+        if held is not None and row["message_id"] in held:
+            continue
+        if desk.epochs.stops(agent_id, row["session_id"], row["accepted_at"]):
+            continue
+        if row["state"] == State.LEASED:
+            if not _may_take_over(desk, tx, row, now):
+                continue
+        elif row["expires_at"] is not None and row["expires_at"] <= now:
+            ending.expire_tx(desk, tx, row["message_id"], at=now)
+            continue
+        check_transition(row["message_id"], State(row["state"]), State.LEASED)
+        yield Head(row["seq"], row["session_id"], Lane(row["lane"]), row["level"])
+
+
+def _may_take_over(desk: Desk, tx: Tx, row: Any, now: int) -> bool:
+    """Whether an interrupted turn is to run again; if not, it ends here as a dead letter."""
+    message_id = row["message_id"]
+    close_tx(tx, message_id, as_target=False)
+    if row["attempts"] >= desk.limits.max_attempts:
+        ending.bury_tx(
+            desk,
+            tx,
+            message_id,
+            code="interrupted",
+            text=f"the turn was interrupted {row['attempts']} times by a crash of the daemon",
+            at=now,
+        )
+        return False
+    interrupted_at = (row["lease_until"] or now) - LEASE_MS
+    if now - interrupted_at > RESUME_WITHIN_MS:
+        minutes = (now - interrupted_at) // 60_000
+        ending.bury_tx(
+            desk,
+            tx,
+            message_id,
+            code="interrupted",
+            text=f"the turn was interrupted {minutes} minutes ago, too long to go on by itself",
+            at=now,
+        )
+        return False
+    return True
+
+
+def next_due_at(reader: Reader, agent_id: str, now: int) -> int | None:
+    """When the next delayed message of the agent may start (wall ms), or None."""
+    due: int | None = reader.scalar(
+        "SELECT MIN(not_before) FROM messages WHERE agent_id = ? AND not_before > ?"
+        " AND state = 'queued' AND not_before > 0",
+        (agent_id, now),
+    )
+    return due
+
+
+def renew_tx(desk: Desk, tx: Tx, leases: Sequence[Lease]) -> set[str]:
+    """Prolong ``leases``, expired ones too; returns the ids of those that are lost."""
+    until = desk.clock.now_ms() + LEASE_MS
+    lost = set()
+    for lease in leases:
+        cursor = tx.execute(
+            "UPDATE messages SET lease_until = ?"
+            " WHERE message_id = ? AND state = 'leased' AND fence = ? AND lease_boot = ?",
+            (until, lease.message.message_id, lease.fence, desk.boot_id),
+        )
+        if cursor.rowcount == 0:
+            lost.add(str(lease.message.message_id))
+    return lost

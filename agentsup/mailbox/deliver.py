@@ -1,0 +1,146 @@
+"""Where results go: the outbox for people, a reply message for agents, the row for programs.
+
+A result is delivered in the transaction that ends its message. A reply goes to the asker's session
+unless the asker was stopped after it asked (P1, P5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from agentsup.mailbox import outbox, sessions
+from agentsup.mailbox.accept import epochs_of, insert_tx
+from agentsup.mailbox.epoch import scopes_of
+from agentsup.mailbox.notices import latest_conversation, name_of, notify_tx, preview
+from agentsup.mailbox.values import Desk
+from agentsup.model.ids import AgentId
+from agentsup.model.message import NOWHERE, DeliverTo, Kind, Lane, Message, NewMessage, Part
+from agentsup.model.principal import Principal, PrincipalKind
+from agentsup.store.database import Tx
+
+__all__ = ["Result", "deliver_tx"]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a message. ``word``: ok | failed | cancelled | dead | expired."""
+
+    word: str
+    text: str
+    """The answer, or a sentence for the asker that says why there is none."""
+    files: tuple[Part, ...] = ()
+    code: str = ""
+
+
+def deliver_tx(desk: Desk, tx: Tx, message: Message, result: Result, *, at: int) -> str:
+    """Send ``result`` where ``message`` wants it; says how: outbox | reply | refused | kept."""
+    to = message.deliver_to
+    if to.kind == "chat":
+        if to.silent:
+            return "kept"
+        _to_chat(tx, message, to, result, at)
+        return "outbox"
+    if to.kind == "mailbox" and not to.waited:
+        return "reply" if _reply(desk, tx, message, result, at) else "refused"
+    if to.kind == "webhook":
+        outbox.add_tx(
+            tx,
+            message_id=message.message_id,
+            agent_id=message.agent_id,
+            session_id=message.session_id,
+            channel="webhook",
+            conversation=to.url,
+            kind="answer",
+            body={"text": result.text, "outcome": result.word},
+            at=at,
+        )
+        return "outbox"
+    return "kept"
+
+
+def _to_chat(tx: Tx, message: Message, to: DeliverTo, result: Result, at: int) -> None:
+    agent_id = to.agent_id or message.agent_id
+    place = (to.channel, to.conversation)
+    if result.word != "ok":
+        notify_tx(
+            tx,
+            message_id=message.message_id,
+            agent_id=agent_id,
+            session_id=message.session_id,
+            text=result.text,
+            at=at,
+            place=place,
+            facts={"outcome": result.word, "code": result.code},
+        )
+        return
+    bodies = [("file", {"path": part.path, "name": part.name}) for part in result.files]
+    if result.text or not bodies:
+        bodies.insert(0, ("answer", {"text": result.text, "outcome": result.word}))
+    for kind, body in bodies:
+        outbox.add_tx(
+            tx,
+            message_id=message.message_id,
+            agent_id=agent_id,
+            session_id=message.session_id,
+            channel=to.channel,
+            conversation=to.conversation,
+            kind=kind,
+            body=body,
+            at=at,
+        )
+
+
+def _reply(desk: Desk, tx: Tx, message: Message, result: Result, at: int) -> bool:
+    """Put the result into the asker's mailbox; False if the asker was stopped meanwhile."""
+    to = message.deliver_to
+    scopes = scopes_of(to.agent_id, to.session_id)
+    current = epochs_of(desk, tx, scopes)
+    if any(count > message.epochs.get(scope, 0) for scope, count in current.items()):
+        return False
+    name = name_of(tx, message.agent_id)
+    then = _then(tx, to)
+    path = message.path
+    new = NewMessage(
+        agent_id=AgentId(to.agent_id),
+        session_key=to.session_id or _key_of(then, name),
+        parts=(Part("text", text=_wording(name, message, result)), *result.files),
+        principal=Principal(PrincipalKind.AGENT, message.agent_id, name),
+        kind=Kind.REPLY,
+        lane=Lane.PEER,
+        priority=message.priority,
+        deliver_to=then,
+        thread_id=message.thread_id,
+        in_reply_to=message.message_id,
+        root_id=message.root_id,
+        path=path[:-1] if path and path[-1] == to.agent_id else path,
+        traceparent=message.traceparent,
+        sender_agent_id=message.agent_id,
+        silent=True,
+    )
+    session_id = sessions.resolve_tx(tx, to.agent_id, new.session_key, at=at, entropy=desk.entropy)
+    insert_tx(desk, tx, new, session_id, at=at)
+    return True
+
+
+def _then(tx: Tx, to: DeliverTo) -> DeliverTo:
+    """Where the asker's answer to the reply goes: its own conversation, or whoever asked it."""
+    if to.then is not None:
+        # Nobody waits any more: the turn that was waited for has ended, or goes on elsewhere.
+        return replace(to.then, waited=False)
+    if to.session_id:
+        return NOWHERE
+    channel, conversation = latest_conversation(tx, to.agent_id)
+    return DeliverTo("chat", agent_id=to.agent_id, channel=channel, conversation=conversation)
+
+
+def _key_of(then: DeliverTo, answerer: str) -> str:
+    if then.kind == "chat":
+        return f"chat:{then.channel}:{then.conversation}"
+    return f"ia-{answerer}"
+
+
+def _wording(name: str, message: Message, result: Result) -> str:
+    about = f"your message {message.message_id} (“{preview(message.text, 80)}”)"
+    if result.word == "ok":
+        return f"{name} answered {about}:\n\n{result.text}"
+    return f"{name} could not answer {about}: {result.text}"

@@ -1,0 +1,273 @@
+"""How a message leaves the work: done, dead, cancelled, expired; or back to the queue.
+
+Each end is one transaction with its events, its delivery and the end of all waits on it. The fence
+decides who may end a turn, so a late completion changes nothing (P1, P2).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from agentsup.kit import backoff, faults
+from agentsup.mailbox import waits
+from agentsup.mailbox.deliver import Result, deliver_tx
+from agentsup.mailbox.notices import drop_pending_tx
+from agentsup.mailbox.rows import OPEN_SQL, need_message
+from agentsup.mailbox.values import Completion, Desk
+from agentsup.model.errors import LeaseLost
+from agentsup.model.event import EventType
+from agentsup.model.message import Lease, Message, Outcome, State, check_transition
+from agentsup.store.database import Tx
+from agentsup.store.events import append
+
+__all__ = [
+    "bury_tx",
+    "close_tx",
+    "complete_tx",
+    "crashed_tx",
+    "expire_tx",
+    "held_tx",
+    "release_tx",
+    "retry_tx",
+]
+
+_RETRY_CAP_S = 300.0
+
+
+def held_tx(desk: Desk, tx: Tx, lease: Lease) -> Message:
+    """The message of ``lease`` as it is now. Raises ``LeaseLost`` unless the lease still stands."""
+    waits.hold(desk, tx, lease)
+    message = need_message(tx, lease.message.message_id)
+    if desk.epochs.stops(message.agent_id, message.session_id, message.accepted_at):
+        raise LeaseLost(
+            f"message {message.message_id} is being stopped; drop the work",
+            message_id=message.message_id,
+        )
+    return message
+
+
+def complete_tx(desk: Desk, tx: Tx, lease: Lease, completion: Completion) -> None:
+    """End the turn: state, session, delivery, waits and events together.
+
+    Raises ``LeaseLost`` if the turn was taken over or stopped; nothing is changed then.
+    """
+    message = held_tx(desk, tx, lease)
+    at = desk.clock.now_ms()
+    is_ok = completion.outcome is Outcome.OK
+    delivered = deliver_tx(
+        desk,
+        tx,
+        message,
+        Result(
+            "ok" if is_ok else "failed",
+            completion.text if is_ok else completion.error_text or completion.text,
+            completion.parts if is_ok else (),
+            completion.error_code,
+        ),
+        at=at,
+    )
+    if completion.engine_state is None:
+        tx.execute(
+            "UPDATE sessions SET updated_at = ? WHERE session_id = ?", (at, message.session_id)
+        )
+    else:
+        tx.execute(
+            "UPDATE sessions SET updated_at = ?, engine = ?, engine_state = ? WHERE session_id = ?",
+            (at, completion.engine, completion.engine_state, message.session_id),
+        )
+    close_tx(
+        tx,
+        message,
+        State.DONE,
+        at=at,
+        outcome=completion.outcome,
+        result_text=completion.text,
+        code=completion.error_code,
+        text=completion.error_text,
+        data={"delivered": delivered},
+    )
+    if message.attempts == 1 and message.started_at is not None:
+        seconds = (at - message.started_at) / 1000
+        tx.after_commit(partial(desk.pace.sample, message.agent_id, seconds))
+    tx.after_commit(partial(faults.point, "turn.completed"))
+    faults.point("turn.complete.before_commit")
+
+
+def retry_tx(desk: Desk, tx: Tx, lease: Lease, *, code: str, text: str, unit: float) -> State:
+    """A transient failure: back to the queue with a delay, or dead after the last attempt.
+
+    ``unit`` in [0, 1] places the delay within its jitter. Raises ``LeaseLost``.
+    """
+    message = held_tx(desk, tx, lease)
+    at = desk.clock.now_ms()
+    if message.attempts >= desk.limits.max_attempts:
+        sentence = f"{message.attempts} attempts failed, the last one: {text}"
+        bury_tx(desk, tx, message.message_id, code=code, text=sentence, at=at)
+        return State.DEAD
+    delay_s = backoff.delay_s(message.attempts, base_s=1.0, cap_s=_RETRY_CAP_S, unit=unit)
+    not_before = at + round(delay_s * 1000)
+    _requeue(tx, message, attempts=message.attempts, not_before=not_before, code=code, text=text)
+    _tell(
+        tx,
+        EventType.MESSAGE_RETRY,
+        message,
+        at,
+        {"code": code, "text": text, "attempt": message.attempts, "not_before": not_before},
+    )
+    return State.QUEUED
+
+
+def release_tx(desk: Desk, tx: Tx, lease: Lease) -> None:
+    """Back to the queue at the same place, without counting an attempt. Raises ``LeaseLost``."""
+    message = held_tx(desk, tx, lease)
+    _requeue(tx, message, attempts=message.attempts - 1)
+    _tell(tx, EventType.MESSAGE_RETRY, message, desk.clock.now_ms(), {"code": "released"})
+
+
+def crashed_tx(desk: Desk, tx: Tx, instance_id: str, text: str) -> list[str]:
+    """A stack crashed: each of its leases counts a crash and is queued again, or dead."""
+    at = desk.clock.now_ms()
+    rows = tx.all(
+        f"SELECT message_id FROM messages WHERE {OPEN_SQL} AND state = 'leased'"  # noqa: S608 - a constant
+        " AND lease_instance = ? AND lease_boot = ? ORDER BY seq",
+        (instance_id, desk.boot_id),
+    )
+    for row in rows:
+        message = need_message(tx, row["message_id"])
+        crashes = message.crashes + 1
+        tx.execute("UPDATE messages SET crashes = ? WHERE seq = ?", (crashes, message.seq))
+        if crashes >= desk.limits.max_crashes or message.attempts >= desk.limits.max_attempts:
+            sentence = f"the agent crashed on it {crashes} times, the last time: {text}"
+            bury_tx(desk, tx, message.message_id, code="crashed", text=sentence, at=at)
+            continue
+        _requeue(tx, message, attempts=message.attempts, code="crashed", text=text)
+        _tell(
+            tx,
+            EventType.MESSAGE_RETRY,
+            message,
+            at,
+            {"code": "crashed", "text": text, "attempt": message.attempts},
+        )
+    return [row["message_id"] for row in rows]
+
+
+def bury_tx(desk: Desk, tx: Tx, message_id: str, *, code: str, text: str, at: int) -> None:
+    """Make a message a dead letter and tell its asker."""
+    message = need_message(tx, message_id)
+    notice = f"{text}. It is kept as a dead letter: see /dead, or `agentsup dead list`"
+    delivered = deliver_tx(desk, tx, message, Result("dead", notice, code=code), at=at)
+    close_tx(tx, message, State.DEAD, at=at, code=code, text=text, data={"delivered": delivered})
+
+
+def expire_tx(desk: Desk, tx: Tx, message_id: str, *, at: int) -> None:
+    """End a queued message whose time is over: failed, with a notice."""
+    message = need_message(tx, message_id)
+    text = "it was not started before its time was over"
+    delivered = deliver_tx(desk, tx, message, Result("expired", text, code="expired"), at=at)
+    close_tx(
+        tx,
+        message,
+        State.DONE,
+        at=at,
+        outcome=Outcome.FAILED,
+        code="expired",
+        text=text,
+        data={"delivered": delivered},
+    )
+
+
+def close_tx(
+    tx: Tx,
+    message: Message,
+    state: State,
+    *,
+    at: int,
+    outcome: Outcome | None = None,
+    result_text: str = "",
+    code: str = "",
+    text: str = "",
+    data: dict[str, Any] | None = None,
+) -> None:
+    """Write the end of a message, and end what hung on it: waits, questions, the session's hold."""
+    check_transition(message.message_id, message.state, state)
+    tx.execute(
+        "UPDATE messages SET state = ?, outcome = ?, result_text = ?, error_code = ?,"
+        " error_text = ?, finished_at = ?, lease_until = NULL WHERE seq = ?",
+        (
+            state.value,
+            None if outcome is None else outcome.value,
+            result_text,
+            code,
+            text,
+            at,
+            message.seq,
+        ),
+    )
+    waits.close_tx(tx, message.message_id)
+    if message.state is State.PARKED:
+        close_questions_tx(tx, message, at=at)
+    event = {
+        State.DONE: EventType.MESSAGE_DONE,
+        State.DEAD: EventType.MESSAGE_DEAD,
+        State.CANCELLED: EventType.MESSAGE_CANCELLED,
+    }[state]
+    facts: dict[str, Any] = {"from": message.state.value, **(data or {})}
+    if outcome is not None:
+        facts["outcome"] = outcome.value
+    if code:
+        facts |= {"code": code, "text": text}
+    _tell(tx, event, message, at, facts)
+    tx.touch(f"done:{message.message_id}")
+    tx.touch(f"agent:{message.agent_id}")
+
+
+def close_questions_tx(tx: Tx, message: Message, *, at: int) -> None:
+    """The message ended without an answer: its open question is void, shown or not."""
+    rows = tx.all(
+        "UPDATE questions SET state = 'cancelled', answered_at = ?"
+        " WHERE message_id = ? AND state = 'open' RETURNING question_id",
+        (at, message.message_id),
+    )
+    for row in rows:
+        _tell(
+            tx,
+            EventType.QUESTION_CLOSED,
+            message,
+            at,
+            {"question_id": row["question_id"], "state": "cancelled"},
+        )
+    drop_pending_tx(tx, message.message_id, kind="question", detail="cancelled", at=at)
+
+
+def _requeue(
+    tx: Tx,
+    message: Message,
+    *,
+    attempts: int,
+    not_before: int = 0,
+    code: str = "",
+    text: str = "",
+) -> None:
+    check_transition(message.message_id, message.state, State.QUEUED)
+    tx.execute(
+        "UPDATE messages SET state = 'queued', attempts = ?, not_before = ?, lease_until = NULL,"
+        " error_code = ?, error_text = ? WHERE seq = ?",
+        (max(0, attempts), not_before, code, text, message.seq),
+    )
+    waits.close_tx(tx, message.message_id, as_target=False)
+    tx.touch(f"agent:{message.agent_id}")
+
+
+def _tell(tx: Tx, event: EventType, message: Message, at: int, data: dict[str, Any]) -> None:
+    to = message.deliver_to
+    append(
+        tx,
+        event,
+        at=at,
+        agent_id=message.agent_id,
+        session_id=message.session_id,
+        message_id=message.message_id,
+        conversation=f"{to.channel}:{to.conversation}" if to.kind == "chat" else "",
+        data=data,
+    )

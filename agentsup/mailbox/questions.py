@@ -1,0 +1,217 @@
+"""Questions: a turn parks until a person or an agent answers, or the deadline passes.
+
+A question is single use. Its row, the parked message and the part shown to the person are one
+transaction; so are the answer and the message's return to the queue (P8).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import partial
+
+from agentsup.kit import faults
+from agentsup.mailbox import ending, outbox, waits
+from agentsup.mailbox.notices import drop_pending_tx, place_of
+from agentsup.mailbox.rows import encode, find_question, need_message, question_of
+from agentsup.mailbox.values import Desk, Expired
+from agentsup.model.engine import Suspended
+from agentsup.model.errors import BadRequest, Conflict
+from agentsup.model.event import EventType
+from agentsup.model.message import Lease, State, check_transition
+from agentsup.model.principal import Principal
+from agentsup.model.question import Question, QuestionState
+from agentsup.store.database import Reader, Tx
+from agentsup.store.events import append
+
+__all__ = ["answer_tx", "expire_tx", "list_of", "next_deadline", "park_tx"]
+
+_EXPIRE_AT_ONCE = 200
+
+
+def park_tx(desk: Desk, tx: Tx, lease: Lease, suspended: Suspended) -> Question:
+    """Ask and wait: the message is parked, keeps its session and gives its lease and slot back.
+
+    The attempt is not counted. Raises ``LeaseLost``.
+    """
+    message = ending.held_tx(desk, tx, lease)
+    at = desk.clock.now_ms()
+    deadline_at = None
+    if suspended.timeout_s is not None:
+        deadline_at = at + round(suspended.timeout_s * 1000)
+    question_id = desk.entropy.new_id("q")
+    check_transition(message.message_id, message.state, State.PARKED)
+    tx.execute(
+        "UPDATE messages SET state = 'parked', attempts = ?, lease_until = NULL WHERE seq = ?",
+        (max(0, message.attempts - 1), message.seq),
+    )
+    waits.close_tx(tx, message.message_id, as_target=False)
+    tx.execute(
+        "INSERT INTO questions (question_id, agent_id, session_id, message_id, kind, text,"
+        " options, state, asked_at, deadline_at) VALUES (?, ?, ?, ?, ?, ?, ?, 'open', ?, ?)",
+        (
+            question_id,
+            message.agent_id,
+            message.session_id,
+            message.message_id,
+            suspended.kind,
+            suspended.text,
+            encode(suspended.options),
+            at,
+            deadline_at,
+        ),
+    )
+    agent_id, place = place_of(tx, message.deliver_to, message.agent_id)
+    outbox.add_tx(
+        tx,
+        message_id=message.message_id,
+        agent_id=agent_id,
+        session_id=message.session_id,
+        channel=place[0],
+        conversation=place[1],
+        kind="question",
+        body={
+            "question_id": question_id,
+            "kind": suspended.kind,
+            "text": suspended.text,
+            "options": list(suspended.options),
+            "deadline_at": deadline_at,
+        },
+        at=at,
+    )
+    _tell(tx, EventType.MESSAGE_PARKED, find_question(tx, question_id), at)
+    _tell(tx, EventType.QUESTION_ASKED, find_question(tx, question_id), at, place)
+    tx.touch(f"agent:{message.agent_id}")
+    tx.after_commit(partial(faults.point, "question.parked"))
+    return find_question(tx, question_id)
+
+
+def answer_tx(desk: Desk, tx: Tx, question_id: str, answer: str, by: Principal) -> Question:
+    """Answer once; the message goes back to its place in the queue.
+
+    Raises ``NotFound``, ``BadRequest`` (not one of the options) and ``Conflict`` (answered,
+    expired or void already; says by whom and when).
+    """
+    question = find_question(tx, question_id)
+    at = desk.clock.now_ms()
+    if question.state is not QuestionState.OPEN:
+        raise Conflict(_too_late(question), question_id=question_id, state=question.state.value)
+    if question.deadline_at is not None and question.deadline_at <= at:
+        raise Conflict(
+            f"this question expired at {_clock_time(question.deadline_at)}",
+            question_id=question_id,
+            state=QuestionState.EXPIRED.value,
+        )
+    if question.options and answer not in question.options:
+        raise BadRequest(
+            f"{answer!r} is not one of the options: {', '.join(question.options)}",
+            field="answer",
+            options=list(question.options),
+        )
+    closed = _close(tx, question, QuestionState.ANSWERED, answer, by.label, at)
+    tx.after_commit(partial(faults.point, "question.answered"))
+    return closed
+
+
+def expire_tx(desk: Desk, tx: Tx) -> Expired:
+    """Close what is past its deadline: questions resume their turn without an answer, queued
+    messages fail with a notice. At most 200 of each at once."""
+    now = desk.clock.now_ms()
+    questions = tx.all(
+        "SELECT * FROM questions WHERE state = 'open' AND deadline_at <= ?"
+        " ORDER BY deadline_at LIMIT ?",
+        (now, _EXPIRE_AT_ONCE),
+    )
+    for row in questions:
+        _close(tx, question_of(row), QuestionState.EXPIRED, "", "", now)  # type: ignore[arg-type]  # Row is a mapping in all but name
+    messages = tx.all(
+        "SELECT message_id FROM messages WHERE state = 'queued' AND expires_at IS NOT NULL"
+        " AND expires_at <= ? ORDER BY expires_at LIMIT ?",
+        (now, _EXPIRE_AT_ONCE),
+    )
+    for row in messages:
+        ending.expire_tx(desk, tx, row["message_id"], at=now)
+    return Expired(
+        tuple(row["question_id"] for row in questions),
+        tuple(row["message_id"] for row in messages),
+    )
+
+
+def next_deadline(reader: Reader) -> int | None:
+    """The earliest wall time (ms) at which ``expire_tx`` has something to do, or None."""
+    times = [
+        reader.scalar(
+            "SELECT MIN(deadline_at) FROM questions WHERE state = 'open' AND deadline_at > 0"
+        ),
+        reader.scalar(
+            "SELECT MIN(expires_at) FROM messages WHERE state = 'queued' AND expires_at IS NOT NULL"
+        ),
+    ]
+    return min((time for time in times if time is not None), default=None)
+
+
+def list_of(reader: Reader, state: QuestionState | None, *, limit: int = 100) -> list[Question]:
+    """Questions in that state (None: any), oldest first."""
+    rows = reader.all(
+        "SELECT * FROM questions WHERE ? IS NULL OR state = ? ORDER BY asked_at, question_id"
+        " LIMIT ?",
+        (state, state, limit),
+    )
+    return [question_of(row) for row in rows]  # type: ignore[arg-type]  # as above
+
+
+def _close(
+    tx: Tx, question: Question, state: QuestionState, answer: str, by: str, at: int
+) -> Question:
+    tx.execute(
+        "UPDATE questions SET state = ?, answer = ?, answered_at = ?, answered_by = ?"
+        " WHERE question_id = ?",
+        (state.value, answer, at, by, question.question_id),
+    )
+    message = need_message(tx, question.message_id)
+    if message.state is State.PARKED:
+        check_transition(message.message_id, message.state, State.QUEUED)
+        tx.execute("UPDATE messages SET state = 'queued' WHERE seq = ?", (message.seq,))
+    drop_pending_tx(tx, question.message_id, kind="question", detail=state.value, at=at)
+    closed = find_question(tx, question.question_id)
+    _tell(tx, EventType.QUESTION_CLOSED, closed, at)
+    tx.touch(f"agent:{question.agent_id}")
+    tx.touch(f"done:{question.message_id}")
+    return closed
+
+
+def _too_late(question: Question) -> str:
+    when = _clock_time(question.answered_at or question.asked_at)
+    if question.state is QuestionState.ANSWERED:
+        return f"this question was answered by {question.answered_by} at {when}: {question.answer}"
+    if question.state is QuestionState.EXPIRED:
+        return f"this question expired at {when}"
+    return f"this question was withdrawn at {when}, because its work was stopped"
+
+
+def _clock_time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _tell(
+    tx: Tx,
+    event: EventType,
+    question: Question,
+    at: int,
+    place: tuple[str, str] | None = None,
+) -> None:
+    append(
+        tx,
+        event,
+        at=at,
+        agent_id=question.agent_id,
+        session_id=question.session_id,
+        message_id=question.message_id,
+        conversation=":".join(place) if place else "",
+        data={
+            "question_id": question.question_id,
+            "kind": question.kind,
+            "state": question.state.value,
+            "answer": question.answer,
+            "by": question.answered_by,
+        },
+    )

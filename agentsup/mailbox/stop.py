@@ -1,0 +1,169 @@
+"""Stop means stop: one transaction that ends everything open in a scope (P5).
+
+The epoch was raised in memory before; here it becomes durable together with the cancelled rows,
+closed questions and waits, and one note per asker.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from agentsup.kit import faults
+from agentsup.mailbox import ending
+from agentsup.mailbox.deliver import Result, deliver_tx
+from agentsup.mailbox.epoch import ALL
+from agentsup.mailbox.notices import notify_tx
+from agentsup.mailbox.rows import OPEN_SQL, message_of, need_message
+from agentsup.mailbox.values import Cancelled, Desk, StopCounts
+from agentsup.model.errors import BadRequest
+from agentsup.model.event import EventType
+from agentsup.model.message import Message, State, check_transition
+from agentsup.model.principal import SYSTEM, Principal
+from agentsup.store.database import Tx
+from agentsup.store.events import append
+
+__all__ = ["cancel_tx", "interrupt_tx", "stop_tx", "stop_unwritten_tx"]
+
+_NEVER = 2**62
+
+
+def stop_tx(
+    desk: Desk, tx: Tx, scope: str, by: Principal, *, counter: int = 0, accepted_until: int = _NEVER
+) -> StopCounts:
+    """Cancel what is queued, leased or parked in ``scope`` and was accepted until that time.
+
+    ``scope``: all | agent:<agent_id> | session:<session_id>. ``counter`` is the epoch raised in
+    memory; the durable one is at least that, and above every earlier one. Raises ``BadRequest``
+    for another scope.
+    """
+    where, params = _condition(scope)
+    at = desk.clock.now_ms()
+    known = tx.scalar("SELECT counter FROM epochs WHERE scope = ?", (scope,)) or 0
+    epoch = max(counter, known + 1)
+    tx.execute(
+        "INSERT INTO epochs (scope, counter, at) VALUES (?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET counter = excluded.counter, at = excluded.at",
+        (scope, epoch, at),
+    )
+    rows = tx.all(
+        f"SELECT * FROM messages WHERE {OPEN_SQL} AND accepted_at <= ? AND {where} ORDER BY seq",  # noqa: S608 - constants
+        (accepted_until, *params),
+    )
+    messages = [message_of(row) for row in rows]  # type: ignore[arg-type]  # Row is a mapping in all but name
+    text = f"stopped by {by.label}"
+    for message in messages:
+        ending.close_tx(tx, message, State.CANCELLED, at=at, code="stopped", text=text)
+    _note_askers(desk, tx, messages, text, at)
+    counts = StopCounts(
+        scope,
+        epoch,
+        running=sum(m.state is State.LEASED for m in messages),
+        queued=sum(m.state is State.QUEUED for m in messages),
+        parked=sum(m.state is State.PARKED for m in messages),
+        message_ids=tuple(m.message_id for m in messages if m.state is not State.QUEUED),
+    )
+    append(
+        tx,
+        EventType.STOPPED,
+        at=at,
+        agent_id=scope.removeprefix("agent:") if scope.startswith("agent:") else "",
+        session_id=scope.removeprefix("session:") if scope.startswith("session:") else "",
+        data={
+            "scope": scope,
+            "epoch": epoch,
+            "by": by.to_json(),
+            "running": counts.running,
+            "queued": counts.queued,
+            "parked": counts.parked,
+        },
+    )
+    tx.after_commit(partial(desk.epochs.written, scope, epoch))
+    tx.after_commit(partial(faults.point, "stop.after_commit"))
+    faults.point("stop.before_commit")
+    return counts
+
+
+def stop_unwritten_tx(desk: Desk, tx: Tx) -> None:
+    """Carry out stops that could not be written when they were ordered."""
+    for scope, at in desk.epochs.unwritten.items():
+        stop_tx(desk, tx, scope, SYSTEM, counter=desk.epochs.current(scope), accepted_until=at)
+
+
+def cancel_tx(desk: Desk, tx: Tx, message_id: str, by: Principal) -> Cancelled:
+    """End one open message and tell its asker. Raises ``NotFound`` or ``IllegalTransition``."""
+    message = need_message(tx, message_id)
+    was = message.state
+    if was is State.DEAD:  # dropped, by a person, from the dead letters only
+        check_transition(message_id, State.CANCELLED, State.CANCELLED)
+    check_transition(message_id, was, State.CANCELLED)
+    at = desk.clock.now_ms()
+    text = f"cancelled by {by.label}"
+    result = Result("cancelled", f"Cancelled by {by.label}.", code="cancelled")
+    delivered = deliver_tx(desk, tx, message, result, at=at)
+    ending.close_tx(
+        tx,
+        message,
+        State.CANCELLED,
+        at=at,
+        code="cancelled",
+        text=text,
+        data={"delivered": delivered},
+    )
+    return Cancelled(message_id, message.agent_id, message.session_id, was)
+
+
+def interrupt_tx(desk: Desk, tx: Tx, session_id: str, by: Principal) -> Cancelled | None:
+    """End what holds the session, leased or parked; None if nothing does."""
+    message_id = tx.scalar(
+        f"SELECT message_id FROM messages WHERE session_id = ? AND {OPEN_SQL}"  # noqa: S608 - a constant
+        " AND state <> 'queued'",
+        (session_id,),
+    )
+    return None if message_id is None else cancel_tx(desk, tx, message_id, by)
+
+
+def _condition(scope: str) -> tuple[str, tuple[str, ...]]:
+    kind, _, subject = scope.partition(":")
+    if scope == ALL:
+        return "1", ()
+    if kind == "agent" and subject:
+        return "agent_id = ?", (subject,)
+    if kind == "session" and subject:
+        return "session_id = ?", (subject,)
+    raise BadRequest(
+        f"{scope!r} is no scope of a stop: use all, agent:<id> or session:<id>", field="scope"
+    )
+
+
+def _note_askers(desk: Desk, tx: Tx, messages: list[Message], text: str, at: int) -> None:
+    """One note per conversation or asking session; nothing for those who are stopped too."""
+    stopped_sessions = {message.session_id for message in messages}
+    groups: dict[tuple[Any, ...], list[Message]] = {}
+    for message in messages:
+        to = message.deliver_to
+        if to.kind == "chat" and not to.silent:
+            key = ("chat", to.agent_id or message.agent_id, to.channel, to.conversation)
+        elif to.kind == "mailbox" and not to.waited and to.session_id not in stopped_sessions:
+            key = ("mailbox", to.agent_id, to.session_id)
+        else:
+            continue
+        groups.setdefault(key, []).append(message)
+    for key, group in groups.items():
+        last = group[-1]
+        many = f"{len(group)} messages were" if len(group) > 1 else "The message was"
+        sentence = f"{many} {text}."
+        if key[0] == "chat":
+            notify_tx(
+                tx,
+                message_id=last.message_id,
+                agent_id=key[1],
+                session_id=last.session_id,
+                text=sentence,
+                at=at,
+                place=(key[2], key[3]),
+                facts={"outcome": "cancelled", "count": len(group)},
+            )
+        else:
+            # The epoch of an asker in the scope is already raised, so it gets no reply.
+            deliver_tx(desk, tx, last, Result("cancelled", sentence, code="stopped"), at=at)

@@ -1,0 +1,118 @@
+"""The mailbox's own values: limits, how a turn ended, what a stop counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from agentsup.kit.clock import Clock
+from agentsup.kit.entropy import Entropy
+from agentsup.mailbox.epoch import EpochMap
+from agentsup.mailbox.pace import Pace
+from agentsup.model.message import (
+    MAX_ATTEMPTS,
+    MAX_CRASHES,
+    MAX_DEPTH,
+    MAX_MESSAGES_PER_ROOT,
+    Outcome,
+    Part,
+    State,
+)
+
+__all__ = ["Cancelled", "Completion", "Desk", "Expired", "MailboxLimits", "Position", "StopCounts"]
+
+
+@dataclass(frozen=True, slots=True)
+class MailboxLimits:
+    """The bounds of P6. The two callables give per-agent settings (None: the common one)."""
+
+    queue_limit: int = 1000
+    """Most open messages per agent."""
+    max_depth: int = MAX_DEPTH
+    max_messages_per_root: int = MAX_MESSAGES_PER_ROOT
+    max_body_bytes: int = 1024 * 1024
+    max_attempts: int = MAX_ATTEMPTS
+    max_crashes: int = MAX_CRASHES
+    queue_limit_of: Callable[[str], int | None] | None = None
+    slots_of: Callable[[str], int | None] | None = None
+    """How many turns of an agent run at once; for the estimate of waiting time only."""
+
+    def queue_limit_for(self, agent_id: str) -> int:
+        """The limit of one agent."""
+        own = self.queue_limit_of(agent_id) if self.queue_limit_of else None
+        return self.queue_limit if own is None else own
+
+    def slots_for(self, agent_id: str) -> int:
+        """The slots of one agent, at least 1."""
+        own = self.slots_of(agent_id) if self.slots_of else None
+        return max(1, own or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What every function of the mailbox works with beside its transaction."""
+
+    clock: Clock
+    entropy: Entropy
+    boot_id: str
+    limits: MailboxLimits
+    epochs: EpochMap
+    pace: Pace
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """How a turn ended. ``text`` is the answer; a failure carries code and sentence."""
+
+    outcome: Outcome
+    text: str = ""
+    error_code: str = ""
+    error_text: str = ""
+    parts: tuple[Part, ...] = ()
+    """Files for the person, in order."""
+    engine: str = ""
+    engine_state: bytes | None = None
+    """What the engine keeps of the session; None leaves the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopCounts:
+    """What a stop found, counted by the state it was in. ``message_ids`` were leased or parked."""
+
+    scope: str
+    epoch: int
+    running: int = 0
+    queued: int = 0
+    parked: int = 0
+    message_ids: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> int:
+        """Every message that became cancelled."""
+        return self.running + self.queued + self.parked
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """One message that was cancelled; ``was`` tells whether a turn has to be ended."""
+
+    message_id: str
+    agent_id: str
+    session_id: str
+    was: State
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What a look at the deadlines closed."""
+
+    question_ids: tuple[str, ...] = ()
+    message_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Messages that run before this one, and the estimated wait; 0 and None once it runs."""
+
+    position: int
+    eta_s: float | None = field(default=None)

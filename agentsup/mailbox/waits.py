@@ -1,0 +1,157 @@
+"""The wait-for graph: who waits for whom, and the refusal of a wait that would never end.
+
+Explicit edges lead from a turn (message and fence) to the message it waits for; they count only
+while that turn holds its lease. Implicit edges lead from a queued message to whatever is ahead of
+it in its session. Of those only the one that holds the session can wait for anything, so the
+search follows queued message → holder → what the holder waits for. Serves P6.
+"""
+
+from __future__ import annotations
+
+from agentsup.mailbox.notices import name_of
+from agentsup.mailbox.rows import OPEN_SQL
+from agentsup.mailbox.values import Desk
+from agentsup.model.errors import LeaseLost, WouldDeadlock
+from agentsup.model.message import Lease, State
+from agentsup.store.database import Reader, Tx
+
+__all__ = ["add_tx", "check_session", "close_tx", "end_tx", "hold", "wait_tx"]
+
+
+def hold(desk: Desk, reader: Reader, lease: Lease) -> None:
+    """Make sure that ``lease`` still stands. Raises ``LeaseLost``."""
+    row = reader.one(
+        "SELECT state, fence, lease_boot FROM messages WHERE message_id = ?",
+        (lease.message.message_id,),
+    )
+    if (
+        row is None
+        or row["state"] != State.LEASED
+        or row["fence"] != lease.fence
+        or row["lease_boot"] != desk.boot_id
+    ):
+        raise LeaseLost(
+            f"message {lease.message.message_id} is no longer this turn's: it is "
+            f"{'gone' if row is None else row['state']}; drop the work",
+            message_id=lease.message.message_id,
+        )
+
+
+def wait_tx(desk: Desk, tx: Tx, lease: Lease, target_id: str) -> None:
+    """The turn of ``lease`` waits for an existing message; nothing is noted if that has ended.
+
+    Raises ``LeaseLost`` if the turn is not its owner's any more, ``WouldDeadlock`` if the target
+    waits, at some remove, for this very turn.
+    """
+    hold(desk, tx, lease)
+    state = tx.scalar(
+        f"SELECT state FROM messages WHERE message_id = ? AND {OPEN_SQL}",  # noqa: S608 - a constant
+        (target_id,),
+    )
+    if state is None:
+        return
+    own = lease.message.message_id
+    chain = [own] if target_id == own else _chain(desk, tx, [target_id], own)
+    if chain:
+        raise _refusal(tx, own, chain)
+    add_tx(tx, lease, target_id)
+
+
+def check_session(desk: Desk, reader: Reader, lease: Lease, session_id: str) -> None:
+    """As ``wait_tx`` checks, for a message about to be queued at the end of ``session_id``."""
+    hold(desk, reader, lease)
+    own = lease.message.message_id
+    holders = _holders(reader, session_id)
+    chain = _chain(desk, reader, holders, own)
+    if chain:
+        raise _refusal(reader, own, chain)
+
+
+def add_tx(tx: Tx, lease: Lease, target_id: str) -> None:
+    """Note the edge, without a search."""
+    tx.execute(
+        "INSERT INTO waits (waiter_id, waiter_fence, target_id) VALUES (?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET waiter_fence = excluded.waiter_fence",
+        (lease.message.message_id, lease.fence, target_id),
+    )
+
+
+def end_tx(tx: Tx, lease: Lease, target_id: str) -> None:
+    """The turn waits no longer (answered, or out of patience)."""
+    tx.execute(
+        "DELETE FROM waits WHERE waiter_id = ? AND target_id = ?",
+        (lease.message.message_id, target_id),
+    )
+
+
+def close_tx(tx: Tx, message_id: str, *, as_target: bool = True) -> None:
+    """Drop the edges of a message that stopped running, and those towards it if it ended."""
+    tx.execute("DELETE FROM waits WHERE waiter_id = ?", (message_id,))
+    if as_target:
+        tx.execute("DELETE FROM waits WHERE target_id = ?", (message_id,))
+
+
+def _chain(desk: Desk, reader: Reader, start: list[str], goal: str) -> list[str]:
+    """The messages from one of ``start`` to ``goal`` along the edges; empty if there is no way."""
+    came_from: dict[str, str] = {}
+    seen = set(start)
+    frontier = list(start)
+    while frontier:
+        current = frontier.pop()
+        if current == goal:
+            chain = [current]
+            while current in came_from:
+                current = came_from[current]
+                chain.append(current)
+            return chain[::-1]
+        for following in _edges(desk, reader, current):
+            if following not in seen:
+                seen.add(following)
+                came_from[following] = current
+                frontier.append(following)
+    return []
+
+
+def _edges(desk: Desk, reader: Reader, message_id: str) -> list[str]:
+    row = reader.one(
+        "SELECT state, session_id, fence, lease_boot FROM messages WHERE message_id = ?",
+        (message_id,),
+    )
+    if row is None:
+        return []
+    if row["state"] == State.QUEUED:
+        return _holders(reader, row["session_id"])
+    if row["state"] == State.LEASED and row["lease_boot"] == desk.boot_id:
+        rows = reader.all(
+            "SELECT target_id FROM waits WHERE waiter_id = ? AND waiter_fence = ?",
+            (message_id, row["fence"]),
+        )
+        return [row["target_id"] for row in rows]
+    return []  # parked: waits for a person; ended: waits for nothing
+
+
+def _holders(reader: Reader, session_id: str) -> list[str]:
+    rows = reader.all(
+        f"SELECT message_id FROM messages WHERE session_id = ? AND {OPEN_SQL}"  # noqa: S608 - a constant
+        " AND state <> 'queued'",
+        (session_id,),
+    )
+    return [row["message_id"] for row in rows]
+
+
+def _refusal(reader: Reader, waiter_id: str, chain: list[str]) -> WouldDeadlock:
+    ids = chain if chain[0] == waiter_id else [waiter_id, *chain]
+    agents = []
+    for message_id in ids:
+        agent_id = reader.scalar(
+            "SELECT agent_id FROM messages WHERE message_id = ?", (message_id,)
+        )
+        agents.append(name_of(reader, str(agent_id)))
+    names = [name for i, name in enumerate(agents) if i == 0 or name != agents[i - 1]]
+    circle = " → ".join(names if len(names) > 1 else [*names, *names])
+    return WouldDeadlock(
+        f"waiting here would never end, because the answer waits for this turn ({circle}). "
+        "Ask without waiting, or answer with what you know",
+        cycle=names,
+        message_ids=ids,
+    )
