@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from pydantic import ValidationError
@@ -42,7 +42,7 @@ class DeclaredAgent:
     """One entry: its name, its values in our keys (nulls dropped), and its place in the file."""
 
     name: str
-    values: Mapping[str, Any]
+    values: Mapping[str, Any] = field(repr=False)  # may hold secrets in clear
     locate: Locate
     """Line and column of a key path of `values`."""
 
@@ -277,7 +277,7 @@ def _check_name(name: str, at: KeyPath, names: dict[str, KeyPath], report: Repor
 class CheckedValues:
     """What one layer says about an agent, in our keys, with the places of its keys."""
 
-    values: Mapping[str, Any]
+    values: Mapping[str, Any] = field(repr=False)  # may hold secrets in clear
     locate: Locate
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from agentsup.config.findings import KeyPath, did_you_mean, kind_of
+from agentsup.config.sygen import ENTRY_KEYS
 from agentsup.model.agent import name_problem
 
 MAX_OPTION_DEPTH = 16
@@ -236,11 +237,22 @@ def expand_shorthands(values: dict[str, Any]) -> None:
 
 
 def without_nulls(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop keys set to null, in the entry and its blocks: null means "not said here"."""
-    kept = {key: value for key, value in values.items() if value is not None}
-    for block in BLOCK_MODELS:
+    """Drop known keys set to null, in the entry and its blocks: null means "not said here".
+
+    An unknown key stays, so that it is found whatever its value.
+    """
+    kept = {
+        key: value
+        for key, value in values.items()
+        if value is not None or (key not in Entry.model_fields and key not in ENTRY_KEYS)
+    }
+    for block, model in BLOCK_MODELS.items():
         if isinstance(kept.get(block), dict):
-            kept[block] = {key: value for key, value in kept[block].items() if value is not None}
+            kept[block] = {
+                key: value
+                for key, value in kept[block].items()
+                if value is not None or key not in model.model_fields
+            }
     return kept
 
 

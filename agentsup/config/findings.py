@@ -39,6 +39,8 @@ MAX_FINDINGS = 50
 _SECRET_NAME = re.compile(
     r"(key|token|secret|passw|credential|authorization|cookie)", re.IGNORECASE
 )
+_SECRET_TEXT = re.compile(r"\d{5,}:\S|sk-|syt_|ghp_|Bearer ")
+"""How tokens begin: one pasted into the wrong field is not shown either."""
 
 
 class Severity(StrEnum):
@@ -176,7 +178,8 @@ def kind_of(value: object) -> str:
 
 def _shown(loc: Sequence[object], value: object) -> str:
     """A value for a message: short plain text only, nothing of a field that may be secret."""
-    if any(is_secret_name(part) for part in loc):
+    looks_secret = isinstance(value, str) and _SECRET_TEXT.match(value) is not None
+    if looks_secret or any(is_secret_name(part) for part in loc):
         return "the value"
     if isinstance(value, str) and len(value) <= 40 and value.isprintable():
         return repr(value)

@@ -10,9 +10,8 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Any
 
 from agentsup.config import secrets
@@ -39,14 +38,14 @@ class Layer:
     """What one origin says: only the keys it sets."""
 
     origin: Origin
-    values: Mapping[str, Any]
+    values: Mapping[str, Any] = field(repr=False)  # may hold secrets in clear
 
 
 @dataclass(frozen=True, slots=True)
 class Explained:
     """Merged values as nested blocks, and the origin of every leaf by its dotted path."""
 
-    values: Mapping[str, Any]
+    values: Mapping[str, Any] = field(repr=False)  # may hold secrets in clear
     origins: Mapping[str, Origin]
 
     def origin(self, path: str) -> Origin:
@@ -121,7 +120,7 @@ def build_spec(values: Mapping[str, Any]) -> AgentSpec:
     made: dict[str, Any] = {}
     for key, value in values.items():
         if key == "engine_options":
-            made[key] = MappingProxyType(secrets.protect(value))
+            made[key] = secrets.protect(value)
         elif key in BLOCKS:
             made[key] = BLOCKS[key](
                 **{each: _frozen(f"{key}.{each}", inner) for each, inner in value.items()}

@@ -13,7 +13,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -187,7 +187,7 @@ def setting_class(path: str) -> FieldClass:
 class AgentLayer:
     """`[main]` or `[agent_defaults]` in the keys of an entry, with the places of its keys."""
 
-    values: Mapping[str, Any]
+    values: Mapping[str, Any] = field(repr=False)  # may hold secrets in clear
     locate: Locate
 
 
@@ -311,32 +311,34 @@ def _as_variable(found: Finding) -> Finding:
 
 
 def _typed(table: str, at: KeyPath, values: Mapping[str, Any], written: Any) -> dict[str, Any]:
-    """Give the texts that the environment added to an agent table the type of their field."""
+    """Give the values that the environment added to an agent table the type of their field."""
     typed: dict[str, Any] = {}
     for key, value in values.items():
         in_file = written.get(key) if isinstance(written, Mapping) else None
         if isinstance(value, Mapping):
             typed[key] = _typed(table, (*at, key), value, in_file)
-        elif isinstance(value, str) and value != in_file:
+        elif value != in_file:
             typed[key] = _typed_leaf(table, (*at, key), value)
         else:
             typed[key] = value
     return typed
 
 
-def _typed_leaf(table: str, at: KeyPath, text: str) -> Any:
-    candidates: list[Any] = [text]
+def _typed_leaf(table: str, at: KeyPath, value: Any) -> Any:
+    """`value` as it is, else read as JSON, else as text; whichever its field takes."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    candidates: list[Any] = [value, text]
     with contextlib.suppress(ValueError, RecursionError):
         candidates.append(json.loads(text))
     reports: list[Report] = []
-    for value in candidates:
-        said: Any = value
+    for candidate in candidates:
+        said: Any = candidate
         for part in reversed(at):
             said = {part: said}
         report = Report("environment", lambda where: (None, None))
         check_values(said, (table,), report, report.locate, has_name=False)
         if not report.has_errors:
-            return value
+            return candidate
         reports.append(report)
     raise ConfigErrors(
         tuple(_as_variable(each).as_error() for each in reports[-1].findings if each.is_error)

@@ -121,6 +121,8 @@ def _rename(entry: Translated, key: KeyPath, ours: KeyPath, at: KeyPath, report:
     if holder is None or key[-1] not in holder:
         return
     value = holder.pop(key[-1])
+    if value is None:
+        return
     target = entry.values
     for part in ours[:-1]:
         target = target.setdefault(str(part), {})

@@ -128,9 +128,9 @@ class Secret:
         """Redacted."""
         return self.shown
 
-    def __copy__(self) -> Self:
-        """Immutable: itself."""
-        return self
+    def __format__(self, spec: str) -> str:
+        """Redacted."""
+        return format(self.shown, spec)
 
     def __deepcopy__(self, memo: object) -> Self:
         """Immutable: itself."""
@@ -223,7 +223,7 @@ class AgentSpec:
     model: str | None = None
     reasoning_effort: str | None = None
     permission_mode: str | None = None
-    engine_options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    engine_options: Mapping[str, Any] = field(default_factory=dict)
     max_steps: int | None = None
     turn_timeout_s: float = 1800.0
     tools: tuple[str, ...] | None = None

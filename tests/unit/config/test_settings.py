@@ -1,0 +1,159 @@
+"""config.toml and the environment: strict in the file, typed from the environment, placed."""
+
+import pytest
+
+from agentsup.config.settings import (
+    Settings,
+    SettingsFile,
+    parse_settings,
+    setting_class,
+    unknown_variables,
+)
+from agentsup.model.agent import FieldClass
+from agentsup.model.errors import ConfigError, ConfigErrors
+from agentsup.model.principal import PersonRole
+
+
+def refused(text: str) -> tuple[ConfigError, ...]:
+    with pytest.raises(ConfigErrors) as caught:
+        parse_settings(text.encode())
+    return caught.value.findings
+
+
+def test_without_a_file_everything_has_its_default() -> None:
+    loaded = parse_settings(None)
+    assert loaded.settings == Settings()
+    assert (loaded.settings.api.bind, loaded.settings.api.port) == ("127.0.0.1", 8799)
+    assert loaded.settings.main_crash == "exit"
+    assert loaded.main.values == loaded.agent_defaults.values == {}
+
+
+def test_a_full_file() -> None:
+    loaded = parse_settings(
+        b"""\xef\xbb\xbfmain_crash = "restart"\r
+[api]
+interagent_port = 9000
+allowed_hosts = ["box.lan"]
+[tasks]
+enabled = false
+[limits]
+depth = 5
+[log]
+level = "debug"
+[people.anna]
+role = "operator"
+telegram = [7]
+matrix = ["@anna:example.org"]
+[main]
+model = "m"
+slots = 2
+[agent_defaults]
+cli_timeout = 60
+restart.max_restarts = 3
+"""
+    )
+    settings = loaded.settings
+    assert (settings.main_crash, settings.api.port, settings.tasks.enabled) == (
+        "restart", 9000, False
+    )  # fmt: skip
+    assert settings.api.allowed_hosts == ("box.lan",)
+    assert settings.people["anna"].level is PersonRole.OPERATOR
+    assert loaded.main.values["slots"] == {"interactive": 2, "peer": 2, "background": 2}
+    assert loaded.agent_defaults.values == {"turn_timeout_s": 60, "restart": {"max_restarts": 3}}
+    assert loaded.main.locate(("slots", "peer")) == (17, 1)
+
+
+@pytest.mark.parametrize(
+    "text, line, column, field, hint",
+    [
+        ("mian = 1", 1, 1, "mian", "'main'"),
+        ("\n[api]\nprot = 1", 3, 1, "api.prot", "'port'"),
+        ("[api]\nport = '1'", 2, 1, "api.port", ""),
+        ("[api]\nport = 70000", 2, 1, "api.port", ""),
+        ("[api]\nport = 1\ninteragent_port = 2", 3, 1, "api.interagent_port", "keep port"),
+        ("[log]\nlevel = 'debgu'", 2, 1, "log.level", "'debug'"),
+        ("[limits]\ndepth = true", 2, 1, "limits.depth", ""),
+        ("[people.anna]\nrole = 'boss'", 2, 1, "people.anna.role", ""),
+        ("[people.anna]\nrol = 'user'", 2, 1, "people.anna.rol", "'role'"),
+        ("[people.a]\ntelegram=[1]\n[people.b]\ntelegram=[1]", 4, 1, "people.b.telegram", "one"),
+        ("[main]\nmodle = 'x'", 2, 1, "main.modle", "'model'"),
+        ("[main]\nname = 'x'", 2, 1, "main.name", "remove"),
+        ("[main]\nenabled = false", 2, 1, "main.enabled", "remove"),
+        ("[main.slots]\npear = 2", 2, 1, "main.slots.pear", "'peer'"),
+        ("[main]\nengine_options = {a = 1979-05-27}", 2, 1, "main.engine_options", ""),
+        ("[agent_defaults]\ntelegram_token = '1:a'", 2, 1, "agent_defaults.telegram_token", "main"),
+        ("[agent_defaults.matrix]\nuser_id = '@a:b'", 2, 1, "agent_defaults.matrix.user_id", ""),
+        ("a = ", 1, 5, "(file)", ""),
+        ("[api\nport = 1", 1, 5, "(file)", ""),
+        ("a = [1\n", 2, 1, "(file)", ""),
+        ("a = 1\na = 2", 2, 6, "(file)", ""),
+        ("a = " + "[" * 5000, 1, 5005, "(file)", ""),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_the_place_and_what_was_meant(
+    text: str, line: int, column: int, field: str, hint: str
+) -> None:
+    found = [each for each in refused(text) if each.field == field]
+    assert found, [str(each) for each in refused(text)]
+    assert (found[0].path, found[0].line, found[0].column) == ("config.toml", line, column)
+    assert hint in (found[0].hint or "")
+
+
+def test_the_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTSUP_API__PORT", "9100")
+    monkeypatch.setenv("AGENTSUP_MAIN__MODEL", "4")
+    monkeypatch.setenv("AGENTSUP_MAIN__MAX_STEPS", "5")
+    monkeypatch.setenv("AGENTSUP_MAIN__ALLOWED_USER_IDS", "[1, 2]")
+    monkeypatch.setenv("AGENTSUP_MAIN__SLOTS__PEER", "3")
+    monkeypatch.setenv("AGENTSUP_MAIN__MATRIX__PASSWORD", "12345")
+    monkeypatch.setenv("AGENTSUP_HOME", "/nowhere")
+    loaded = parse_settings(b"[api]\nport = 1\nbind = '::1'\n[main]\nmodel = 'm'\nrole = 'r'")
+    assert (loaded.settings.api.port, loaded.settings.api.bind) == (9100, "::1")
+    values = dict(loaded.main.values)
+    assert values == {
+        "role": "r", "model": "4", "max_steps": 5, "allowed_user_ids": [1, 2], "slots": {"peer": 3},
+        "matrix": {"password": "12345"},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("AGENTSUP_API__PORT", "x"),
+        ("AGENTSUP_API__PRT", "1"),
+        ("AGENTSUP_LOG__LEVEL", "loud"),
+        ("AGENTSUP_MAIN_CRASH", "explode"),
+        ("AGENTSUP_MAIN__MAX_STEPS", "many"),
+        ("AGENTSUP_AGENT_DEFAULTS__SLOTS__PEAR", "1"),
+    ],
+)
+def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    (found,) = refused("[api]\nport = 1")
+    assert (found.path, found.field) == ("environment", name)
+
+
+def test_a_mistyped_variable_is_warned_about() -> None:
+    told = unknown_variables(
+        {"AGENTSUP_MAIN_CRAHS": "1", "AGENTSUP_HOME": "x", "AGENTSUP_TASK": "t", "PATH": ""}
+    )
+    assert [each.field for each in told] == ["AGENTSUP_MAIN_CRAHS"]
+
+
+def test_each_setting_has_a_class() -> None:
+    for name, row in SettingsFile.model_fields.items():
+        if name in {"main", "agent_defaults"}:
+            continue  # their fields are classed in the table of agents
+        assert setting_class(name) in FieldClass
+        for inner in getattr(row.annotation, "model_fields", ()):
+            assert setting_class(f"{name}.{inner}") in FieldClass
+    assert setting_class("api.port") is FieldClass.PROCESS
+    assert setting_class("people.anna.role") is FieldClass.LIVE
+    with pytest.raises(KeyError):
+        setting_class("nothing.here")
+
+
+def test_settings_show_no_secret_of_main() -> None:
+    loaded = parse_settings(b"[main]\ntelegram_token = '123456:private'")
+    assert "private" not in repr(loaded)
+    assert "private" not in repr(loaded.settings)

@@ -1,0 +1,123 @@
+"""The declared agent: names, references, secrets, and the field table that everything reads."""
+
+import copy
+import dataclasses
+import pickle
+
+import pytest
+
+from agentsup.model.agent import (
+    BLOCKS,
+    FIELDS,
+    AgentRef,
+    AgentSpec,
+    FieldClass,
+    MatrixIdentity,
+    Secret,
+    field_info,
+    name_problem,
+)
+from agentsup.model.errors import ConfigError
+
+
+def _leaf_paths() -> set[str]:
+    paths = set()
+    for each in dataclasses.fields(AgentSpec):
+        block = BLOCKS.get(each.name)
+        if block is None:
+            paths.add(each.name)
+        else:
+            paths.update(f"{each.name}.{inner.name}" for inner in dataclasses.fields(block))
+    return paths
+
+
+def test_the_field_table_has_a_row_for_each_field_and_no_other() -> None:
+    assert set(FIELDS) == _leaf_paths()
+    assert all(row.doc.endswith(".") for row in FIELDS.values())
+
+
+def test_only_what_ties_an_agent_to_a_process_or_channel_needs_a_rebuild() -> None:
+    rebuild = {path for path, row in FIELDS.items() if row.cls is FieldClass.REBUILD}
+    assert {"telegram_token", "matrix.user_id", "engine", "engine_options"} <= rebuild
+    assert not rebuild & {"allowed_user_ids", "matrix.allowed_users", "model", "slots.peer"}
+
+
+def test_a_secret_can_be_neither_overridden_nor_shared() -> None:
+    for path, row in FIELDS.items():
+        if row.secret:
+            assert row.identity, path
+            assert not row.overridable, path
+
+
+def test_field_info_finds_keys_of_options_and_refuses_unknown_paths() -> None:
+    assert field_info("engine_options.headers.x") is FIELDS["engine_options"]
+    with pytest.raises(KeyError):
+        field_info("slots.night")
+    with pytest.raises(KeyError):
+        field_info("")
+
+
+@pytest.mark.parametrize("name", ["a", "main", "Ada", "x.y-z_1", "9lives", "a" * 64])
+def test_safe_names(name: str) -> None:
+    assert name_problem(name) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "", ".", "..", "../x", "../../etc/passwd", "a/b", "a\\b", "/abs", "-rf", ".hidden", "a..b",
+        "a.", "a b", "a\n", "a\0", "ä", "а", "con:", "a" * 65, "all", "Operator", "system", "~", "a%2f",  # noqa: RUF001
+    ],
+)  # fmt: skip
+def test_unsafe_names(name: str) -> None:
+    assert name_problem(name)
+
+
+def test_a_reference_names_an_agent_here_or_elsewhere() -> None:
+    assert AgentRef.parse(" ada ") == AgentRef("ada")
+    assert AgentRef.parse("ada@attic") == AgentRef("ada", "attic")
+    assert str(AgentRef.parse("ada@attic")) == "ada@attic"
+    for wrong in ("", "@attic", "ada@", "a b", "ada@a@b", "../x"):
+        with pytest.raises(ConfigError):
+            AgentRef.parse(wrong)
+
+
+def test_a_secret_shows_itself_nowhere() -> None:
+    secret = Secret("123456:very-private")
+    spec = AgentSpec("ada", telegram_token=secret, matrix=MatrixIdentity(password=secret))
+    shown = [
+        repr(secret), str(secret), f"{secret}", f"{secret:>20}", f"{secret!r}", repr(spec),
+        str(dataclasses.asdict(spec)), str(copy.deepcopy(spec)), str([secret]),
+    ]  # fmt: skip
+    assert not [text for text in shown if "very-private" in text]
+    with pytest.raises(TypeError):
+        pickle.dumps(secret)
+    assert secret.reveal() == "123456:very-private"
+
+
+def test_a_reference_to_a_secret_is_shown_but_not_revealed() -> None:
+    secret = Secret("env:BOT_TOKEN")
+    assert str(secret) == "env:BOT_TOKEN"
+    with pytest.raises(ConfigError, match="env:BOT_TOKEN"):
+        secret.reveal()
+
+
+def test_secrets_are_equal_by_what_was_written() -> None:
+    assert Secret("a") == Secret("a")
+    assert len({Secret("a"), Secret("a"), Secret("b")}) == 2
+    assert Secret("a") != "a"
+
+
+def test_channels_follow_transports_else_the_identities() -> None:
+    token = Secret("1:a")
+    assert AgentSpec("a").channels == ()
+    assert AgentSpec("a", telegram_token=token).channels == ("telegram",)
+    both = AgentSpec("a", telegram_token=token, matrix=MatrixIdentity(user_id="@a:b"))
+    assert both.channels == ("telegram", "matrix")
+    assert dataclasses.replace(both, transports=("console",)).channels == ("console",)
+
+
+def test_delegation_is_open_unless_listed_and_ignores_case() -> None:
+    assert AgentSpec("a").may_delegate_to("b")
+    assert not AgentSpec("a", can_delegate_to=()).may_delegate_to("b")
+    assert AgentSpec("a", can_delegate_to=("Bea",)).may_delegate_to("bea")
