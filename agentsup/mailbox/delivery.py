@@ -1,0 +1,163 @@
+"""One delivery: give a part to its channel within a time limit and decide what to record.
+
+A channel says what happened and never raises; where it raises or hangs all the same, that is an
+unknown outcome and no trouble of anybody else's (P2, P3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from agentsup.kit import backoff, faults
+from agentsup.kit.clock import Clock
+from agentsup.kit.entropy import Entropy
+from agentsup.kit.tasks import TaskOwner, stop_task
+from agentsup.mailbox.outbox import Settlement
+from agentsup.model.channel import Channel, Delivery, DeliveryOutcome, OutboxPart
+
+__all__ = ["Deliveries", "RelayLimits", "RelayStats", "is_idempotent"]
+
+_log = logging.getLogger(__name__)
+_STOP_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RelayLimits:
+    """Bounds of the relay. Times in seconds."""
+
+    places: int = 32
+    """Deliveries under way per channel, slow ones not counted."""
+    lanes: int = 512
+    """Conversations of one channel worked on at once, slow ones counted."""
+    burst: int = 8
+    """Parts one conversation sends before others that wait have their turn."""
+    slow_s: float = 2.0
+    """A delivery that takes longer gives its place to others and goes on."""
+    timeout_s: float = 60.0
+    """A delivery that takes longer is ended; its fate is unknown."""
+    retry_cap_s: float = 60.0
+    """Longest pause between attempts that the relay chooses by itself."""
+    retry_after_cap_s: float = 3600.0
+    """Longest pause that a platform may ask for."""
+    unknown_max: int = 8
+    """Attempts of unknown outcome through an idempotent channel before the part gives way."""
+    net_s: float = 5.0
+    """A lost wake is noticed after this long; finding work that way is counted as a fault."""
+    store_pause_s: float = 1.0
+    """Pause while the store can't be used."""
+
+
+@dataclass(slots=True)
+class RelayStats:
+    """Running totals since the start of the process."""
+
+    delivered: int = 0
+    retried: int = 0
+    unknown: int = 0
+    refused: int = 0
+    timed_out: int = 0
+    faults: int = 0
+    """Deliveries in which the channel raised, which it never should."""
+    lost_wakes: int = 0
+    lanes: int = 0
+    """Conversations being worked on now."""
+
+
+def is_idempotent(channel: Channel) -> bool:
+    """Whether giving the same part twice does no harm (console, web, a keyed send)."""
+    return bool(getattr(channel, "idempotent", False))
+
+
+class Deliveries:
+    """The deliveries of one life of the relay."""
+
+    def __init__(
+        self, clock: Clock, entropy: Entropy, limits: RelayLimits, stats: RelayStats
+    ) -> None:
+        self._clock = clock
+        self._entropy = entropy
+        self._limits = limits
+        self._stats = stats
+        # What a delivery raises is read where its outcome is decided.
+        self._owner = TaskOwner("relay deliveries", on_error=lambda task, error: None)
+
+    async def close(self) -> None:
+        """Cancel what is under way; bounded."""
+        left = await self._owner.close(_STOP_S)
+        if left:
+            _log.error("deliveries that did not end: %s", ", ".join(left))
+
+    async def deliver(
+        self, channel: Channel, part: OutboxPart, on_slow: Callable[[], None]
+    ) -> Settlement:
+        """Deliver ``part`` and return what to record. ``on_slow`` is called if it takes long.
+
+        Never raises for what the channel does; a cancellation of the caller cancels the delivery.
+        """
+        faults.point("outbox.before_deliver")
+        delivery = await self._attempt(channel, part, on_slow)
+        faults.point("outbox.after_deliver")
+        return self._settlement(part, delivery, idempotent=is_idempotent(channel))
+
+    async def _attempt(
+        self, channel: Channel, part: OutboxPart, on_slow: Callable[[], None]
+    ) -> Delivery:
+        limit_s = self._limits.timeout_s
+        slow_s = min(self._limits.slow_s, limit_s)
+        task = self._owner.spawn(
+            channel.deliver(part), name=f"deliver:{part.channel}/{part.outbox_id}"
+        )
+        try:
+            await asyncio.wait({task}, timeout=slow_s)
+            if not task.done():
+                on_slow()
+                await asyncio.wait({task}, timeout=limit_s - slow_s)
+            if task.done():
+                return self._said(task)
+            self._stats.timed_out += 1
+            _log.warning("%s took over %g s", task.get_name(), limit_s)
+            if not await stop_task(task, timeout_s=_STOP_S):
+                _log.error("%s ignores its cancellation", task.get_name())
+            return Delivery(DeliveryOutcome.UNKNOWN, f"no answer within {limit_s:g} s")
+        finally:
+            task.cancel()  # nothing if it is done; else the relay itself is being cancelled
+
+    def _said(self, task: asyncio.Task[Delivery]) -> Delivery:
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is None:
+            return task.result()
+        self._stats.faults += 1
+        _log.error("%s raised instead of saying what happened", task.get_name(), exc_info=error)
+        return Delivery(DeliveryOutcome.UNKNOWN, f"the channel failed: {error!r}")
+
+    def _settlement(self, part: OutboxPart, delivery: Delivery, *, idempotent: bool) -> Settlement:
+        """What to record: an unknown outcome is tried again where twice does no harm."""
+        now = self._clock.now_ms()
+        is_unknown = delivery.outcome is DeliveryOutcome.UNKNOWN
+        if is_unknown and idempotent and part.attempts + 1 < self._limits.unknown_max:
+            delivery = replace(delivery, outcome=DeliveryOutcome.RETRY)
+        match delivery.outcome:
+            case DeliveryOutcome.RETRY:
+                self._stats.retried += 1
+                return Settlement(part, delivery, now, now + self._pause_ms(part, delivery))
+            case DeliveryOutcome.DELIVERED:
+                self._stats.delivered += 1
+            case DeliveryOutcome.UNKNOWN:
+                self._stats.unknown += 1
+                _log.warning("part %d may not have arrived: %s", part.outbox_id, delivery.detail)
+            case DeliveryOutcome.REFUSED:
+                self._stats.refused += 1
+                _log.warning("part %d was refused: %s", part.outbox_id, delivery.detail)
+        return Settlement(part, delivery, now)
+
+    def _pause_ms(self, part: OutboxPart, delivery: Delivery) -> int:
+        own_s = backoff.delay_s(
+            part.attempts,
+            cap_s=self._limits.retry_cap_s,
+            unit=self._entropy.uniform(0.0, 1.0),
+        )
+        asked_s = min(delivery.retry_after_s, self._limits.retry_after_cap_s)
+        return max(1, round(max(own_s, asked_s) * 1000))
