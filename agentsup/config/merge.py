@@ -78,6 +78,8 @@ def _merge_into(
             if value:
                 origins.pop(path, None)  # an empty block had an origin of its own
                 _merge_into(known, value, f"{path}.", origin, origins)
+            elif not known:
+                origins[path] = origin
             continue
         if isinstance(known, dict):
             _forget(origins, path)

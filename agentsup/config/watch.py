@@ -2,8 +2,9 @@
 
 The *directory* is watched, because a file that is replaced takes its own watch with it. An event
 only means "look now": what counts is whether a file's content differs from what was last told.
-A slow re-read finds what no event told (network and bind mounts, a replaced directory). Any
-failure of its own is raised, so that whoever supervises this starts it again.
+A slow re-read finds what no event told (network and bind mounts, an edit in the moment in which
+the watch is set up). Any failure of its own is raised, so that whoever supervises it starts it
+again.
 
 The wait step is a compromise: watchfiles looks at its event list once per step, which at 10 ms
 costs 0.7 % of a core while nothing happens, at 30 ms 0.3 %.
@@ -93,6 +94,7 @@ class _Watched:
         self._clock = clock
         self._reread_s = reread_s
         self._due_at = 0.0
+        self._is_lost = False
 
     async def looks(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
         """Yield whenever the files should be looked at: at the start, on events, and every so often."""
@@ -106,11 +108,12 @@ class _Watched:
                 if await asyncio.to_thread(self._identity) is not None:
                     yield
                 continue
+            self._is_lost = False
             async with aclosing(self._events(stop)) as events:
                 async for _ in events:
                     self._looked()
                     yield
-                    if await asyncio.to_thread(self._identity) != identity:
+                    if self._is_lost or await asyncio.to_thread(self._identity) != identity:
                         break
 
     async def _events(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
@@ -136,12 +139,12 @@ class _Watched:
 
         The store lies in the same directory, so under load there is never a quiet timeout.
         """
+        if path == str(self._directory):
+            # A new directory may get the inode of the old one, so this is remembered.
+            self._is_lost |= change is Change.deleted
+            return True
         name = os.path.basename(path)  # noqa: PTH119 - called for every event
-        return (
-            name in self.names
-            or path == str(self._directory)
-            or self._clock.monotonic() >= self._due_at
-        )
+        return name in self.names or self._clock.monotonic() >= self._due_at
 
     def _looked(self) -> None:
         self._due_at = self._clock.monotonic() + self._reread_s

@@ -59,7 +59,7 @@ CASES = [
     ('[{"name": "a",}]', 1, 15, "(file)", "comma", "remove"),
     ('[{"name": "a"},\n]', 2, 1, "(file)", "comma", "remove"),
     ('[{"name": "a"}\n{"name": "b"}]', 2, 1, "(file)", "missing", ""),
-    ('[\n // mine\n]', 2, 2, "(file)", "comments", "remove"),
+    ("[\n // mine\n]", 2, 2, "(file)", "comments", "remove"),
     ("[{'name': 'a'}]", 1, 3, "(file)", "quote", '"'),
     ('[{"name": "a", "enabled": True}]', 1, 27, "(file)", "True", "true"),
     ("[] []", 1, 4, "(file)", "follows", ""),

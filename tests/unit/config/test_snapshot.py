@@ -1,0 +1,305 @@
+"""One reading of a home: layers, overrides, identities across agents, and what changed between two."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentsup.config.diff import Plan, diff, diff_specs
+from agentsup.config.explain import explain, explain_agent, validate
+from agentsup.config.home import Home
+from agentsup.config.merge import leaves
+from agentsup.config.snapshot import ConfigSnapshot, Override, load
+from agentsup.model.agent import FIELDS, AgentSpec, FieldClass, Secret, Slots
+from agentsup.model.errors import BadRequest, ConfigError, ConfigErrors, NotFound
+
+
+class Files:
+    """A home whose files a test writes."""
+
+    def __init__(self, root: Path) -> None:
+        self.home = Home(root)
+
+    def agents(self, *entries: dict[str, Any]) -> None:
+        self.home.agents_json.write_text(json.dumps(entries, indent=1))
+
+    def config(self, text: str) -> None:
+        self.home.config_toml.write_text(text)
+
+    def load(self, *args: Any, **kwargs: Any) -> ConfigSnapshot:
+        return load(self.home, *args, environ={"TOKEN_A": "7:abc"}, **kwargs)
+
+    def refused(self, **kwargs: Any) -> tuple[ConfigError, ...]:
+        with pytest.raises(ConfigErrors) as caught:
+            self.load(**kwargs)
+        return caught.value.findings
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+def test_an_empty_home_has_main_alone(files: Files) -> None:
+    snapshot = files.load()
+    assert dict(snapshot.specs) == {"main": AgentSpec("main")}
+    assert snapshot.warnings == ()
+    assert snapshot.file_hashes == {"config.toml": None, "agents.json": None}
+
+
+def test_layers_in_their_order(files: Files) -> None:
+    files.config(
+        "[agent_defaults]\nmodel = 'd'\nslots = {peer = 7}\nqueue_limit = 5\n"
+        "[main]\nmodel = 'm'\nrole = 'host'\n"
+    )
+    files.agents({"name": "ada", "slots": {"background": 9}}, {"name": "main", "role": "chief"})
+    snapshot = files.load()
+    assert list(snapshot.specs) == ["main", "ada"]
+    main, ada = snapshot.specs["main"], snapshot.specs["ada"]
+    assert (main.model, main.role, main.queue_limit) == ("m", "chief", 5)
+    assert (ada.model, ada.role, ada.slots) == ("d", None, Slots(4, 7, 9))
+    origins = {each.field: each.origin for each in explain_agent(snapshot, "MAIN")}
+    assert origins["model"] == "config.toml [main]"
+    assert origins["role"] == "agents.json"
+    assert origins["slots.peer"] == "config.toml [agent_defaults]"
+    assert origins["slots.interactive"] == "built-in"
+    assert set(FIELDS) - set(origins) == {"engine_options"}
+
+
+def test_errors_of_both_files_come_together(files: Files) -> None:
+    files.config("[api]\nprot = 1")
+    files.agents({"name": "a", "modle": 1})
+    assert [(each.path, each.line) for each in files.refused()] == [
+        ("config.toml", 2),
+        ("agents.json", 4),
+    ]
+    assert [each.is_error for each in validate(files.home)] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "one, other, field",
+    [
+        ({"telegram_token": "1:a"}, {"telegram_token": "1:a"}, "telegram_token"),
+        ({"telegram_token": "env:TOKEN_A"}, {"telegram_token": "7:abc"}, "telegram_token"),
+        ({"telegram_token": "env:GONE"}, {"telegram_token": "env:GONE"}, "telegram_token"),
+        ({"matrix": {"user_id": "@A:x"}}, {"matrix": {"user_id": "@a:X"}}, "matrix.user_id"),
+        ({"matrix": {"access_token": "t"}}, {"matrix": {"access_token": "t"}}, "matrix.access_token"),
+        ({"telegram_token": "1:a"}, {"telegram_token": "1:a", "enabled": False}, "telegram_token"),
+    ],
+)  # fmt: skip
+def test_an_identity_used_twice_is_refused(
+    files: Files, one: dict[str, Any], other: dict[str, Any], field: str
+) -> None:
+    files.agents({"name": "a", **one}, {"name": "b", **other})
+    (found,) = files.refused()
+    assert found.field == f"b.{field}"
+    assert found.line is not None
+    assert found.line > 5
+    assert "'a'" in found.message
+    assert "7:abc" not in str(found)
+
+
+def test_main_s_token_in_config_and_an_entry_s_are_compared(files: Files) -> None:
+    files.config("[main]\ntelegram_token = 'file:token'\n")
+    (files.home.root / "token").write_text("7:abc\n")
+    files.agents({"name": "b", "telegram_token": "env:TOKEN_A"})
+    (found,) = files.refused()
+    assert "config.toml, line 2" in found.message
+
+
+def test_what_keeps_a_channel_from_starting_is_a_warning(files: Files) -> None:
+    files.agents(
+        {"name": "a", "telegram_token": "env:GONE", "transports": ["telegram", "matrix"]},
+        {"name": "b", "matrix": {"user_id": "@b:x"}, "can_delegate_to": ["A", "bb"]},
+    )
+    told = [(each.field, each.message, each.hint) for each in files.load().warnings]
+    fields = [field for field, _, _ in told]
+    assert fields.count("a.telegram_token") == 2
+    assert "a.transports" in fields
+    assert fields.count("b.matrix.user_id") == 2
+    assert ("b.can_delegate_to[1]", "there is no agent called 'bb'", "did you mean 'b'?") in told
+
+
+def test_a_file_that_vanished_removes_nobody(files: Files) -> None:
+    files.agents({"name": "a"})
+    before = files.load()
+    files.home.agents_json.unlink()
+    (found,) = files.refused(previous=before)
+    assert "gone" in found.message
+    assert list(files.load().specs) == ["main"]  # at a first start there is nothing to lose
+
+
+@pytest.mark.parametrize("content", [b"", b"[", b"\x00" * 10, b"x" * 5_000_000, b'[{"name": 1}]'])
+def test_a_damaged_file_gives_no_snapshot(files: Files, content: bytes) -> None:
+    files.home.agents_json.write_bytes(content)
+    assert files.refused()
+
+
+def test_a_file_that_cannot_be_read_is_told(files: Files) -> None:
+    files.home.agents_json.mkdir()
+    (found,) = files.refused()
+    assert (found.path, found.field, found.line) == ("agents.json", "(file)", 1)
+
+
+def test_a_snapshot_shows_no_secret(files: Files) -> None:
+    files.config("[main]\ntelegram_token = '1:private'\nallowed_user_ids = [1]\n")
+    files.agents(
+        {
+            "name": "a",
+            "matrix": {"user_id": "@a:x", "password": "private"},
+            "engine_options": {"api_key": "private", "headers": {"Authorization": "private"}},
+        }
+    )
+    snapshot = files.load()
+    shown = [
+        repr(snapshot),
+        str(snapshot.warnings),
+        str(explain(files.home, "a")),
+        str(diff(files.load(), snapshot)),
+        str(snapshot.settings),
+    ]
+    assert not [text for text in shown if "private" in text]
+    assert {each.reveal() for each in snapshot.secrets()} == {"1:private", "private"}
+
+
+def test_names_are_found_in_any_case_and_suggested(files: Files) -> None:
+    files.agents({"name": "Ada"})
+    snapshot = files.load()
+    assert snapshot.require("aDA").name == "Ada"
+    with pytest.raises(NotFound, match="did you mean 'Ada'"):
+        snapshot.require("adda")
+
+
+def test_an_override_holds_until_its_field_is_edited(files: Files) -> None:
+    files.agents({"name": "a", "model": "one"})
+    first = files.load()
+    overrides = {"a": {"model": first.override("A", "model", "mine")}}
+    second = files.load(overrides)
+    assert second.specs["a"].model == "mine"
+    assert {each.field: each.origin for each in explain_agent(second, "a")}["model"] == "override"
+    plan = diff(first, second)
+    assert dict(plan.changed) == {"a": diff_specs(first.specs["a"], second.specs["a"])}
+
+    files.agents({"name": "a", "model": "one", "role": "r"})
+    third = files.load(overrides)
+    assert (third.specs["a"].model, third.cleared) == ("mine", ())
+
+    files.agents({"name": "a", "model": "two", "role": "r"})
+    fourth = files.load(overrides)
+    assert fourth.specs["a"].model == "two"
+    (cleared,) = diff(third, fourth).cleared
+    assert (cleared.agent, cleared.field) == ("a", "model")
+    assert "edited" in cleared.reason
+    assert diff(fourth, files.load(overrides)).is_empty  # told once
+
+
+def test_an_override_of_one_key_leaves_its_block(files: Files) -> None:
+    files.agents({"name": "a", "streaming": {"min_chars": 5}})
+    override = files.load().override("a", "streaming.enabled", False)
+    streaming = files.load({"a": {"streaming.enabled": override}}).specs["a"].streaming
+    assert (streaming.enabled, streaming.min_chars) == (False, 5)
+
+
+@pytest.mark.parametrize(
+    "path, value",
+    [("telegram_token", "1:a"), ("name", "x"), ("nonsense", 1), ("model", 3), ("model", None),
+     ("engine", "lllm"), ("slots", {"peer": 1}), ("engine_options.x", 1), ("streaming", True)],
+)  # fmt: skip
+def test_what_cannot_be_overridden_is_refused_and_never_breaks_a_load(
+    files: Files, path: str, value: Any
+) -> None:
+    snapshot = files.load()
+    with pytest.raises(BadRequest):
+        snapshot.override("main", path, value)
+    stored = {"main": {path: Override(value, "x")}, "nobody": {path: Override(value, "x")}}
+    loaded = files.load(stored)
+    assert loaded.specs == snapshot.specs
+    assert [each.field for each in loaded.cleared] == [path]
+
+
+def test_untouched_agents_are_not_in_a_plan(files: Files) -> None:
+    files.agents({"name": "a"}, {"name": "b"}, {"name": "c"}, {"name": "d"})
+    old = files.load()
+    files.agents(
+        {"name": "e"},
+        {"name": "c", "allowed_user_ids": [1]},
+        {"name": "b", "engine": "llm", "model": "m"},
+        {"name": "a", "description": ""},
+    )
+    plan = diff(old, files.load())
+    assert (plan.added, plan.removed) == (("e",), ("d",))
+    assert set(plan.changed) == {"b", "c"}
+    assert (plan.rebuild, plan.live) == (("b",), ("c",))
+    assert list(plan.changed["b"]) == ["engine", "model"]
+    change = plan.changed["c"]["allowed_user_ids"]
+    assert (change.old, change.new, change.cls) == ((), (1,), FieldClass.LIVE)
+
+
+def test_the_order_and_layout_of_a_file_are_no_change(files: Files) -> None:
+    files.agents({"name": "a"}, {"name": "b", "slots": 2})
+    old = files.load()
+    files.home.agents_json.write_text(
+        '{"agents": [{"slots":{"peer":2,"background":2,"interactive":2},"name":"b"},{"name":"a"}]}'
+    )
+    new = files.load()
+    assert diff(old, new).is_empty
+    assert new.content_hash != old.content_hash
+
+
+def test_turning_an_agent_off_and_settings_that_need_a_restart(files: Files) -> None:
+    files.agents({"name": "a"}, {"name": "b", "enabled": False})
+    old = files.load()
+    files.agents({"name": "a", "enabled": False}, {"name": "b"})
+    files.config("[api]\nport = 9\n[people.anna]\ntelegram = [1]\n[limits]\ndepth = 3\n")
+    plan = diff(old, files.load())
+    assert dict(plan.enabled) == {"a": False, "b": True}
+    assert plan.rebuild == ()
+    assert plan.needs_restart == ("api.port",)
+    assert set(plan.settings) == {
+        "api.port", "limits.depth", "people.anna.role", "people.anna.telegram", "people.anna.matrix"
+    }  # fmt: skip
+
+
+def test_a_default_for_all_changes_each_agent_it_reaches(files: Files) -> None:
+    files.agents({"name": "a"}, {"name": "b", "model": "own"})
+    old = files.load()
+    files.config("[agent_defaults]\nmodel = 'd'")
+    assert set(diff(old, files.load()).changed) == {"main", "a"}
+
+
+specs = st.builds(
+    AgentSpec,
+    name=st.just("a"),
+    model=st.sampled_from([None, "x", "y"]),
+    engine=st.sampled_from(["auto", "llm"]),
+    allowed_user_ids=st.lists(st.integers(0, 2), max_size=2).map(tuple),
+    slots=st.builds(Slots, peer=st.integers(1, 2)),
+    telegram_token=st.sampled_from([None, Secret("1:a"), Secret("env:A")]),
+    engine_options=st.dictionaries(st.sampled_from(["x", "y"]), st.integers(0, 1), max_size=2),
+)
+
+
+@given(specs, specs)
+def test_a_diff_names_exactly_the_leaves_that_differ(one: AgentSpec, other: AgentSpec) -> None:
+    changes = diff_specs(one, other)
+    assert (not changes) == (one == other)
+    after = leaves(one)
+    for path, change in changes.items():
+        assert change.old != change.new or type(change.old) is not type(change.new)
+        if change.new is None and path.startswith("engine_options."):
+            del after[path]
+        else:
+            after[path] = change.new
+    assert after == leaves(other)
+    back = diff_specs(other, one)
+    assert {path: (each.new, each.old) for path, each in back.items()} == {
+        path: (each.old, each.new) for path, each in changes.items()
+    }
+
+
+def test_a_plan_without_anything_is_empty() -> None:
+    assert Plan().is_empty
+    assert not Plan(added=("a",)).is_empty
