@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 from agentsup.engines import guard_rules
@@ -100,7 +100,7 @@ class GuardedSession:
             self._cancel_s = within_s
         self._host.end(None)
 
-    async def run(self, segment: Segment) -> AsyncIterator[EngineEvent]:
+    async def run(self, segment: Segment) -> AsyncGenerator[EngineEvent]:
         """Yield the events of one segment and exactly one ``Done`` or ``Suspended``, the last.
 
         Close it (``contextlib.aclosing``) when not read to its end. Raises only ``ESCAPING``.
@@ -113,15 +113,13 @@ class GuardedSession:
         )
         hard_at = asyncio.get_running_loop().time() + self._limits.hard_s
         end: Done | Suspended | None = None
-        item: EngineEvent | BaseException | None = None
         try:
             while end is None:
-                item = await self._next(account, hard_at)
-                event, end = self._judge(item, account)
+                event, end = self._judge(await self._next(account, hard_at), account)
                 if event is not None:
                     yield event
         finally:
-            await self._stop(pump, segment, by_itself=end is not None and end is item)
+            await self._stop(pump, segment, by_itself=channel.has_ended)
         for left in channel.items:
             if isinstance(left, Usage):
                 yield left
@@ -204,6 +202,8 @@ class _Channel:
 
     def __init__(self) -> None:
         self.items: deque[EngineEvent | BaseException | None] = deque()
+        self.has_ended = False
+        """The engine's own end was taken."""
         self._news = asyncio.Event()
         self._room = asyncio.Event()
 
@@ -216,7 +216,9 @@ class _Channel:
 
     def take(self) -> EngineEvent | BaseException | None:
         self._room.set()
-        return self.items.popleft()
+        item = self.items.popleft()
+        self.has_ended = isinstance(item, Done | Suspended)
+        return item
 
     def ring(self) -> None:
         """Wake the reader without an item."""

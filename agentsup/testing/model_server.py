@@ -67,6 +67,7 @@ class Asked:
     dialect: Dialect
     path: str
     headers: dict[str, str]
+    """Names in lower case."""
     body: dict[str, Any]
 
     @property
@@ -151,7 +152,12 @@ class ModelServer:
         return await self._serve("anthropic", request)
 
     async def _serve(self, dialect: Dialect, request: web.Request) -> web.StreamResponse:
-        asked = Asked(dialect, request.path, dict(request.headers), await request.json())
+        asked = Asked(
+            dialect,
+            request.path,
+            {k.lower(): v for k, v in request.headers.items()},
+            await request.json(),
+        )
         self.asked.append(asked)
         self._changed.set()
         found = next(iter(_faults(asked)), None)
@@ -216,11 +222,10 @@ class ModelServer:
 def _faults(asked: Asked) -> Iterable[str]:
     """What a real provider would refuse about this request."""
     body = asked.body
-    key = (
-        asked.headers.get("Authorization", "").removeprefix("Bearer ")
-        if asked.dialect == "openai"
-        else asked.headers.get("X-Api-Key", "")
-    )
+    key = asked.headers.get("authorization", "").removeprefix("Bearer ")
+    if asked.dialect == "anthropic":
+        # Its clients moved from the one header to the other; both are taken.
+        key = key or asked.headers.get("x-api-key", "")
     if not key:
         yield "no API key in the headers"
     if not body.get("model"):

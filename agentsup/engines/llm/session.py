@@ -42,6 +42,10 @@ from agentsup.model.engine import (
 )
 
 _PREVIEW_CHARS = 200
+_TOOL_RETRIES = 2
+"""How often the model may name a tool that does not exist, or send arguments that are no JSON."""
+_EMPTY_RETRIES = 1
+"""How often an empty answer is asked for once more."""
 _ONE_AT_A_TIME = "Only one question can be open; ask this one again after the answer to the other."
 
 Output = str | DeferredToolRequests
@@ -82,6 +86,7 @@ class LlmSession:
             output_type=[str, DeferredToolRequests],
             toolsets=[HostToolset(host, ask_user=options.ask_user)],
             model_settings=wanted,
+            retries={"tools": _TOOL_RETRIES, "output": _EMPTY_RETRIES},
         )
         self._limits = UsageLimits(
             request_limit=options.request_limit,

@@ -1,0 +1,215 @@
+"""One scenario language, played by every engine."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from agentsup.engines.guard import GuardedSession, RunLimits, open_guarded
+from agentsup.engines.llm import LlmEngine
+from agentsup.engines.scripted import ScriptedEngine
+from agentsup.kit.clock import SystemClock
+from agentsup.model.engine import (
+    Done,
+    EngineEvent,
+    EngineHost,
+    EngineSpec,
+    Segment,
+    Suspended,
+    TextDelta,
+)
+from agentsup.testing.model_server import Asked, Call, ModelServer, Reply
+
+
+@dataclass(frozen=True)
+class Say:
+    chunks: tuple[str, ...]
+    every_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Use:
+    tool: str
+    args: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ask:
+    text: str
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fail:
+    text: str = "broken on purpose"
+
+
+@dataclass(frozen=True)
+class Hang:
+    """Says nothing for ever."""
+
+
+Scene = Say | Use | Ask | Fail | Hang
+
+
+class Rig(Protocol):
+    """An engine with its surroundings, ready to play scenes."""
+
+    name: str
+
+    def play(self, *scenes: Scene) -> None: ...
+
+    async def open(self, host: EngineHost, limits: RunLimits | None = None) -> GuardedSession: ...
+
+    async def close(self) -> None: ...
+
+
+class ScriptedRig:
+    name = "scripted"
+
+    def __init__(self, workspace: Path) -> None:
+        self._engine = ScriptedEngine(SystemClock())
+        self._workspace = workspace
+        self._rules: list[dict[str, Any]] = []
+        self.abandoned: list[str] = []
+
+    def play(self, *scenes: Scene) -> None:
+        steps: list[dict[str, Any]] = []
+        for scene in scenes:
+            match scene:
+                case Say(chunks, every_s):
+                    steps.append({"stream": {"chunks": list(chunks), "every": every_s}})
+                    steps.append({"usage": {"input": 11, "output": 7}})
+                case Use(tool, args):
+                    steps.append({"tool": {"name": tool, "args": args}})
+                    steps.append({"usage": {"input": 11, "output": 7}})
+                case Ask(text, options):
+                    steps.append({"question": {"text": text, "options": list(options)}})
+                case Fail(text):
+                    steps.append({"fail": text})
+                case Hang():
+                    steps.append({"sleep": 3600})
+        self._rules = [{"match": ".*", "steps": steps}]
+
+    async def open(self, host: EngineHost, limits: RunLimits | None = None) -> GuardedSession:
+        spec = EngineSpec(
+            "scripted", options={"rules": self._rules}, workspace=str(self._workspace)
+        )
+        return await open_guarded(
+            self._engine, spec, host, limits=limits, on_abandoned=self.abandoned.append
+        )
+
+    async def close(self) -> None:
+        await self._engine.close()
+
+
+class LlmRig:
+    def __init__(self, dialect: str, server: ModelServer) -> None:
+        self.name = f"llm-{dialect}"
+        self._dialect = dialect
+        self.server = server
+        self._engine = LlmEngine(env={})
+        self._replies: list[Reply] = []
+        self.abandoned: list[str] = []
+
+    def play(self, *scenes: Scene) -> None:
+        for scene in scenes:
+            match scene:
+                case Say(chunks, every_s):
+                    self._replies.append(Reply(chunks, every_s=every_s))
+                case Use(tool, args):
+                    self._replies.append(Reply(calls=(Call(tool, args),)))
+                case Ask(text, options):
+                    args = {"text": text, "options": list(options)}
+                    self._replies.append(Reply(calls=(Call("ask_user", args),)))
+                case Fail(text):
+                    self._replies.append(Reply(status=400, error=text))
+                case Hang():
+                    self._replies.append(Reply(hang_after=0))
+
+    def choose(self, asked: Asked) -> Reply:
+        """The next reply; ``$result`` in it becomes what the last tool message says."""
+        reply = self._replies.pop(0)
+        result = _last_result(asked)
+        text = tuple(chunk.replace("$result", result) for chunk in reply.deltas)
+        return Reply(**{**_fields(reply), "text": text})
+
+    async def open(self, host: EngineHost, limits: RunLimits | None = None) -> GuardedSession:
+        url = self.server.base_url if self._dialect == "openai" else self.server.anthropic_url
+        options = {"base_url": url, "api_key": "sk-loopback", "provider": self._dialect}
+        spec = EngineSpec("llm", model="test-model", options=options)
+        return await open_guarded(
+            self._engine, spec, host, limits=limits, on_abandoned=self.abandoned.append
+        )
+
+    async def close(self) -> None:
+        await self._engine.close()
+
+
+def _fields(reply: Reply) -> dict[str, Any]:
+    return {name: getattr(reply, name) for name in Reply.__slots__}
+
+
+def _last_result(asked: Asked) -> str:
+    if not asked.messages:
+        return ""
+    content: Any = asked.messages[-1].get("content")
+    if asked.dialect == "anthropic" and isinstance(content, list):
+        results = [block for block in content if block.get("type") == "tool_result"]
+        content = results[-1]["content"] if results else ""
+    if isinstance(content, list):
+        content = "".join(block.get("text", "") for block in content)
+    return content if isinstance(content, str) else json.dumps(content)
+
+
+@pytest.fixture(params=["scripted", "openai", "anthropic"])
+async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
+    """Each engine in turn."""
+    if request.param == "scripted":
+        yield ScriptedRig(tmp_path)
+        return
+    async for each in _llm(request.param):
+        yield each
+
+
+@pytest.fixture(params=["openai", "anthropic"])
+async def llm(request: pytest.FixtureRequest) -> AsyncIterator[LlmRig]:
+    """The model engine in both dialects."""
+    async for each in _llm(request.param):
+        yield each
+
+
+async def _llm(dialect: str) -> AsyncIterator[LlmRig]:
+    def choose(asked: Asked) -> Reply:
+        return made.choose(asked)
+
+    async with ModelServer(choose) as server:
+        made = LlmRig(dialect, server)
+        yield made
+        await made.close()
+        assert not server.violations
+
+
+async def collect(session: GuardedSession, segment: Segment) -> list[EngineEvent]:
+    """Every event of one run; asserts that it ends once, and last."""
+    events: list[EngineEvent] = []
+    async with aclosing(session.run(segment)) as run:
+        events.extend([event async for event in run])
+    ends = [event for event in events if isinstance(event, Done | Suspended)]
+    assert len(ends) == 1
+    assert events[-1] is ends[0]
+    return events
+
+
+def done(events: list[EngineEvent]) -> Done:
+    end = events[-1]
+    assert isinstance(end, Done), end
+    return end
+
+
+def spoken(events: list[EngineEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))

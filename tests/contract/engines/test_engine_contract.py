@@ -1,0 +1,421 @@
+"""What every engine behind the guard keeps, whatever thinks inside it."""
+
+import asyncio
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from agentsup.engines.guard import RunLimits
+from agentsup.model.engine import (
+    Done,
+    HistoryItem,
+    Resume,
+    Suspended,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+    Usage,
+)
+from agentsup.model.errors import LeaseLost
+from agentsup.testing.engine_host import MemoryHost, segment
+from agentsup.testing.model_server import Call, Reply
+from tests.contract.engines.conftest import (
+    Ask,
+    Fail,
+    Hang,
+    LlmRig,
+    Rig,
+    Say,
+    Use,
+    collect,
+    done,
+    spoken,
+)
+
+
+async def add(args: dict[str, Any]) -> str:
+    return str(args["a"] + args["b"])
+
+
+async def broken(args: dict[str, Any]) -> str:
+    raise ValueError("the shelf is empty")
+
+
+async def test_text_streams_in_order_and_ends_once(rig: Rig) -> None:
+    rig.play(Say(("one ", "two ", "three"), every_s=0.01))
+    session = await rig.open(MemoryHost())
+    events = await collect(session, segment())
+    deltas = [event.text for event in events if isinstance(event, TextDelta)]
+    assert deltas == ["one ", "two ", "three"]
+    assert done(events).outcome == "ok"
+    assert done(events).text == "one two three"
+    await session.close()
+
+
+async def test_text_arrives_before_the_run_is_over(rig: Rig) -> None:
+    rig.play(Say(("first", "second"), every_s=30.0))
+    session = await rig.open(MemoryHost())
+    async with aclosing(session.run(segment())) as run, asyncio.timeout(15):
+        first = await anext(run)
+    assert first == TextDelta("first")
+    await session.close()
+
+
+async def test_a_tool_is_called_and_its_result_reaches_the_engine(rig: Rig) -> None:
+    rig.play(Use("add", {"a": 2, "b": 3}), Say(("the sum is $result",)))
+    host = MemoryHost({"add": add})
+    session = await rig.open(host)
+    events = await collect(session, segment())
+    assert host.executed == [("add", {"a": 2, "b": 3})]
+    assert ToolStarted("add", {"a": 2, "b": 3}) in events
+    assert ToolFinished("add", ok=True, preview="5") in events
+    assert done(events).text == "the sum is 5"
+    await session.close()
+
+
+async def test_the_text_of_a_failed_tool_reaches_the_engine_and_the_turn_goes_on(rig: Rig) -> None:
+    rig.play(Use("broken"), Say(("it said: $result",)))
+    session = await rig.open(MemoryHost({"broken": broken}))
+    events = await collect(session, segment())
+    assert done(events).outcome == "ok"
+    assert "the shelf is empty" in done(events).text
+    finished = [event for event in events if isinstance(event, ToolFinished)]
+    assert [event.ok for event in finished] == [False]
+    await session.close()
+
+
+async def test_an_unknown_tool_does_not_end_the_turn(rig: Rig) -> None:
+    rig.play(Use("nonsense"), Say(("never mind",)))
+    session = await rig.open(MemoryHost({"add": add}))
+    assert done(await collect(session, segment())).text.endswith("never mind")
+    await session.close()
+
+
+async def test_usage_is_told(rig: Rig) -> None:
+    rig.play(Use("add", {"a": 1, "b": 1}), Say(("done",)))
+    session = await rig.open(MemoryHost({"add": add}))
+    used = [e for e in await collect(session, segment()) if isinstance(e, Usage)]
+    assert [(u.input_tokens, u.output_tokens) for u in used] == [(11, 7), (11, 7)]
+    await session.close()
+
+
+async def test_usage_is_told_also_when_the_turn_fails(rig: Rig) -> None:
+    rig.play(Use("add", {"a": 1, "b": 1}), Fail())
+    session = await rig.open(MemoryHost({"add": add}))
+    events = await collect(session, segment())
+    assert done(events).outcome == "failed"
+    assert sum(e.input_tokens for e in events if isinstance(e, Usage)) == 11
+    await session.close()
+
+
+async def test_a_failure_is_permanent_and_has_a_sentence(rig: Rig) -> None:
+    rig.play(Fail("the ink is dry"))
+    session = await rig.open(MemoryHost())
+    end = done(await collect(session, segment()))
+    assert end.outcome == "failed"
+    assert end.permanent
+    assert "the ink is dry" in end.error
+    assert "sk-loopback" not in end.error
+    await session.close()
+
+
+async def test_a_question_suspends_and_its_answer_resumes_in_a_new_session(rig: Rig) -> None:
+    rig.play(
+        Use("add", {"a": 1, "b": 1}),
+        Ask("red or blue?", ("red", "blue")),
+        Say(("you chose $result",)),
+    )
+    host = MemoryHost({"add": add})
+    session = await rig.open(host)
+    end = (await collect(session, segment()))[-1]
+    await session.close()
+    assert isinstance(end, Suspended)
+    assert (end.text, end.options) == ("red or blue?", ("red", "blue"))
+    resumed = await rig.open(host)
+    again = segment(resume=Resume(checkpoint=end.checkpoint, answer="blue"))
+    events = await collect(resumed, again)
+    assert done(events).text.endswith("you chose blue")
+    assert len(host.executed) == 1
+    await resumed.close()
+
+
+async def test_a_damaged_checkpoint_is_a_clear_failure(rig: Rig) -> None:
+    rig.play(Say(("x",)))
+    session = await rig.open(MemoryHost())
+    events = await collect(session, segment(resume=Resume(checkpoint=b"{}", answer="yes")))
+    assert done(events).code == "checkpoint_unusable"
+    await session.close()
+
+
+async def test_a_turn_run_again_after_a_crash_meets_its_journal(rig: Rig) -> None:
+    for _ in range(2):
+        rig.play(Use("add", {"a": 2, "b": 2}), Say(("$result",)))
+    host = MemoryHost({"add": add})
+    first = await rig.open(host)
+    await collect(first, segment())
+    await first.close()
+    host.rewind()
+    again = await rig.open(host)
+    events = await collect(again, segment(resume=Resume()))
+    assert done(events).text == "4"
+    assert len(host.executed) == 1
+    await again.close()
+
+
+async def test_cancelling_the_consumer_ends_the_run_at_once(rig: Rig) -> None:
+    rig.play(Say(("first", "second"), every_s=30.0))
+    session = await rig.open(MemoryHost())
+    heard = asyncio.Event()
+
+    async def consume() -> None:
+        async with aclosing(session.run(segment())) as run:
+            async for _ in run:
+                heard.set()
+
+    task = asyncio.create_task(consume())
+    await heard.wait()
+    task.cancel()
+    async with asyncio.timeout(3.0):
+        await asyncio.wait({task})
+    assert task.cancelled()
+    await session.close()
+
+
+async def test_cancel_ends_with_the_text_so_far(rig: Rig) -> None:
+    rig.play(Say(("first", "second"), every_s=30.0))
+    session = await rig.open(MemoryHost())
+    events = []
+    async with aclosing(session.run(segment())) as run, asyncio.timeout(15):
+        async for event in run:
+            events.append(event)
+            if isinstance(event, TextDelta):
+                session.cancel(within_s=0.5)
+    end = events[-1]
+    assert isinstance(end, Done)
+    assert (end.outcome, end.code, end.text) == ("cancelled", "cancelled", "first")
+    await session.close()
+
+
+async def test_silence_over_the_idle_deadline_ends_the_turn(rig: Rig) -> None:
+    rig.play(Hang())
+    session = await rig.open(MemoryHost(), RunLimits(idle_s=0.3))
+    end = done(await collect(session, segment()))
+    assert (end.outcome, end.code) == ("failed", "turn_timed_out")
+    assert "0.3 s" in end.error
+    await session.close()
+
+
+async def test_a_run_over_the_hard_deadline_is_ended_with_what_it_said(rig: Rig) -> None:
+    rig.play(Say(("tick",) * 100, every_s=0.05))
+    session = await rig.open(MemoryHost(), RunLimits(hard_s=1.0))
+    end = done(await collect(session, segment()))
+    assert (end.outcome, end.code) == ("failed", "turn_timed_out")
+    assert end.text.startswith("tick")
+    await session.close()
+
+
+async def test_a_long_tool_call_is_not_idleness(rig: Rig) -> None:
+    async def slow(args: dict[str, Any]) -> str:
+        await asyncio.sleep(1.2)
+        return "at last"
+
+    rig.play(Use("slow"), Say(("$result",)))
+    session = await rig.open(MemoryHost({"slow": slow}), RunLimits(idle_s=0.8))
+    assert done(await collect(session, segment())).text == "at last"
+    await session.close()
+
+
+async def test_five_equal_calls_in_a_row_end_the_turn_before_the_fifth_runs(rig: Rig) -> None:
+    rig.play(*[Use("add", {"a": 1, "b": 1})] * 8, Say(("never",)))
+    host = MemoryHost({"add": add})
+    session = await rig.open(host)
+    end = done(await collect(session, segment()))
+    assert (end.outcome, end.code, end.permanent) == ("failed", "loop_detected", True)
+    assert len(host.executed) == 4
+    await session.close()
+
+
+async def test_different_calls_are_no_loop(rig: Rig) -> None:
+    rig.play(*[Use("add", {"a": n % 2, "b": 1}) for n in range(8)], Say(("fine",)))
+    session = await rig.open(MemoryHost({"add": add}))
+    assert done(await collect(session, segment())).text == "fine"
+    await session.close()
+
+
+async def test_a_lost_lease_inside_a_tool_reaches_the_stack(rig: Rig) -> None:
+    async def lost(args: dict[str, Any]) -> str:
+        raise LeaseLost("another owner has it")
+
+    rig.play(Use("lost"), Say(("never",)))
+    session = await rig.open(MemoryHost({"lost": lost}, fatal=(LeaseLost,)))
+    with pytest.raises(LeaseLost):
+        await collect(session, segment())
+    await session.close()
+
+
+async def test_unicode_survives(rig: Rig) -> None:
+    text = "añ 日本 👩‍👩‍👧 \u202eright\u202c \x1b[31m \u0000".replace("\x00", "")
+    rig.play(Use("echo", {"text": text}), Say((text[:5], text[5:])))
+    heard: list[str] = []
+
+    async def echo(args: dict[str, Any]) -> str:
+        heard.append(args["text"])
+        return str(args["text"])
+
+    session = await rig.open(MemoryHost({"echo": echo}))
+    assert done(await collect(session, segment(text))).text == text
+    assert heard == [text]
+    await session.close()
+
+
+async def test_lone_surrogates_are_replaced(rig: Rig) -> None:
+    rig.play(Say(("ok \ud83d end",)))
+    session = await rig.open(MemoryHost())
+    end = done(await collect(session, segment()))
+    assert end.text == "ok ? end"
+    end.text.encode()
+    await session.close()
+
+
+async def test_a_huge_answer_is_cut_and_says_so(rig: Rig) -> None:
+    rig.play(Say(("é" * 1000,) * 40))
+    session = await rig.open(MemoryHost(), RunLimits(max_answer_bytes=50_000))
+    events = await collect(session, segment())
+    end = done(events)
+    assert end.outcome == "ok"
+    assert 50_000 <= len(end.text.encode()) < 50_200
+    assert "cut off here" in end.text
+    assert spoken(events) == end.text or rig.name == "scripted"
+    await session.close()
+
+
+async def test_a_huge_input_is_taken(rig: Rig) -> None:
+    rig.play(Say(("read it",)))
+    session = await rig.open(MemoryHost())
+    assert done(await collect(session, segment("x" * 2_000_000))).text == "read it"
+    await session.close()
+
+
+async def test_many_runs_cancelled_leave_nothing_behind(rig: Rig) -> None:
+    for _ in range(10):
+        rig.play(Say(("first", "second"), every_s=30.0))
+        session = await rig.open(MemoryHost())
+        async with aclosing(session.run(segment())) as run, asyncio.timeout(15):
+            await anext(run)
+        await session.close()
+    names = [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("eng")]
+    assert names == []
+
+
+# -- what only a model has ------------------------------------------------------------------------
+
+
+async def test_engine_state_carries_tool_results_to_the_next_turn(llm: LlmRig) -> None:
+    llm.play(Use("add", {"a": 20, "b": 22}), Say(("the sum is 42",)))
+    session = await llm.open(MemoryHost({"add": add}))
+    state = done(await collect(session, segment("add them", system="Be brief."))).engine_state
+    await session.close()
+    assert state is not None
+    assert b"Be brief" not in state
+    llm.play(Say(("42, as I said",)))
+    session = await llm.open(MemoryHost({"add": add}))
+    ignored = (HistoryItem("user", "from the transcript"),)
+    events = await collect(session, segment("again?", engine_state=state, history=ignored))
+    assert done(events).text == "42, as I said"
+    seen = str(llm.server.asked[-1].body)
+    assert all(word in seen for word in ("add them", "the sum is 42", "again?", "'42'"))
+    assert "from the transcript" not in seen
+    await session.close()
+
+
+@pytest.mark.parametrize(
+    "state", [None, b"", b"junk", b'{"engine":"other"}', b'{"engine":"llm","v":1,"messages":[3]}']
+)
+async def test_without_usable_state_the_transcript_is_the_history(
+    llm: LlmRig, state: bytes | None
+) -> None:
+    llm.play(Say(("yes",)))
+    session = await llm.open(MemoryHost())
+    history = (
+        HistoryItem("user", "my name is Ada"),
+        HistoryItem("assistant", "hello Ada"),
+        HistoryItem("note", "the file arrived"),
+    )
+    given = segment("who am I?", system="You are kind.", history=history, engine_state=state)
+    assert done(await collect(session, given)).text == "yes"
+    seen = str(llm.server.asked[-1].body)
+    for text in ("my name is Ada", "hello Ada", "the file arrived", "who am I?", "You are kind."):
+        assert text in seen
+    await session.close()
+
+
+async def test_the_server_notices_a_cancelled_stream(llm: LlmRig) -> None:
+    llm.play(Say(("first", "second"), every_s=30.0))
+    session = await llm.open(MemoryHost())
+    async with aclosing(session.run(segment())) as run, asyncio.timeout(15):
+        await anext(run)
+    async with asyncio.timeout(2):
+        await llm.server.wait_disconnects(1)
+    await session.close()
+
+
+async def test_texts_of_two_steps_are_set_apart(llm: LlmRig) -> None:
+    llm._replies.append(Reply("Let me add.", calls=(Call("add", {"a": 1, "b": 2}),)))
+    llm.play(Say(("It is ", "3.")))
+    session = await llm.open(MemoryHost({"add": add}))
+    events = await collect(session, segment())
+    assert done(events).text == "Let me add.\n\nIt is 3." == spoken(events)
+    await session.close()
+
+
+async def test_nothing_after_tools_is_asked_for_once_more_then_fails(llm: LlmRig) -> None:
+    llm.play(Use("add", {"a": 1, "b": 2}), Say(()), Say(("here it is",)))
+    session = await llm.open(MemoryHost({"add": add}))
+    assert done(await collect(session, segment())).text == "here it is"
+    llm.play(Use("add", {"a": 1, "b": 2}), Say(()), Say(()))
+    end = done(await collect(session, segment()))
+    assert (end.outcome, end.code) == ("failed", "empty_after_tool_use")
+    llm.play(Say(()), Say(()))
+    assert done(await collect(session, segment())).code == "empty_answer"
+    await session.close()
+
+
+async def test_text_before_a_question_is_part_of_the_answer(llm: LlmRig) -> None:
+    llm._replies.append(Reply("I wonder.", calls=(Call("ask_user", {"text": "go on?"}),)))
+    session = await llm.open(MemoryHost())
+    end = (await collect(session, segment()))[-1]
+    assert isinstance(end, Suspended)
+    llm.play(Say(("Thanks.",)))
+    again = segment(resume=Resume(checkpoint=end.checkpoint, answer="yes"))
+    assert done(await collect(session, again)).text == "I wonder.\n\nThanks."
+    await session.close()
+
+
+async def test_a_second_question_in_one_step_is_answered_with_wait(llm: LlmRig) -> None:
+    both = (Call("ask_user", {"text": "one?"}), Call("ask_user", {"text": "two?"}))
+    llm._replies.append(Reply(calls=both))
+    session = await llm.open(MemoryHost())
+    end = (await collect(session, segment()))[-1]
+    assert isinstance(end, Suspended)
+    assert end.text == "one?"
+    llm.play(Say(("fine",)))
+    again = segment(resume=Resume(checkpoint=end.checkpoint, answer=None))
+    assert done(await collect(session, again)).text == "fine"
+    seen = str(llm.server.asked[-1].body)
+    assert "no answer was given" in seen
+    assert "Only one question" in seen
+    await session.close()
+
+
+async def test_standing_instructions_go_along_when_resumed(llm: LlmRig) -> None:
+    llm.play(Ask("sure?"), Say(("ok",)))
+    session = await llm.open(MemoryHost())
+    end = (await collect(session, segment(system="SYS-1")))[-1]
+    assert isinstance(end, Suspended)
+    resume = Resume(checkpoint=end.checkpoint, answer="yes")
+    await collect(session, segment(system="SYS-2", resume=resume))
+    seen = str(llm.server.asked[-1].body)
+    assert "SYS-2" in seen
+    assert "SYS-1" not in seen
+    await session.close()

@@ -1,0 +1,139 @@
+"""Names, the choice for `auto`, and what is imported when."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from agentsup.engines.failures import AuthFailed, ExtraMissing, UnknownEngine
+from agentsup.engines.llm.settings import ANY_MODEL, NO_KEY, read_settings
+from agentsup.engines.registry import EngineRegistry, best_available, default_registry
+from agentsup.engines.scripted import ScriptedEngine
+from agentsup.kit.clock import SystemClock
+from agentsup.kit.procgroup import ProcessGroup, child_env
+from agentsup.model.engine import EngineSpec
+
+
+async def test_engines_are_made_once_and_closed() -> None:
+    made: list[ScriptedEngine] = []
+
+    class Counting(ScriptedEngine):
+        is_closed = False
+
+        async def close(self) -> None:
+            self.is_closed = True
+
+    def factory() -> Counting:
+        engine = Counting(SystemClock())
+        made.append(engine)
+        return engine
+
+    registry = EngineRegistry({"mine": factory})
+    assert registry.get("mine") is registry.get("mine")
+    assert len(made) == 1
+    await registry.close()
+    assert made[0].is_closed  # type: ignore[attr-defined]  # Counting has it
+
+
+def test_an_unknown_engine_names_the_close_one() -> None:
+    registry = default_registry(SystemClock(), {})
+    assert registry.names == ("llm", "scripted")
+    with pytest.raises(UnknownEngine, match="did you mean 'scripted'"):
+        registry.get("scriptd")
+
+
+def test_a_missing_extra_is_one_line_with_the_command() -> None:
+    def factory() -> ScriptedEngine:
+        raise ModuleNotFoundError("No module named 'acp'", name="acp")
+
+    registry = EngineRegistry({"acp": factory})
+    with pytest.raises(ExtraMissing, match=r"\(acp\): run pip install 'agentsup\[acp\]'"):
+        registry.get("acp")
+
+
+@pytest.mark.parametrize(
+    "env, spec, installed, name, why",
+    [
+        ({}, {}, True, "scripted", "no model is configured"),
+        ({"OPENAI_API_KEY": ""}, {"model": "m"}, True, "scripted", "no model is configured"),
+        ({"OPENAI_API_KEY": "k"}, {}, True, "scripted", "no model is named"),
+        ({"OPENAI_API_KEY": "k"}, {"model": "m"}, True, "llm", "model m, OPENAI_API_KEY"),
+        ({"ANTHROPIC_API_KEY": "k"}, {"model": "m"}, True, "llm", "ANTHROPIC_API_KEY"),
+        ({"OPENAI_BASE_URL": "http://x"}, {}, True, "llm", "model of the endpoint at http://x"),
+        ({}, {"options": {"base_url": "http://x", "model": "q"}}, True, "llm", "model q at"),
+        ({}, {"model": "m", "options": {"api_key": "k"}}, True, "llm", "engine_options.api_key"),
+        ({"OPENAI_API_KEY": "k"}, {"model": "m"}, False, "scripted", r"pip install 'agentsup"),
+    ],
+)
+def test_auto_takes_the_best_engine_and_says_why(
+    env: Mapping[str, str], spec: dict[str, Any], installed: bool, name: str, why: str
+) -> None:
+    chosen, reason = best_available(
+        env, EngineSpec("auto", **spec), is_llm_installed=lambda: installed
+    )
+    assert chosen == name
+    assert why in reason
+
+
+@pytest.mark.parametrize(
+    "spec, dialect, model",
+    [
+        ({"model": "gpt-x"}, "openai", "gpt-x"),
+        ({"model": "claude-x"}, "anthropic", "claude-x"),
+        ({"model": "anthropic:claude-x"}, "anthropic", "claude-x"),
+        ({"model": "openai:claude-x"}, "openai", "claude-x"),
+        ({"model": "qwen3:8b"}, "openai", "qwen3:8b"),
+        ({"model": "claude-x", "provider": "openai"}, "openai", "claude-x"),
+        ({"model": "m", "provider": "claude"}, "anthropic", "m"),
+    ],
+)
+def test_the_dialect_follows_provider_and_model(
+    spec: dict[str, Any], dialect: str, model: str
+) -> None:
+    env = {"OPENAI_API_KEY": "a", "ANTHROPIC_API_KEY": "b"}
+    settings = read_settings(EngineSpec("llm", **spec), env)
+    assert (settings.endpoint.dialect, settings.model) == (dialect, model)
+    assert settings.endpoint.api_key == ("a" if dialect == "openai" else "b")
+
+
+def test_a_key_of_the_environment_never_goes_to_an_endpoint_that_an_entry_names() -> None:
+    env = {"OPENAI_API_KEY": "secret", "OPENAI_BASE_URL": "http://mine/v1"}
+    assert read_settings(EngineSpec("llm", model="m"), env).endpoint.api_key == "secret"
+    spec = EngineSpec("llm", model="m", options={"base_url": "http://elsewhere/v1"})
+    settings = read_settings(spec, env)
+    assert settings.endpoint.api_key == NO_KEY
+    assert settings.endpoint.base_url == "http://elsewhere/v1"
+
+
+def test_an_endpoint_alone_is_enough_and_a_key_never_shows() -> None:
+    settings = read_settings(EngineSpec("llm"), {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
+    assert settings.model == ANY_MODEL
+    assert settings.endpoint.is_local
+    spec = EngineSpec("llm", model="m", options={"api_key": "sk-secret"})
+    assert "sk-secret" not in repr(read_settings(spec, {}))
+    with pytest.raises(AuthFailed):
+        read_settings(EngineSpec("llm", model="m"), {})
+
+
+async def test_nothing_heavy_is_imported_before_a_session_is_opened() -> None:
+    code = (
+        "import sys\n"
+        "from agentsup.engines.registry import default_registry\n"
+        "from agentsup.engines import guard\n"
+        "from agentsup.kit.clock import SystemClock\n"
+        "import asyncio\n"
+        "async def main():\n"
+        "    r = default_registry(SystemClock(), {})\n"
+        "    assert 'yaml' not in sys.modules, 'registry alone'\n"
+        "    r.get('scripted'); r.get('llm')\n"
+        "asyncio.run(main())\n"
+        "heavy = {'pydantic_ai', 'openai', 'anthropic', 'httpx2', 'aiohttp'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {heavy}' if heavy else 0)\n"
+    )
+    group = await ProcessGroup.spawn(
+        [sys.executable, "-c", code], env=child_env(extra={"PYTHONPATH": sys.path[0]}), cwd="."
+    )
+    async with group:
+        output = await group.communicate(limit_bytes=10_000)
+    assert output.code == 0, output.stderr_tail.decode()
