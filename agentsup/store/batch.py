@@ -99,7 +99,6 @@ class BatchRunner:
     def run(self, jobs: Sequence[Job], connection: sqlite3.Connection) -> BatchReport:
         """Run `jobs` in order and commit once. Fills in each job's result or error."""
         report = BatchReport()
-        _roll_back_open(connection)
         try:
             self._check_file()
             report.is_reserve_held = self._reserve.hold()
@@ -117,7 +116,8 @@ class BatchRunner:
                 Trouble.BROKEN_BATCH, self._path, str(error)
             )
         finally:
-            _roll_back_open(connection)
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")  # if even this fails, the writer must stop
         if report.failure is not None:
             report.ran = len(jobs)
             if report.failure.facts.get("reason") == Trouble.FULL:
@@ -188,12 +188,3 @@ def _settable(error: BaseException) -> BaseException:
         stand_in.__cause__ = error
         return stand_in
     return error
-
-
-def _roll_back_open(connection: sqlite3.Connection) -> None:
-    if connection.in_transaction:
-        try:
-            connection.execute("ROLLBACK")
-        except sqlite3.Error:
-            # Nobody is told that it stood; the next batch tries once more before it begins.
-            return

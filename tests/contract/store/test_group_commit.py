@@ -226,7 +226,7 @@ async def test_a_statement_that_ends_the_shared_transaction_fails_the_whole_batc
         tx.execute("INSERT OR ROLLBACK INTO items (item_id) VALUES ('a')")
 
     first = await queue_behind(store, gated)
-    innocent, guilty = start(store, insert("innocent")), start(store, end_it)
+    innocent, guilty = start(store, insert("innocent")), start(store, end_it, name="guilty")
     await asyncio.sleep(0)
     gated.gate.set()
     results = await asyncio.gather(first, innocent, guilty, return_exceptions=True)
@@ -234,6 +234,7 @@ async def test_a_statement_that_ends_the_shared_transaction_fails_the_whole_batc
     for result in results[1:]:
         assert isinstance(result, StoreUnavailable)
         assert result.facts["reason"] == "broken_batch"
+        assert "in guilty: UNIQUE" in result.message
     assert stored(path) == ["a", "first"]
     assert await store.write(insert("later")) == "later"
 
@@ -381,13 +382,26 @@ async def test_closing_writes_what_is_queued_and_refuses_what_comes_later(
     await store.close()
 
 
-async def test_a_read_sees_every_confirmed_write_and_one_snapshot(store: Database) -> None:
+async def test_a_read_sees_every_confirmed_write(store: Database) -> None:
     for n in range(20):
         await store.write(insert(f"i{n}"))
         assert await store.read(lambda r: r.scalar("SELECT count(*) FROM items")) == n + 1
     rows = await store.read(lambda r: r.all("SELECT item_id FROM items ORDER BY rowid LIMIT 2"))
     assert [row["item_id"] for row in rows] == ["i0", "i1"]
     assert await store.read(lambda r: r.one("SELECT 1 FROM items WHERE item_id = 'x'")) is None
+
+
+async def test_a_read_is_one_snapshot(store: Database, path: Path) -> None:
+    def twice(reader: Reader) -> list[int]:
+        counts = [reader.scalar("SELECT count(*) FROM items")]
+        other = sqlite3.connect(path)
+        other.execute("INSERT INTO items (item_id) VALUES ('meanwhile')")
+        other.commit()
+        other.close()
+        return [*counts, reader.scalar("SELECT count(*) FROM items")]
+
+    assert await store.read(twice) == [0, 0]
+    assert await store.read(lambda r: r.scalar("SELECT count(*) FROM items")) == 1
 
 
 async def test_a_read_can_not_write_and_the_connection_goes_on(store: Database) -> None:
@@ -423,7 +437,8 @@ async def test_a_cancelled_read_gives_its_connection_back(store: Database) -> No
 
 
 async def test_pragmas_the_promises_rest_on(open_store: Opener, path: Path) -> None:
-    store = await open_store()
+    await (await open_store()).close()
+    store = await open_store()  # the second time no migration sets anything
     facts = await store.write(
         lambda tx: [
             tx.scalar(f"PRAGMA {name}") for name in ("journal_mode", "foreign_keys", "synchronous")
