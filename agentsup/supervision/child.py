@@ -31,7 +31,6 @@ from agentsup.supervision.policy import (
     Role,
     Settle,
     decide,
-    keep_ends,
 )
 from agentsup.supervision.scope import Scope
 from agentsup.supervision.spec import ChildContext, ChildSpec, Grace
@@ -196,7 +195,7 @@ class SupervisedChild:
             restart=spec.restart,
             unit=self._entropy.uniform(0.0, 1.0),
         )
-        self._history = self._history.plus(end, keep=keep_ends(spec.policy))
+        self._history = self._history.plus(end)
         return decision
 
     async def _run_life(self) -> Ended:

@@ -5,7 +5,6 @@ again after a delay, to leave it, or to end the daemon. No clock, no chance and 
 here, so the rules can be tested as a table and by properties. Serves P3.
 """
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -25,7 +24,6 @@ __all__ = [
     "Role",
     "Settle",
     "decide",
-    "keep_ends",
 ]
 
 REBUILD_CODE = 42
@@ -102,8 +100,12 @@ class History:
 
     ends: tuple[Ended, ...] = ()
 
-    def plus(self, end: Ended, *, keep: int = 100) -> "History":
-        """This history with `end` added, of which the last `keep` ends remain."""
+    def plus(self, end: Ended, *, keep: int = 256) -> "History":
+        """This history with `end` added, of which the last `keep` ends remain.
+
+        The default is far more than any window holds, and bounds the memory of a child that
+        goes round for years.
+        """
         return History((*self.ends, end)[-keep:])
 
     def restarts_in_window(self, now: float, policy: RestartPolicy) -> int:
@@ -182,8 +184,12 @@ def _is_rebuild_request(end: Ended) -> bool:
 def _is_one_too_many(end: Ended, before: tuple[Ended, ...], policy: RestartPolicy) -> bool:
     """Whether `end` is one request to rebuild too many for its span of time."""
     horizon = end.at - policy.exit42_window_s
-    requests = sum(1 for past in before if _is_rebuild_request(past) and past.at > horizon)
-    return requests + 1 > policy.exit42_max
+    requests = 1
+    for past in reversed(before):
+        if past.at <= horizon:
+            break
+        requests += _is_rebuild_request(past)
+    return requests > policy.exit42_max
 
 
 def _failures_before(now: float, ends: tuple[Ended, ...], policy: RestartPolicy) -> int:
@@ -212,13 +218,3 @@ def _counts_as_failure(end: Ended, before: tuple[Ended, ...], policy: RestartPol
     # A permanent child that finished was built again, so its normal end counts, too; of other
     # children it would have been the last end.
     return True
-
-
-def keep_ends(policy: RestartPolicy) -> int:
-    """How many ends a history must keep for `decide` to be exact under `policy`."""
-    restarts = policy.max_restarts
-    if restarts is None:
-        # Delays reach their cap after this many failures; more make no difference.
-        growth = math.log(max(policy.factor, 1.01))
-        restarts = math.ceil(math.log(max(policy.cap_s / max(policy.base_s, 1e-3), 1)) / growth)
-    return restarts + policy.exit42_max + 2

@@ -31,6 +31,7 @@ class Pool:
         self._entropy = entropy
         self._board = board
         self._on_exit = on_exit
+        self._owner = TaskOwner("pool")
         self._children: dict[str, SupervisedChild] = {}
 
     @property
@@ -94,9 +95,8 @@ class Pool:
 
     async def stop_all(self, grace: Grace | None = None) -> None:
         """Have every child down; takes as long as the slowest, because none waits for another."""
-        owner = TaskOwner("stop all")
         stops = {
-            owner.spawn(child.stop(grace), name=f"stop:{child_id}")
+            self._owner.spawn(child.stop(grace), name=f"stop:{child_id}")
             for child_id, child in self._children.items()
         }
         if stops:

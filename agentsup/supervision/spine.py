@@ -82,7 +82,13 @@ class Spine:
         has started.
         """
         try:
-            await self._start_from(0)
+            failed = await self._start_from(0)
+            if failed is not None and not self._is_stopping:
+                raise SpineFailed(
+                    f"{failed.spec.child_id} could not be started: {failed.status.reason}",
+                    child_id=failed.spec.child_id,
+                    reason=failed.status.reason,
+                )
         except BaseException:
             await self.stop()
             raise
@@ -112,31 +118,29 @@ class Spine:
             await child.stop(grace)
         self._up.clear()
 
-    async def _start_from(self, index: int) -> None:
+    async def _start_from(self, index: int) -> SupervisedChild | None:
+        """Start the tail in order; the child that could not be started, if one could not."""
         for child in self._children[index:]:
             if self._is_stopping or self._exit_code is not None:
-                return
+                return None
             child.start()
-            state = await child.until_settled_or_ready()
-            if state not in _UP and not child.spec.significant:
-                reason = child.status.reason
-                if child.status.last_end is not None and state is AgentState.BACKOFF:
-                    await child.until(*_DOWN)
-                raise SpineFailed(
-                    f"{child.spec.child_id} could not be started: {reason}",
-                    child_id=child.spec.child_id,
-                    reason=reason,
-                )
             self._up.append(child)
+            if child.spec.significant:
+                await child.until_settled_or_ready()
+            elif await child.until(*_UP, *_DOWN) in _DOWN and not self._is_done(child):
+                return child
+        return None
+
+    def _is_done(self, child: SupervisedChild) -> bool:
+        """Whether a child that is down has simply finished what it was there for."""
+        restart = self._restart[child.spec.child_id]
+        is_clean = child.state is AgentState.STOPPED
+        return restart is Restart.TEMPORARY or (is_clean and restart is Restart.TRANSIENT)
 
     def _first_failed(self) -> int | None:
         for index, child in enumerate(self._children):
-            if child not in self._up or child.spec.significant:
-                continue
-            restart = self._restart[child.spec.child_id]
-            is_failure = child.state is AgentState.FAILED and restart is not Restart.TEMPORARY
-            is_missing = child.state is AgentState.STOPPED and restart is Restart.PERMANENT
-            if is_failure or is_missing:
+            is_down = child in self._up and child.state in _DOWN
+            if is_down and not child.spec.significant and not self._is_done(child):
                 return index
         return None
 
