@@ -1,0 +1,321 @@
+import asyncio
+import gc
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentsup.model.errors import Overloaded
+from agentsup.observe.live import FeedClosed, LiveFeed, LiveHub, LiveLimits
+
+PLACE = ("a", "console:c")
+
+
+class Screen:
+    """A client: what it shows after each frame."""
+
+    def __init__(self, feed: LiveFeed) -> None:
+        self.feed = feed
+        self.turns: dict[str, str] = {}
+        self.tools: list[tuple[str, str, str]] = []
+        self.finished: dict[str, str] = {}
+        self.pictures = 0
+
+    def show(self, frame: dict[str, Any]) -> None:
+        match frame["type"]:
+            case "live":
+                self.pictures += 1
+                self.turns = {turn["message_id"]: turn["text"] for turn in frame["turns"]}
+            case "begin":
+                self.turns[frame["message_id"]] = ""
+            case "delta":
+                self.turns[frame["message_id"]] += frame["text"]
+            case "tool":
+                self.tools.append((frame["message_id"], frame["name"], frame["state"]))
+            case "end":
+                self.finished[frame["message_id"]] = self.turns.pop(frame["message_id"])
+
+    def catch_up(self) -> None:
+        while (frame := self.feed._take()) is not None:
+            self.show(frame)
+
+
+def hub_with_a_turn(*deltas: str, limits: LiveLimits | None = None) -> LiveHub:
+    hub = LiveHub(limits or LiveLimits())
+    hub.begin(*PLACE, "m1")
+    for delta in deltas:
+        hub.delta("m1", delta)
+    return hub
+
+
+async def test_a_reader_gets_begin_deltas_tools_and_end_in_order() -> None:
+    hub = LiveHub()
+    with hub.subscribe(*PLACE) as feed:
+        assert await feed.next() == {"type": "live", "turns": []}
+        hub.begin(*PLACE, "m1")
+        hub.delta("m1", "let me ")
+        hub.tool("m1", "ask_agent", "started")
+        hub.delta("m1", "see")
+        hub.end("m1")
+        frames = [await feed.next() for _ in range(5)]
+    about = {"message_id": "m1"}
+    assert frames == [
+        {"type": "begin", **about},
+        {"type": "delta", **about, "text": "let me "},
+        {"type": "tool", **about, "name": "ask_agent", "state": "started"},
+        {"type": "delta", **about, "text": "see"},
+        {"type": "end", **about},
+    ]
+
+
+async def test_who_joins_in_the_middle_misses_nothing() -> None:
+    hub = hub_with_a_turn("once ", "upon ")
+    hub.tool("m1", "look", "started")
+    with hub.subscribe(*PLACE) as feed:
+        hub.delta("m1", "a ")
+        screen = Screen(feed)
+        screen.catch_up()
+        assert screen.turns == {"m1": "once upon a "}
+        hub.delta("m1", "time")
+        screen.catch_up()
+        assert screen.turns == {"m1": "once upon a time"}
+        assert screen.pictures == 1
+    assert hub.snapshot(*PLACE) == [
+        {
+            "message_id": "m1",
+            "text": "once upon a time",
+            "shortened": False,
+            "tools": [{"name": "look", "state": "started"}],
+        }
+    ]
+
+
+async def test_a_reader_that_waits_is_woken_by_each_change() -> None:
+    hub = LiveHub()
+    with hub.subscribe(*PLACE) as feed:
+        await feed.next()
+
+        async def read(count: int) -> list[dict[str, Any]]:
+            return [await feed.next() for _ in range(count)]
+
+        reading = asyncio.create_task(read(3))
+        await asyncio.sleep(0)
+        hub.begin(*PLACE, "m1")
+        await asyncio.sleep(0)
+        hub.delta("m1", "x")
+        await asyncio.sleep(0)
+        hub.end("m1")
+        assert [frame["type"] for frame in await reading] == ["begin", "delta", "end"]
+
+
+async def test_other_conversations_and_agents_are_not_seen() -> None:
+    hub = LiveHub()
+    with hub.subscribe(*PLACE) as feed:
+        hub.begin("a", "console:other", "m2")
+        hub.begin("b", "console:c", "m3")
+        hub.delta("m2", "secret")
+        assert await feed.next() == {"type": "live", "turns": []}
+        assert feed._take() is None
+
+
+async def test_a_slow_reader_gets_what_it_missed_in_few_pieces() -> None:
+    hub = hub_with_a_turn()
+    with hub.subscribe(*PLACE) as feed:
+        screen = Screen(feed)
+        screen.catch_up()
+        for number in range(10_000):
+            hub.delta("m1", f"{number} ")
+        frames = 0
+        while (frame := feed._take()) is not None:
+            frames += 1
+            screen.show(frame)
+        assert frames <= 4
+        assert screen.turns["m1"] == "".join(f"{number} " for number in range(10_000))
+
+
+async def test_a_reader_too_far_behind_gets_a_fresh_picture_of_what_is_kept() -> None:
+    hub = hub_with_a_turn(limits=LiveLimits(turn_chars=100))
+    with hub.subscribe(*PLACE) as feed:
+        screen = Screen(feed)
+        screen.catch_up()
+        text = "".join(f"{number:03} " for number in range(60))
+        for start in range(0, len(text), 4):
+            hub.delta("m1", text[start : start + 4])
+        screen.catch_up()
+        assert screen.pictures == 2
+        assert text.endswith(screen.turns["m1"])
+        assert 50 <= len(screen.turns["m1"]) <= 100
+        assert hub.snapshot(*PLACE)[0]["shortened"] is True
+        hub.delta("m1", "end")
+        screen.catch_up()
+        assert screen.turns["m1"].endswith("end")
+        assert screen.pictures == 2
+
+
+async def test_tools_beyond_what_is_kept_also_lead_to_a_picture() -> None:
+    hub = hub_with_a_turn(limits=LiveLimits(turn_tools=3))
+    with hub.subscribe(*PLACE) as feed:
+        screen = Screen(feed)
+        screen.catch_up()
+        for number in range(10):
+            hub.tool("m1", f"t{number}", "started")
+        screen.catch_up()
+        assert (screen.pictures, screen.tools) == (2, [])
+        hub.tool("m1", "t10", "started")
+        screen.catch_up()
+        assert screen.tools == [("m1", "t10", "started")]
+
+
+async def test_a_reader_that_never_reads_keeps_little_of_turns_that_ended() -> None:
+    hub = LiveHub()
+    with hub.subscribe(*PLACE) as feed:
+        await feed.next()
+        for number in range(1000):
+            hub.begin(*PLACE, f"m{number}")
+            hub.delta(f"m{number}", "x" * 1000)
+            hub.end(f"m{number}")
+        assert len(feed._marks) <= LiveLimits().ended_turns
+        hub.begin(*PLACE, "last")
+        hub.delta("last", "here")
+        screen = Screen(feed)
+        screen.catch_up()
+        assert screen.turns == {"last": "here"}
+
+
+async def test_a_long_text_of_an_ended_turn_is_not_kept_for_a_slow_reader() -> None:
+    hub = hub_with_a_turn()
+    with hub.subscribe(*PLACE) as feed:
+        await feed.next()
+        hub.delta("m1", "x" * 200_000)
+        hub.end("m1")
+        assert feed._marks == {}
+        assert await feed.next() == {"type": "live", "turns": []}
+
+
+async def test_a_further_segment_starts_with_empty_text() -> None:
+    hub = hub_with_a_turn("first try")
+    with hub.subscribe(*PLACE) as feed:
+        screen = Screen(feed)
+        screen.catch_up()
+        hub.begin(*PLACE, "m1")
+        hub.delta("m1", "second")
+        screen.catch_up()
+        assert screen.turns == {"m1": "second"}
+        assert screen.finished == {}
+        assert hub.turns == 1
+
+
+async def test_many_readers_see_the_same_and_share_one_text() -> None:
+    hub = hub_with_a_turn()
+    feeds = [hub.subscribe(*PLACE) for _ in range(500)]
+    screens = [Screen(feed) for feed in feeds]
+    for screen in screens:
+        screen.catch_up()
+    gc.collect()
+    tracemalloc.start()
+    for number in range(2000):
+        hub.delta("m1", f"word{number} ")
+    grown_bytes = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert grown_bytes < 2_000_000, "the text is kept once, not once per reader"
+    for screen in screens[:20]:
+        screen.catch_up()
+        assert screen.turns["m1"].endswith("word1999 ")
+    for feed in feeds:
+        feed.close()
+    assert (hub.feeds, hub._feeds) == (0, {})
+
+
+async def test_memory_of_one_endless_turn_is_bounded() -> None:
+    hub = hub_with_a_turn(limits=LiveLimits(turn_chars=10_000))
+    for _ in range(5_000):
+        hub.delta("m1", "x" * 100)
+        hub.tool("m1", "t", "started")
+    (picture,) = hub.snapshot(*PLACE)
+    assert len(picture["text"]) <= 10_000
+    assert len(picture["tools"]) <= 256
+
+
+async def test_numbers_of_turns_and_readers_are_bounded() -> None:
+    hub = LiveHub(LiveLimits(turns=3, feeds=2))
+    for number in range(5):
+        hub.begin(*PLACE, f"m{number}")
+    assert [turn["message_id"] for turn in hub.snapshot(*PLACE)] == ["m2", "m3", "m4"]
+    feeds = [hub.subscribe(*PLACE) for _ in range(2)]
+    with pytest.raises(Overloaded) as caught:
+        hub.subscribe(*PLACE)
+    assert caught.value.facts == {"queue": "live.feeds", "size": 2, "limit": 2}
+    feeds[0].close()
+    feeds[0].close()
+    hub.subscribe(*PLACE).close()
+    feeds[1].close()
+
+
+async def test_what_is_said_about_a_turn_that_does_not_run_is_ignored() -> None:
+    hub = LiveHub()
+    hub.delta("m9", "x")
+    hub.tool("m9", "t", "started")
+    hub.end("m9")
+    assert hub.snapshot(*PLACE) == []
+    assert (hub.turns, hub._places) == (0, {})
+
+
+async def test_closing_tells_a_reader_that_waits() -> None:
+    feed = LiveHub().subscribe(*PLACE)
+    await feed.next()
+    waiting = asyncio.create_task(feed.next())
+    await asyncio.sleep(0)
+    feed.close()
+    with pytest.raises(FeedClosed):
+        await waiting
+    with pytest.raises(FeedClosed):
+        await feed.next()
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("begin"), st.sampled_from("xyz"), st.just("")),
+        st.tuples(st.just("delta"), st.sampled_from("xyz"), st.text(max_size=12)),
+        st.tuples(st.just("tool"), st.sampled_from("xyz"), st.just("t")),
+        st.tuples(st.just("end"), st.sampled_from("xyz"), st.just("")),
+        st.tuples(st.just("read"), st.sampled_from("xyz"), st.just("")),
+    ),
+    max_size=80,
+)
+
+
+@given(STEPS, st.integers(10, 60))
+def test_whoever_has_caught_up_shows_exactly_what_the_hub_has(
+    steps: list[tuple[str, str, str]], turn_chars: int
+) -> None:
+    hub = LiveHub(LiveLimits(turn_chars=turn_chars, turn_tools=2, delta_chars=5, ended_turns=2))
+    true_text: dict[str, str] = {}
+    feed = hub.subscribe(*PLACE)
+    screen = Screen(feed)
+    for step, message_id, text in steps:
+        match step:
+            case "begin":
+                hub.begin(*PLACE, message_id)
+                true_text[message_id] = ""
+            case "delta":
+                hub.delta(message_id, text)
+                if message_id in true_text:
+                    true_text[message_id] += text
+            case "tool":
+                hub.tool(message_id, text, "started")
+            case "end":
+                hub.end(message_id)
+                true_text.pop(message_id, None)
+            case _:
+                frame = feed._take()
+                if frame is not None:
+                    screen.show(frame)
+    screen.catch_up()
+    assert set(screen.turns) == set(true_text)
+    for message_id, whole in true_text.items():
+        shown = screen.turns[message_id]
+        assert whole.endswith(shown)
+        assert shown == whole or len(shown) >= turn_chars // 2
+    feed.close()
