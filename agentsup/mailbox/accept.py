@@ -6,11 +6,11 @@ ledger, events, conversation and notice are written. Serves P1, P2 and P6.
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from agentsup.kit import faults
 from agentsup.mailbox import sessions, waits
+from agentsup.mailbox.draft import Draft, Key
 from agentsup.mailbox.epoch import scopes_of
 from agentsup.mailbox.notices import notify_tx, preview
 from agentsup.mailbox.pace import eta_s
@@ -22,7 +22,6 @@ from agentsup.model.errors import (
     LeaseLost,
     LoopDetected,
     Overloaded,
-    TooLarge,
 )
 from agentsup.model.event import EventType
 from agentsup.model.ids import MessageId, SessionId
@@ -44,23 +43,22 @@ VALUES (?, ?, ?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
 """
 
 
-def accept_tx(desk: Desk, tx: Tx, new: NewMessage, *, waiter: Lease | None = None) -> Accepted:
-    """Store ``new``, or return what its key stored before (``duplicate``).
+def accept_tx(desk: Desk, tx: Tx, ready: Draft, *, waiter: Lease | None = None) -> Accepted:
+    """Store a message, or return what its key stored before (``duplicate``).
 
     ``waiter`` is the turn that will wait for the answer: the edge is noted, and a wait that closes
     a cycle is refused with nothing stored. Raises ``Conflict`` (key used with another body),
-    ``TooLarge``, ``LoopDetected``, ``DepthExceeded``, ``Overloaded``, ``WouldDeadlock``,
-    ``BadRequest`` (no session key) and ``LeaseLost`` (the asking turn was stopped).
+    ``LoopDetected``, ``DepthExceeded``, ``Overloaded``, ``WouldDeadlock``, ``BadRequest`` (no
+    session key) and ``LeaseLost`` (the asking turn was stopped).
     """
-    keys = _keys(new)
-    for key in keys:
-        known = _known(tx, *key)
+    new = ready.new
+    for key in ready.keys:
+        known = _known(tx, key)
         if known is not None:
             if waiter is not None:
                 waits.wait_tx(desk, tx, waiter, known.message_id)
             return known
-    parts = encode([part.to_json() for part in new.parts])
-    _check_bounds(desk, tx, new, _size(parts, desk.limits.max_body_bytes))
+    _check_bounds(desk, tx, new)
     _check_asker(desk, tx, new)
     queued = _check_queue(desk, tx, new)
     at = desk.clock.now_ms()
@@ -69,17 +67,17 @@ def accept_tx(desk: Desk, tx: Tx, new: NewMessage, *, waiter: Lease | None = Non
     )
     if waiter is not None:
         waits.check_session(desk, tx, waiter, session_id)
-    message_id = insert_tx(desk, tx, new, session_id, parts=parts, at=at)
-    for source, external_id, body_hash in keys:
+    insert_tx(desk, tx, ready, session_id, at=at)
+    for key in ready.keys:
         tx.execute(
             "INSERT INTO ledger (source, external_id, message_id, body_hash, at)"
             " VALUES (?, ?, ?, ?, ?)",
-            (source, external_id, message_id, body_hash, at),
+            (key.source, key.external_id, ready.message_id, key.body_hash, at),
         )
     if waiter is not None:
-        waits.add_tx(tx, waiter, message_id)
+        waits.add_tx(tx, waiter, ready.message_id)
     return Accepted(
-        MessageId(message_id),
+        MessageId(ready.message_id),
         SessionId(session_id),
         State.QUEUED,
         position=queued,
@@ -87,11 +85,9 @@ def accept_tx(desk: Desk, tx: Tx, new: NewMessage, *, waiter: Lease | None = Non
     )
 
 
-def insert_tx(
-    desk: Desk, tx: Tx, new: NewMessage, session_id: str, *, parts: str = "", at: int
-) -> str:
-    """Write the row with its events and return its id; the callers have checked what to check."""
-    message_id = desk.entropy.new_id("msg")
+def insert_tx(desk: Desk, tx: Tx, ready: Draft, session_id: str, *, at: int) -> None:
+    """Write the row with its events; the callers have checked what is to be checked."""
+    new = ready.new
     epochs = new.epochs
     if not epochs and new.deliver_to.kind == "mailbox":
         to = new.deliver_to
@@ -100,19 +96,19 @@ def insert_tx(
     tx.execute(
         _INSERT,
         (
-            message_id,
+            ready.message_id,
             new.agent_id,
             session_id,
             new.kind.value,
             new.lane.value,
             int(new.priority),
-            parts or encode([part.to_json() for part in new.parts]),
-            encode(new.principal.to_json()),
-            encode(new.deliver_to.to_json()),
+            ready.parts,
+            ready.principal,
+            ready.deliver_to,
             new.in_reply_to,
             new.thread_id,
-            new.root_id or message_id,
-            encode(new.path) if new.path else "[]",
+            new.root_id or ready.message_id,
+            ready.path,
             new.traceparent,
             new.sender_agent_id,
             new.capability,
@@ -125,9 +121,8 @@ def insert_tx(
             encode(epochs) if epochs else "{}",
         ),
     )
-    _tell(tx, new, message_id, session_id, at)
+    _tell(tx, new, ready.message_id, session_id, at)
     tx.touch(f"agent:{new.agent_id}")
-    return message_id
 
 
 def epochs_of(desk: Desk, reader: Reader, scopes: tuple[str, ...]) -> dict[str, int]:
@@ -145,47 +140,20 @@ def epochs_of(desk: Desk, reader: Reader, scopes: tuple[str, ...]) -> dict[str, 
 # -- known already? --------------------------------------------------------------------------------
 
 
-def _keys(new: NewMessage) -> list[tuple[str, str, str]]:
-    """The ledger keys of a message: (source, external id, hash of the body where it counts)."""
-    keys = []
-    if new.source and new.external_id:
-        keys.append((new.source, new.external_id, ""))
-    if new.idempotency_key:
-        owner = f"key:{new.principal.kind.value}:{new.principal.subject}"
-        keys.append((owner, new.idempotency_key, _body_hash(new)))
-    return keys
-
-
-def _body_hash(new: NewMessage) -> str:
-    """What makes two requests under one key the same request."""
-    body: dict[str, Any] = {
-        "agent": new.agent_id,
-        "kind": new.kind.value,
-        "session": new.session_key,
-        "new_session": new.new_session,
-        "thread": new.thread_id,
-        "parts": [part.to_json() for part in new.parts],
-        "priority": int(new.priority),
-        "summary": new.summary,
-        "silent": new.silent,
-    }
-    return hashlib.sha256(encode(body).encode()).hexdigest()
-
-
-def _known(tx: Tx, source: str, external_id: str, body_hash: str) -> Accepted | None:
+def _known(tx: Tx, key: Key) -> Accepted | None:
     row = tx.one(
         "SELECT l.message_id, l.body_hash, m.session_id, m.state FROM ledger l"
         " LEFT JOIN messages m ON m.message_id = l.message_id"
         " WHERE l.source = ? AND l.external_id = ?",
-        (source, external_id),
+        (key.source, key.external_id),
     )
     if row is None:
         return None
-    if row["body_hash"] != body_hash:
+    if row["body_hash"] != key.body_hash:
         raise Conflict(
-            f"the idempotency key {external_id!r} was used for another request "
+            f"the idempotency key {key.external_id!r} was used for another request "
             f"({row['message_id']}); use a fresh key, or repeat that request unchanged",
-            key=external_id,
+            key=key.external_id,
             message_id=row["message_id"],
         )
     # Without its row the message has ended and is past retention.
@@ -200,20 +168,8 @@ def _known(tx: Tx, source: str, external_id: str, body_hash: str) -> Accepted | 
 # -- bounds ----------------------------------------------------------------------------------------
 
 
-def _size(text: str, limit: int) -> int:
-    """Bytes of ``text`` in UTF-8; only counted where the number of characters leaves it open."""
-    return len(text) if len(text) * 4 <= limit else len(text.encode())
-
-
-def _check_bounds(desk: Desk, tx: Tx, new: NewMessage, size: int) -> None:
+def _check_bounds(desk: Desk, tx: Tx, new: NewMessage) -> None:
     limits = desk.limits
-    if size > limits.max_body_bytes:
-        raise TooLarge(
-            f"the message has {size} bytes, the most accepted are {limits.max_body_bytes}; "
-            "send a file instead",
-            size=size,
-            limit=limits.max_body_bytes,
-        )
     if new.kind not in _REQUESTS:
         return
     if new.agent_id in new.path or (
@@ -234,10 +190,11 @@ def _check_bounds(desk: Desk, tx: Tx, new: NewMessage, size: int) -> None:
     if new.root_id:
         most = limits.max_messages_per_root
         count = tx.scalar(
-            "SELECT COUNT(*) FROM (SELECT 1 FROM messages WHERE root_id = ? LIMIT ?)",
+            "SELECT COUNT(*) FROM (SELECT 1 FROM messages"
+            " WHERE root_id = ? AND root_id <> message_id LIMIT ?)",
             (new.root_id, most),
         )
-        if count >= most:
+        if count + 1 >= most:  # the root itself is one of them
             raise DepthExceeded(
                 f"the work begun by {new.root_id} has used its {most} messages; "
                 "finish with what you have",

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from agentsup.mailbox import ending
 from agentsup.mailbox.accept import accept_tx
+from agentsup.mailbox.draft import draft
 from agentsup.mailbox.rows import message_of, need_message
 from agentsup.mailbox.values import Desk
 from agentsup.model.errors import Conflict
@@ -101,7 +102,7 @@ def replay_tx(desk: Desk, tx: Tx, message_id: str, by: Principal) -> Accepted:
         summary=f"replayed by {by.label}: {old.summary or old.text}"[:200],
         silent=old.silent,
     )
-    return accept_tx(desk, tx, new)
+    return accept_tx(desk, tx, draft(desk, new))
 
 
 def _need_dead(reader: Reader, message_id: str) -> Message:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from agentsup.mailbox import outbox, sessions
 from agentsup.mailbox.accept import epochs_of, insert_tx
+from agentsup.mailbox.draft import draft
 from agentsup.mailbox.epoch import scopes_of
 from agentsup.mailbox.notices import latest_conversation, name_of, notify_tx, preview
 from agentsup.mailbox.values import Desk
@@ -118,7 +119,7 @@ def _reply(desk: Desk, tx: Tx, message: Message, result: Result, at: int) -> boo
         silent=True,
     )
     session_id = sessions.resolve_tx(tx, to.agent_id, new.session_key, at=at, entropy=desk.entropy)
-    insert_tx(desk, tx, new, session_id, at=at)
+    insert_tx(desk, tx, draft(desk, new), session_id, at=at)
     return True
 
 

@@ -27,6 +27,7 @@ from agentsup.mailbox import (
     stop,
     waits,
 )
+from agentsup.mailbox.draft import draft
 from agentsup.mailbox.epoch import EpochMap, scopes_of
 from agentsup.mailbox.pace import Pace
 from agentsup.mailbox.rows import find_question, need_message
@@ -99,8 +100,10 @@ class Mailbox:
 
     async def accept(self, new: NewMessage, *, waiter: Lease | None = None) -> Accepted:
         """Store ``new``; returns once it is durable. Raises what ``accept_tx`` raises."""
+        ready = draft(self._desk, new)
         return await self._db.write(
-            partial(self.accept_tx, new=new, waiter=waiter), name="mailbox.accept"
+            partial(accept.accept_tx, self._desk, ready=ready, waiter=waiter),
+            name="mailbox.accept",
         )
 
     def accept_tx(self, tx: Tx, new: NewMessage, *, waiter: Lease | None = None) -> Accepted:
@@ -109,7 +112,7 @@ class Mailbox:
         Raises ``Conflict``, ``TooLarge``, ``LoopDetected``, ``DepthExceeded``, ``Overloaded``,
         ``WouldDeadlock``, ``BadRequest`` and, for a turn that was stopped, ``LeaseLost``.
         """
-        return accept.accept_tx(self._desk, tx, new, waiter=waiter)
+        return accept.accept_tx(self._desk, tx, draft(self._desk, new), waiter=waiter)
 
     def wait_tx(self, tx: Tx, lease: Lease, target_id: str) -> None:
         """The turn of ``lease`` waits for an existing message from now on.

@@ -6,7 +6,7 @@ from typing import Any
 
 from agentsup.mailbox.lanes import Waiting, ahead_of
 from agentsup.mailbox.pace import eta_s
-from agentsup.mailbox.rows import OPEN_SQL, find_message, message_of, need_message
+from agentsup.mailbox.rows import IN_SESSION_SQL, OPEN_SQL, find_message, message_of, need_message
 from agentsup.mailbox.values import Desk, Position
 from agentsup.model.message import OPEN, Message, State
 from agentsup.store.database import Reader
@@ -33,14 +33,14 @@ def list_messages(
     clauses, params = ["1"], list[Any]()
     for clause, value in (
         ("agent_id = ?", agent_id),
-        ("session_id = ?", session_id),
+        (IN_SESSION_SQL, session_id),
         ("thread_id = ? AND thread_id <> ''", thread_id),
         ("seq < ?", before_seq),
         ("state = ?", state),
     ):
         if value is not None:
             clauses.append(clause)
-            params.append(value)
+            params += [value] * clause.count("?")
     if state in OPEN:
         clauses.append(OPEN_SQL)
     rows = reader.all(
@@ -59,8 +59,9 @@ def thread(reader: Reader, thread_id: str, *, limit: int = 1000) -> list[Message
     rows = reader.all(
         "SELECT * FROM messages WHERE seq IN ("
         " SELECT seq FROM messages WHERE thread_id = ? AND thread_id <> ''"
-        " UNION SELECT seq FROM messages WHERE root_id = ?) ORDER BY seq LIMIT ?",
-        (named, root_id, limit),
+        " UNION SELECT seq FROM messages WHERE root_id = ? AND root_id <> message_id"
+        " UNION SELECT seq FROM messages WHERE message_id = ?) ORDER BY seq LIMIT ?",
+        (named, root_id, root_id, limit),
     )
     return [message_of(row) for row in rows]  # type: ignore[arg-type]  # as above
 

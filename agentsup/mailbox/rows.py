@@ -13,10 +13,23 @@ from agentsup.model.principal import Principal
 from agentsup.model.question import Question, QuestionState
 from agentsup.store.database import Reader
 
-__all__ = ["OPEN_SQL", "encode", "find_message", "find_question", "message_of", "need_message"]
+__all__ = [
+    "IN_SESSION_SQL",
+    "OPEN_SQL",
+    "encode",
+    "find_message",
+    "find_question",
+    "message_of",
+    "need_message",
+]
 
 OPEN_SQL = "state IN ('queued', 'leased', 'parked')"
 """Written out like the condition of the partial indexes, which SQLite uses only on this match."""
+
+IN_SESSION_SQL = (
+    "agent_id = (SELECT agent_id FROM sessions WHERE session_id = ?) AND session_id = ?"
+)
+"""Rows of one session, found by the indexes that start with the agent; takes the id twice."""
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 

@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any
 
 from agentsup.kit import faults
-from agentsup.mailbox import ending
+from agentsup.mailbox import ending, waits
 from agentsup.mailbox.deliver import Result, deliver_tx
 from agentsup.mailbox.epoch import ALL
 from agentsup.mailbox.notices import notify_tx
-from agentsup.mailbox.rows import OPEN_SQL, message_of, need_message
+from agentsup.mailbox.rows import IN_SESSION_SQL, OPEN_SQL, message_of, need_message
 from agentsup.mailbox.values import Cancelled, Desk, StopCounts
 from agentsup.model.errors import BadRequest
 from agentsup.model.event import EventType
@@ -115,12 +115,8 @@ def cancel_tx(desk: Desk, tx: Tx, message_id: str, by: Principal) -> Cancelled:
 
 def interrupt_tx(desk: Desk, tx: Tx, session_id: str, by: Principal) -> Cancelled | None:
     """End what holds the session, leased or parked; None if nothing does."""
-    message_id = tx.scalar(
-        f"SELECT message_id FROM messages WHERE session_id = ? AND {OPEN_SQL}"  # noqa: S608 - a constant
-        " AND state <> 'queued'",
-        (session_id,),
-    )
-    return None if message_id is None else cancel_tx(desk, tx, message_id, by)
+    held_by = waits.holders(tx, session_id)
+    return cancel_tx(desk, tx, held_by[0], by) if held_by else None
 
 
 def _condition(scope: str) -> tuple[str, tuple[str, ...]]:
@@ -130,7 +126,7 @@ def _condition(scope: str) -> tuple[str, tuple[str, ...]]:
     if kind == "agent" and subject:
         return "agent_id = ?", (subject,)
     if kind == "session" and subject:
-        return "session_id = ?", (subject,)
+        return IN_SESSION_SQL, (subject, subject)
     raise BadRequest(
         f"{scope!r} is no scope of a stop: use all, agent:<id> or session:<id>", field="scope"
     )

@@ -9,13 +9,13 @@ search follows queued message → holder → what the holder waits for. Serves P
 from __future__ import annotations
 
 from agentsup.mailbox.notices import name_of
-from agentsup.mailbox.rows import OPEN_SQL
+from agentsup.mailbox.rows import IN_SESSION_SQL, OPEN_SQL
 from agentsup.mailbox.values import Desk
 from agentsup.model.errors import LeaseLost, WouldDeadlock
 from agentsup.model.message import Lease, State
 from agentsup.store.database import Reader, Tx
 
-__all__ = ["add_tx", "check_session", "close_tx", "end_tx", "hold", "wait_tx"]
+__all__ = ["add_tx", "check_session", "close_tx", "end_tx", "hold", "holders", "wait_tx"]
 
 
 def hold(desk: Desk, reader: Reader, lease: Lease) -> None:
@@ -61,8 +61,7 @@ def check_session(desk: Desk, reader: Reader, lease: Lease, session_id: str) -> 
     """As ``wait_tx`` checks, for a message about to be queued at the end of ``session_id``."""
     hold(desk, reader, lease)
     own = lease.message.message_id
-    holders = _holders(reader, session_id)
-    chain = _chain(desk, reader, holders, own)
+    chain = _chain(desk, reader, holders(reader, session_id), own)
     if chain:
         raise _refusal(reader, own, chain)
 
@@ -120,7 +119,7 @@ def _edges(desk: Desk, reader: Reader, message_id: str) -> list[str]:
     if row is None:
         return []
     if row["state"] == State.QUEUED:
-        return _holders(reader, row["session_id"])
+        return holders(reader, row["session_id"])
     if row["state"] == State.LEASED and row["lease_boot"] == desk.boot_id:
         rows = reader.all(
             "SELECT target_id FROM waits WHERE waiter_id = ? AND waiter_fence = ?",
@@ -130,11 +129,12 @@ def _edges(desk: Desk, reader: Reader, message_id: str) -> list[str]:
     return []  # parked: waits for a person; ended: waits for nothing
 
 
-def _holders(reader: Reader, session_id: str) -> list[str]:
+def holders(reader: Reader, session_id: str) -> list[str]:
+    """The leased or parked message of the session: one, or none."""
     rows = reader.all(
-        f"SELECT message_id FROM messages WHERE session_id = ? AND {OPEN_SQL}"  # noqa: S608 - a constant
+        f"SELECT message_id FROM messages WHERE {IN_SESSION_SQL} AND {OPEN_SQL}"  # noqa: S608 - constants
         " AND state <> 'queued'",
-        (session_id,),
+        (session_id, session_id),
     )
     return [row["message_id"] for row in rows]
 

@@ -1,0 +1,93 @@
+"""A message made ready to be stored: what can be computed before the writer's turn comes.
+
+The writer is one thread for everyone, so ids, JSON and hashes are made outside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from agentsup.mailbox.rows import encode
+from agentsup.mailbox.values import Desk
+from agentsup.model.errors import TooLarge
+from agentsup.model.message import NewMessage
+
+__all__ = ["Draft", "Key", "draft"]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An entry of the ledger: one input of one source. ``body_hash`` is empty for platforms."""
+
+    source: str
+    external_id: str
+    body_hash: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """``new`` with its future id and its columns as JSON."""
+
+    new: NewMessage
+    message_id: str
+    keys: tuple[Key, ...]
+    parts: str
+    principal: str
+    deliver_to: str
+    path: str
+
+
+def draft(desk: Desk, new: NewMessage) -> Draft:
+    """Prepare ``new``. Raises ``TooLarge``."""
+    parts = encode([part.to_json() for part in new.parts])
+    _check_size(parts, desk.limits.max_body_bytes)
+    return Draft(
+        new,
+        desk.entropy.new_id("msg"),
+        _keys(new, parts),
+        parts,
+        encode(new.principal.to_json()),
+        encode(new.deliver_to.to_json()),
+        encode(new.path) if new.path else "[]",
+    )
+
+
+def _check_size(text: str, limit: int) -> None:
+    """Compare the bytes of ``text``, counted only where its characters leave it open."""
+    if len(text) * 4 <= limit:
+        return
+    size = len(text.encode())
+    if size > limit:
+        raise TooLarge(
+            f"the message has {size} bytes, the most accepted are {limit}; send a file instead",
+            size=size,
+            limit=limit,
+        )
+
+
+def _keys(new: NewMessage, parts: str) -> tuple[Key, ...]:
+    keys = []
+    if new.source and new.external_id:
+        keys.append(Key(new.source, new.external_id))
+    if new.idempotency_key:
+        owner = f"key:{new.principal.kind.value}:{new.principal.subject}"
+        keys.append(Key(owner, new.idempotency_key, _body_hash(new, parts)))
+    return tuple(keys)
+
+
+def _body_hash(new: NewMessage, parts: str) -> str:
+    """What makes two requests under one key the same request."""
+    body: dict[str, Any] = {
+        "agent": new.agent_id,
+        "kind": new.kind.value,
+        "session": new.session_key,
+        "new_session": new.new_session,
+        "thread": new.thread_id,
+        "parts": parts,
+        "priority": int(new.priority),
+        "summary": new.summary,
+        "silent": new.silent,
+    }
+    return hashlib.sha256(encode(body).encode()).hexdigest()
