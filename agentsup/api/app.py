@@ -41,8 +41,7 @@ def build_app(deps: ApiDeps, *, port: int = 0) -> web.Application:
     handlers = {handler_of(route, api): route for route in ROUTES}
     app = web.Application(
         middlewares=[gate(api, handlers)],
-        # aiohttp refuses a body of this size already; one of exactly the limit is served.
-        client_max_size=deps.limits.body_bytes + 1,
+        client_max_size=deps.limits.body_bytes,
     )
     app[API] = api
     for handler, route in handlers.items():

@@ -157,9 +157,10 @@ class DeadQuery(PageQuery):
 
 
 class QuestionsQuery(Query):
-    """Which questions to list."""
+    """Which questions to list, oldest first."""
 
     state: QuestionState = QuestionState.OPEN
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 100
 
 
 class EventsQuery(Query):

@@ -78,8 +78,6 @@ class ChatSocket:
             except AgentsupError as error:
                 await self._refuse(error)
                 return
-            if hello is None:
-                return
             feed = self._deps.live.subscribe(entry.agent_id, _place(hello))
             try:
                 with self._deps.events.subscribe() as subscription:

@@ -42,6 +42,8 @@ SECURITY_HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+_NO_MEDIA: Final = "application/octet-stream"
+"""What some clients say of a body that they do not send."""
 _IDENTITY = web.RequestKey("identity", TokenIdentity)
 _REQUEST_ID = web.RequestKey("request_id", str)
 
@@ -156,8 +158,9 @@ def _why_unauthorised(header: str | None) -> str:
 
 def _check_body_headers(request: web.Request, api: Api, route: Route) -> None:
     media = request.headers.get(hdrs.CONTENT_TYPE)
-    if media is None:
-        if request.body_exists or (route.body is not None and not route.body_optional):
+    needs_body = route.body is not None and not route.body_optional
+    if media is None or (media == _NO_MEDIA and not request.body_exists):
+        if request.body_exists or needs_body:
             raise UnsupportedMediaType("the body must be JSON: send Content-Type: application/json")
     else:
         kind, _, parameters = media.lower().partition(";")

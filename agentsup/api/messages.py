@@ -132,7 +132,7 @@ async def drop(call: Call) -> web.Response:
 async def questions(call: Call) -> web.Response:
     """Questions in one state; open ones unless told otherwise."""
     query: bodies.QuestionsQuery = call.query
-    found = await call.deps.mailbox.questions(query.state)
+    found = await call.deps.mailbox.questions(query.state, limit=query.limit)
     return reply(
         {
             "questions": [documents.question(one, call.deps.directory) for one in found],

@@ -1,0 +1,326 @@
+"""Asking agents over HTTP: answers, refusals, keys and results."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from agentsup.kit.tasks import TaskOwner
+from tests.component.api.conftest import Rig
+
+SEND = "/interagent/send"
+SEND_ASYNC = "/interagent/send_async"
+
+
+class Asking:
+    """A call under way."""
+
+    def __init__(self, rig: Rig, owner: TaskOwner, body: dict[str, Any], **more: Any) -> None:
+        self.task = owner.spawn(rig.call("POST", SEND, body, **more), name="test:ask")
+
+
+async def test_send_answers_with_the_agents_text(rig: Rig) -> None:
+    owner = TaskOwner("test")
+    asking = Asking(rig, owner, {"to": "WORKER", "message": "how many?", "priority": "High"})
+    lease = await rig.lease("worker")
+    assert lease.message.text == "how many?"
+    assert lease.message.priority.name == "HIGH"
+    await rig.finish(lease, "forty-two")
+    status, document, _ = await asking.task
+    assert status == 200
+    assert document == {
+        "sender": "worker",
+        "text": "forty-two",
+        "success": True,
+        "error": "",
+        "message_id": lease.message.message_id,
+        "session": lease.message.session_id,
+    }
+
+
+async def test_an_engine_failure_is_never_success(rig: Rig) -> None:
+    owner = TaskOwner("test")
+    asking = Asking(rig, owner, {"to": "worker", "message": "go"})
+    lease = await rig.lease("worker")
+    await rig.finish(lease, error="the model refused the key")
+    status, document, headers = await asking.task
+    assert status == 502
+    assert headers["Content-Type"] == "application/problem+json"
+    assert document["success"] is False
+    assert document["code"] == "engine_failed"
+    assert "the model refused the key" in document["error"]
+    assert "the model refused the key" in document["text"]
+    assert document["message_id"] == lease.message.message_id
+    _, result, _ = await rig.call("GET", f"/interagent/results/{document['message_id']}")
+    assert (result["state"], result["success"]) == ("done", False)
+    assert result["error"] == "the model refused the key"
+
+
+async def test_past_its_timeout_send_fails_and_the_message_goes_on(rig: Rig) -> None:
+    status, document, _ = await rig.call(
+        "POST", SEND, {"to": "worker", "message": "slow", "timeout": 0.05}
+    )
+    assert (status, document["code"], document["success"]) == (504, "timed_out", False)
+    lease = await rig.lease("worker")
+    assert lease.message.message_id == document["message_id"]
+    await rig.finish(lease, "late, but here")
+    _, result, _ = await rig.call("GET", f"/interagent/results/{document['message_id']}")
+    assert (result["success"], result["text"]) == (True, "late, but here")
+
+
+@pytest.mark.parametrize("state", ["failed", "stopped"])
+async def test_a_down_agent_refuses_send_and_queues_send_async(rig: Rig, state: str) -> None:
+    rig.directory.set_status("worker", state, "its token was refused")
+    status, document, _ = await rig.call("POST", SEND, {"to": "worker", "message": "hello"})
+    assert (status, document["code"], document["success"]) == (409, "agent_down", False)
+    assert "its token was refused" in document["error"]
+    assert "agents start worker" in document["error"]
+    status, document, _ = await rig.call("POST", SEND_ASYNC, {"to": "worker", "message": "hello"})
+    assert (status, document["agent_state"], document["success"]) == (202, state, True)
+    assert (await rig.mailbox.get(document["task_id"])).text == "hello"
+
+
+async def test_a_key_said_again_names_the_same_message_and_another_body_conflicts(rig: Rig) -> None:
+    body = {"to": "worker", "message": "once", "idempotency_key": "k1"}
+    first = await rig.call("POST", SEND_ASYNC, body)
+    again = await rig.call("POST", SEND_ASYNC, body)
+    assert first[0] == again[0] == 202
+    assert first[1]["task_id"] == again[1]["task_id"]
+    assert (first[1]["duplicate"], again[1]["duplicate"]) == (False, True)
+    status, document, _ = await rig.call("POST", SEND_ASYNC, {**body, "message": "twice"})
+    assert (status, document["code"], document["success"]) == (409, "conflict", False)
+    await rig.finish(await rig.lease("worker"), "done")
+    after = await rig.call("POST", SEND_ASYNC, body)
+    assert (after[0], after[1]["task_id"]) == (202, first[1]["task_id"])
+    assert len(await rig.mailbox.list()) == 1
+
+
+async def test_a_key_said_again_to_send_gives_the_same_answer(rig: Rig) -> None:
+    owner = TaskOwner("test")
+    body = {"to": "worker", "message": "once", "idempotency_key": "k2"}
+    asking = Asking(rig, owner, body)
+    await rig.finish(await rig.lease("worker"), "the answer")
+    first = await asking.task
+    again = await rig.call("POST", SEND, body)
+    assert first[0] == again[0] == 200
+    assert first[1] == again[1]
+    assert (await rig.call("POST", SEND, {**body, "message": "other"}))[0] == 409
+
+
+async def test_the_sender_comes_from_the_token(rig: Rig) -> None:
+    token = rig.agent_tokens["Scout"]
+    for name, wanted in (("main", 403), ("scout", 202), (None, 202)):
+        body = {"to": "worker", "message": "mine", "from": name, "silent": True}
+        status, document, _ = await rig.call("POST", SEND_ASYNC, body, token=token)
+        assert status == wanted
+        if wanted == 202:
+            message = await rig.mailbox.get(document["task_id"])
+            assert message.sender_agent_id == "agt_Scout"
+        else:
+            assert (document["field"], document["success"]) == ("from", False)
+
+
+async def test_a_runs_token_sends_as_its_agent(rig: Rig) -> None:
+    run = rig.tokens.issue_run("agt_Scout", "Scout", "msg_1")
+    status, document, _ = await rig.call(
+        "POST", SEND_ASYNC, {"to": "worker", "message": "x"}, token=run
+    )
+    assert status == 202
+    assert (await rig.mailbox.get(document["task_id"])).sender_agent_id == "agt_Scout"
+    status, document, _ = await rig.call(
+        "POST", SEND_ASYNC, {"to": "scout", "message": "x"}, token=run
+    )
+    assert (status, document["code"]) == (409, "loop_detected")
+
+
+async def test_the_operator_may_send_as_any_agent_that_exists(rig: Rig) -> None:
+    body = {"to": "worker", "message": "x", "from": "Scout"}
+    status, document, _ = await rig.call("POST", SEND_ASYNC, body)
+    assert status == 202
+    assert (await rig.mailbox.get(document["task_id"])).sender_agent_id == "agt_Scout"
+    status, document, _ = await rig.call("POST", SEND_ASYNC, {**body, "from": "ghost"})
+    assert status == 404
+    status, document, _ = await rig.call("POST", SEND_ASYNC, {**body, "from": "operator"})
+    assert (await rig.mailbox.get(document["task_id"])).sender_agent_id == ""
+
+
+async def test_an_agent_can_not_have_results_put_before_another(rig: Rig) -> None:
+    body = {"to": "worker", "message": "x", "reply_to": "main"}
+    token = rig.agent_tokens["Scout"]
+    status, document, _ = await rig.call("POST", SEND_ASYNC, body, token=token)
+    assert (status, document["field"]) == (403, "reply_to")
+    status, document, _ = await rig.call("POST", SEND_ASYNC, body)
+    assert status == 202
+    message = await rig.mailbox.get(document["task_id"])
+    assert (message.deliver_to.kind, message.deliver_to.agent_id) == ("mailbox", "agt_main")
+
+
+async def test_unknown_and_removed_agents(rig: Rig) -> None:
+    rig.directory.removed.add("gone")
+    for path in (SEND, SEND_ASYNC):
+        status, document, _ = await rig.call("POST", path, {"to": "ghost", "message": "x"})
+        assert (status, document["code"], document["success"]) == (404, "not_found", False)
+        assert document["did_you_mean"]
+        status, document, _ = await rig.call("POST", path, {"to": "gone", "message": "x"})
+        assert (status, document["success"]) == (410, False)
+
+
+async def test_a_full_queue_is_429_with_its_name_and_size(rig: Rig) -> None:
+    for _ in range(5):
+        assert (await rig.call("POST", SEND_ASYNC, {"to": "worker", "message": "x"}))[0] == 202
+    status, document, headers = await rig.call("POST", SEND_ASYNC, {"to": "worker", "message": "x"})
+    assert (status, document["code"], document["limit"]) == (429, "overloaded", 5)
+    assert int(headers["Retry-After"]) >= 1
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "to"),
+        ({"to": "worker"}, "message"),
+        ({"to": "worker", "message": ""}, "message"),
+        ({"to": "worker", "message": "  \n"}, "message"),
+        ({"to": "worker", "message": 5}, "message"),
+        ({"to": ["worker"], "message": "x"}, "to"),
+        ({"to": None, "message": "x"}, "to"),
+        ({"to": "worker", "message": "x", "new_session": "yes"}, "new_session"),
+        ({"to": "worker", "message": "x", "new_session": 1}, "new_session"),
+        ({"to": "worker", "message": "x", "timeout": "5"}, "timeout"),
+        ({"to": "worker", "message": "x", "timeout": 0}, "timeout"),
+        ({"to": "worker", "message": "x", "timeout": -1}, "timeout"),
+        ({"to": "worker", "message": "x", "timeout": 1e9}, "timeout"),
+        ({"to": "worker", "message": "x", "timeout": True}, "timeout"),
+        ({"to": "worker", "message": "x", "priority": "urgent"}, "priority"),
+        ({"to": "worker", "message": "x", "priority": 1}, "priority"),
+        ({"to": "worker", "message": "x", "from": 7}, "from"),
+        ({"to": "worker", "message": "x", "idempotency_key": ""}, "idempotency_key"),
+        ({"to": "worker", "message": "x", "idempotency_key": 12}, "idempotency_key"),
+        ({"to": "worker", "message": "x", "thread_id": {}}, "thread_id"),
+        ({"to": "worker", "message": "x", "idempotencykey": "k"}, "idempotencykey"),
+    ],
+)
+async def test_a_wrong_field_is_named(rig: Rig, body: dict[str, Any], field: str) -> None:
+    for path in (SEND, SEND_ASYNC):
+        status, document, _ = await rig.call("POST", path, body)
+        assert status == 400, document
+        assert document["field"] == field
+        assert document["success"] is False
+        assert field in document["error"]
+    assert await rig.mailbox.list() == []
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"{", b"[]", b'"text"', b"null", b"\xff\xfe", b'{"to":"worker","message":"\\ud800"}', b"[" * 5000],
+    ids=["empty", "cut", "list", "text", "null", "bytes", "surrogate", "deep"],
+)
+async def test_what_is_no_json_object_is_400(rig: Rig, raw: bytes) -> None:
+    status, document, _ = await rig.call(
+        "POST", SEND_ASYNC, data=raw, headers={"Content-Type": "application/json"}
+    )
+    assert (status, document["code"], document["success"]) == (400, "bad_request", False)
+    assert document["field"] == "body"
+
+
+async def test_numbers_are_taken_as_chat_and_topic(rig: Rig) -> None:
+    body = {"to": "worker", "message": "x", "from": "main", "chat_id": -100, "topic_id": "7"}
+    status, document, _ = await rig.call("POST", SEND_ASYNC, body)
+    assert status == 202
+    then = (await rig.mailbox.get(document["task_id"])).deliver_to.then
+    assert then is not None
+    assert then.conversation == "-100:7"
+    status, document, _ = await rig.call("POST", SEND_ASYNC, {**body, "chat_id": True})
+    assert (status, document["field"]) == (400, "chat_id")
+
+
+async def test_a_result_tells_its_times_and_waits_when_asked(rig: Rig) -> None:
+    owner = TaskOwner("test")
+    _, sent, _ = await rig.call("POST", SEND_ASYNC, {"to": "worker", "message": "x"})
+    path = f"/interagent/results/{sent['task_id']}"
+    _, early, _ = await rig.call("GET", path)
+    assert (early["state"], early["success"], early["finished_at"]) == ("queued", None, None)
+    _, still, _ = await rig.call("GET", path + "?wait=0.05")
+    assert still["state"] == "queued"
+    waiting = owner.spawn(rig.call("GET", path + "?wait=10"), name="test:wait")
+    await rig.finish(await rig.lease("worker"), "yes")
+    status, document, _ = await waiting
+    assert status == 200
+    assert (document["state"], document["success"], document["text"]) == ("done", True, "yes")
+    assert document["accepted_at"] <= document["started_at"] <= document["finished_at"]
+    assert document["session"] == sent["session"]
+    for query in ("wait=-1", "wait=x", "wait=1e9", "wait=nan", "wait=1&wait=2", "weight=1"):
+        status, document, _ = await rig.call("GET", f"{path}?{query}")
+        assert (status, document["field"]) == (400, query.partition("=")[0]), query
+
+
+async def test_an_agent_reads_only_what_it_sent_or_got(rig: Rig) -> None:
+    _, sent, _ = await rig.call(
+        "POST", SEND_ASYNC, {"to": "worker", "message": "x"}, token=rig.agent_tokens["Scout"]
+    )
+    path = f"/interagent/results/{sent['task_id']}"
+    for name, wanted in (("Scout", 200), ("worker", 200), ("main", 403)):
+        assert (await rig.call("GET", path, token=rig.agent_tokens[name]))[0] == wanted
+    status, document, _ = await rig.call("GET", "/interagent/results/msg_unknown")
+    assert (status, document["success"]) == (404, False)
+
+
+async def test_a_session_belongs_to_agent_and_sender_unless_told_otherwise(rig: Rig) -> None:
+    async def session(**more: Any) -> str:
+        body = {"to": "worker", "message": "x", **more}
+        return str((await rig.call("POST", SEND_ASYNC, body))[1]["session"])
+
+    first = await session()
+    assert await session() == first
+    assert await session(thread_id="topic") != first
+    fresh = await session(new_session=True)
+    assert fresh != first
+    assert await session() == fresh
+
+
+async def test_waits_are_bounded_and_end_with_the_listener(rig: Rig) -> None:
+    owner = TaskOwner("test")
+    asking = [
+        Asking(rig, owner, {"to": "worker", "message": str(number)}).task for number in range(4)
+    ]
+    lease = await rig.lease("worker")
+    while rig.server.connections["waits"] < 4:
+        await rig.call("GET", "/healthz")
+    status, document, _ = await rig.call("POST", SEND, {"to": "main", "message": "one more"})
+    assert (status, document["queue"]) == (429, "api.waits")
+    assert await rig.mailbox.list(agent_id="agt_main") == []
+    await rig.finish(lease, "one")
+    await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+    await rig.server.close()
+    statuses = sorted([(await task)[0] for task in asking])
+    assert statuses == [200, 503, 503, 503]
+
+
+async def test_health_and_names(rig: Rig) -> None:
+    rig.directory.set_status("Scout", "failed", "boom")
+    status, document, _ = await rig.call("GET", "/interagent/health", token=rig.agent_tokens["main"])
+    assert status == 200
+    assert document["agents"]["Scout"] == {
+        "status": "failed",
+        "uptime": None,
+        "restart_count": 2,
+        "last_crash_error": "boom",
+        "last_reason": "boom",
+        "next_retry_at": None,
+        "desired": "up",
+        "crashed": True,
+    }
+    assert document["agents"]["main"]["crashed"] is False
+    assert document["agents"]["main"]["uptime"] == 1.5
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", f"/tasks/{v}") for v in ("create", "resume", "ask_parent", "answer", "cancel", "delete")]
+    + [("GET", "/tasks/list"), ("GET", "/tasks/t1")],
+)
+async def test_tasks_say_that_they_are_not_enabled(rig: Rig, method: str, path: str) -> None:
+    body = {"prompt": "x"} if method == "POST" else None
+    status, document, _ = await rig.call(method, path, body, token=rig.agent_tokens["main"])
+    assert (status, document["success"], document["feature"]) == (503, False, "tasks")
