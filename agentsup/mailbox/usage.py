@@ -1,0 +1,133 @@
+"""What turns cost: one row per report of an engine, summed by agent, day and root."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from agentsup.model.engine import Usage
+from agentsup.store.database import Reader, Tx
+
+__all__ = ["UsageSum", "by_agent", "by_day", "of_message", "of_root", "record_tx"]
+
+_DAY_MS = 86_400_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSum:
+    """A sum of rows. ``usd`` is None if no row had a price; ``unpriced`` counts those without."""
+
+    rows: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    usd: float | None = None
+    unpriced: int = 0
+
+
+def record_tx(
+    tx: Tx,
+    usage: Usage,
+    *,
+    message_id: str,
+    agent_id: str,
+    session_id: str,
+    engine: str,
+    model: str,
+    at: int,
+) -> int:
+    """Store one report of an engine in this transaction and return its row id; ``at`` is wall ms."""
+    cursor = tx.execute(
+        "INSERT INTO usage (message_id, agent_id, session_id, engine, model, input_tokens,"
+        " output_tokens, usd, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            message_id,
+            agent_id,
+            session_id,
+            engine,
+            model,
+            max(0, usage.input_tokens),
+            max(0, usage.output_tokens),
+            usage.usd,
+            at,
+        ),
+    )
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid
+
+
+_SUMS = (
+    "count(*) AS rows, coalesce(sum(u.input_tokens), 0) AS input_tokens,"
+    " coalesce(sum(u.output_tokens), 0) AS output_tokens, sum(u.usd) AS usd,"
+    " count(*) - count(u.usd) AS unpriced"
+)
+
+
+def by_agent(reader: Reader, *, since: int = 0, until: int | None = None) -> dict[str, UsageSum]:
+    """Sums per ``agent_id`` of what was used in [since, until), both wall ms."""
+    rows = reader.all(
+        f"SELECT u.agent_id, {_SUMS} FROM usage u WHERE u.at >= ? AND u.at < ?"  # noqa: S608 - a constant
+        " GROUP BY u.agent_id",
+        (since, _until(until)),
+    )
+    return {row["agent_id"]: _sum(row) for row in rows}
+
+
+def by_day(
+    reader: Reader,
+    *,
+    agent_id: str | None = None,
+    since: int = 0,
+    until: int | None = None,
+    utc_offset_s: int = 0,
+) -> dict[str, UsageSum]:
+    """Sums per day (``YYYY-MM-DD``, oldest first) of one agent or of all.
+
+    A day begins at midnight at ``utc_offset_s`` east of UTC.
+    """
+    rows = reader.all(
+        f"SELECT (u.at + :offset) / {_DAY_MS} AS day, {_SUMS} FROM usage u"  # noqa: S608 - constants
+        " WHERE u.at >= :since AND u.at < :until AND (:agent IS NULL OR u.agent_id = :agent)"
+        " GROUP BY day ORDER BY day",
+        {
+            "offset": utc_offset_s * 1000,
+            "since": since,
+            "until": _until(until),
+            "agent": agent_id,
+        },
+    )
+    return {(_EPOCH + timedelta(days=row["day"])).date().isoformat(): _sum(row) for row in rows}
+
+
+def of_message(reader: Reader, message_id: str) -> UsageSum:
+    """The sum of one message's turn."""
+    row = reader.one(
+        f"SELECT {_SUMS} FROM usage u WHERE u.message_id = ?",  # noqa: S608 - a constant
+        (message_id,),
+    )
+    return _sum(row)
+
+
+def of_root(reader: Reader, root_id: str) -> UsageSum:
+    """The sum of everything that one input set off, over all agents."""
+    row = reader.one(
+        f"SELECT {_SUMS} FROM messages m JOIN usage u ON u.message_id = m.message_id"  # noqa: S608 - a constant
+        " WHERE m.root_id = ?",
+        (root_id,),
+    )
+    return _sum(row)
+
+
+def _until(until: int | None) -> int:
+    return 2**62 if until is None else until
+
+
+def _sum(row: Any) -> UsageSum:
+    return UsageSum(
+        rows=row["rows"],
+        input_tokens=row["input_tokens"],
+        output_tokens=row["output_tokens"],
+        usd=row["usd"],
+        unpriced=row["unpriced"],
+    )
