@@ -167,6 +167,20 @@ class EventLog:
 
         return await self._database.read(look, name="events.page")
 
+    async def tail(
+        self, *, agent_id: str, conversation: str, types: Iterable[EventType], limit: int = 50
+    ) -> list[Event]:
+        """The newest `limit` events of one conversation, oldest first."""
+        names = sorted({EventType(kind).value for kind in types})
+        marks = ", ".join("?" * len(names))
+        sql = (
+            "SELECT * FROM events WHERE agent_id = ? AND conversation = ? AND conversation <> ''"  # noqa: S608 - only question marks are added
+            f" AND type IN ({marks}) ORDER BY seq DESC LIMIT ?"
+        )
+        wanted = (agent_id, conversation, *names, max(1, min(limit, MAX_READ)))
+        rows = await self._database.read(lambda reader: reader.all(sql, wanted), name="events.tail")
+        return [_event(row) for row in reversed(rows)]
+
     async def last_seq(self) -> int:
         """The sequence number of the newest event, 0 if there has never been one."""
         return await self._database.read(_last_seq, name="events.last_seq")

@@ -1,0 +1,1 @@
+"""Agents in their running form: stacks, turns, sessions, prompts, tools and chat commands."""

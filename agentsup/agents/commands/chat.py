@@ -1,0 +1,238 @@
+"""Commands of every agent's chat: sessions, stop, status, model, questions, cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentsup.agents.commands import texts
+from agentsup.agents.commands.dispatch import Command
+from agentsup.kit.clock import Clock
+from agentsup.kit.entropy import Entropy
+from agentsup.mailbox import sessions, usage
+from agentsup.mailbox.bus import AgentDirectory
+from agentsup.mailbox.mailbox import Mailbox
+from agentsup.model.control import CommandContext, CommandReply, Control
+from agentsup.model.errors import BadRequest, Forbidden, NotFound
+from agentsup.model.principal import PersonRole
+from agentsup.model.question import Question
+from agentsup.store.database import Database, Reader
+
+DAY_MS = 86_400_000
+SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class CommandServices:
+    """What the commands work with."""
+
+    control: Control
+    mailbox: Mailbox
+    database: Database
+    directory: AgentDirectory
+    clock: Clock
+    entropy: Entropy
+
+
+class _ChatCommandSet:
+    """The handlers; one instance for the daemon."""
+
+    def __init__(self, services: CommandServices) -> None:
+        self._s = services
+
+    async def start(self, context: CommandContext, rest: str) -> CommandReply:
+        del rest
+        view = await self._s.control.agent(context.agent_name)
+        engine = (
+            "the offline engine; no model is configured"
+            if view.engine == "scripted"
+            else (f"{view.engine}" + (f" with {view.model}" if view.model else ""))
+        )
+        return CommandReply(
+            f"You are talking to {view.name}. It is {view.status} and thinks with {engine}. "
+            "Write something, or /help."
+        )
+
+    async def new(self, context: CommandContext, rest: str) -> CommandReply:
+        now = self._s.clock.now_ms()
+        await self._s.database.write(
+            lambda tx: sessions.new_tx(
+                tx, context.agent_id, _key(context), at=now, entropy=self._s.entropy, title=rest
+            ),
+            name="command.new",
+        )
+        return CommandReply("A fresh session has begun. The earlier one stays under /sessions.")
+
+    async def stop(self, context: CommandContext, rest: str) -> CommandReply:
+        del rest
+        session_id = await self._session_id(context)
+        if not session_id:
+            return CommandReply("Nothing was running or waiting in this chat.")
+        report = await self._s.control.stop(f"session:{session_id}", context.principal)
+        return CommandReply(texts.stop(report))
+
+    async def interrupt(self, context: CommandContext, rest: str) -> CommandReply:
+        del rest
+        session_id = await self._session_id(context)
+        if not session_id:
+            return CommandReply("Nothing is running in this chat.")
+        report = await self._s.control.interrupt(session_id, context.principal)
+        if report.running + report.parked == 0:
+            return CommandReply("Nothing is running in this chat.")
+        return CommandReply("The running turn was ended; what waits behind it goes on.")
+
+    async def status(self, context: CommandContext, rest: str) -> CommandReply:
+        del rest
+        view = await self._s.control.agent(context.agent_name)
+        daemon = await self._s.control.status()
+        lines = [texts.agent(view, self._s.clock.now_ms())]
+        session_id = await self._session_id(context)
+        if session_id:
+            lines.append(f"   session {session_id}")
+        asked = [q for q in await self._s.mailbox.questions() if q.agent_id == context.agent_id]
+        if asked:
+            lines.append("Waiting for you (/answer TEXT):")
+            lines.extend(f"   {texts.question(q)}" for q in asked[:SHOWN])
+        lines.append(f"agentsup {daemon.version}, up {texts.duration(daemon.uptime_s)}")
+        if daemon.config_error:
+            lines.append(f"An edit was not applied: {daemon.config_error}")
+        return CommandReply("\n".join(lines))
+
+    async def model(self, context: CommandContext, rest: str) -> CommandReply:
+        if not rest:
+            view = await self._s.control.agent(context.agent_name)
+            return CommandReply(
+                f"{view.name} uses {view.model or 'the default model'} on {view.engine}. "
+                "/model NAME changes it, /model - goes back to the file."
+            )
+        if context.principal.role < PersonRole.OPERATOR:
+            raise Forbidden("changing the model needs the role operator")
+        value = None if rest == "-" else rest
+        view = await self._s.control.set_override(
+            context.agent_name, "model", value, context.principal
+        )
+        return CommandReply(f"{view.name} uses {view.model or 'the default model'} from now on.")
+
+    async def sessions(self, context: CommandContext, rest: str) -> CommandReply:
+        del rest
+        current = await self._session_id(context)
+        found = await self._s.database.read(
+            lambda r: sessions.list_of(r, context.agent_id, limit=SHOWN)
+        )
+        if not found:
+            return CommandReply("There is no session yet.")
+        lines = []
+        for each in found:
+            mark = "▸" if each.session_id == current else " "
+            lines.append(f"{mark} {each.session_id}  {each.title or each.key}")
+        lines.append("/session ID goes on with one of them; ia-NAME joins the one with an agent.")
+        return CommandReply("\n".join(lines))
+
+    async def session(self, context: CommandContext, rest: str) -> CommandReply:
+        if not rest:
+            current = await self._session_id(context)
+            return CommandReply(
+                f"This chat is in session {current}." if current else "No session yet."
+            )
+        session_id = await self._find_session(context, rest)
+        await self._s.database.write(
+            lambda tx: sessions.point_tx(tx, context.agent_id, _key(context), session_id),
+            name="command.session",
+        )
+        return CommandReply(f"This chat goes on in session {session_id}.")
+
+    async def answer(self, context: CommandContext, rest: str) -> CommandReply:
+        if not rest:
+            raise BadRequest("say /answer TEXT, or /answer QUESTION_ID TEXT", field="text")
+        asked = [q for q in await self._s.mailbox.questions() if q.agent_id == context.agent_id]
+        question, text = _pick(asked, rest)
+        if question is None:
+            raise NotFound("no question is open in this agent's chats")
+        text = _option(question, text)
+        await self._s.mailbox.answer(question.question_id, text, context.principal)
+        return CommandReply(f"Answered: {text}")
+
+    async def cost(self, context: CommandContext, rest: str) -> CommandReply:
+        del rest
+        since = self._s.clock.now_ms() - DAY_MS
+        total = await self._s.database.read(usage.by_agent, name="command.cost")
+        day = await self._s.database.read(
+            lambda r: usage.by_agent(r, since=since), name="command.cost"
+        )
+        return CommandReply(
+            f"Last 24 h: {_spent(day.get(context.agent_id))}\nSince the beginning: {_spent(total.get(context.agent_id))}"
+        )
+
+    async def _session_id(self, context: CommandContext) -> str:
+        def current(reader: Reader) -> str:
+            found = reader.scalar(
+                "SELECT session_id FROM pointers WHERE agent_id = ? AND key = ?",
+                (context.agent_id, _key(context)),
+            )
+            return str(found or "")
+
+        return await self._s.database.read(current, name="command.session_id")
+
+    async def _find_session(self, context: CommandContext, wanted: str) -> str:
+        def find(reader: Reader) -> str:
+            pointed = reader.scalar(
+                "SELECT session_id FROM pointers WHERE agent_id = ? AND key = ?",
+                (context.agent_id, wanted),
+            )
+            if pointed:
+                return str(pointed)
+            return sessions.find(reader, wanted, agent_id=context.agent_id).session_id
+
+        return await self._s.database.read(find, name="command.find_session")
+
+
+def chat_commands(services: CommandServices) -> tuple[Command, ...]:
+    """The commands that every agent's chat offers."""
+    run = _ChatCommandSet(services)
+    return (
+        Command("start", "", "who this agent is", run.start),
+        Command("new", "[TITLE]", "begin a fresh session", run.new),
+        Command("stop", "", "end the running turn and drop what waits in this chat", run.stop),
+        Command("interrupt", "", "end the running turn only", run.interrupt),
+        Command("status", "", "state of this agent, open questions", run.status),
+        Command("model", "[NAME]", "show or change the model", run.model),
+        Command("session", "[ID]", "show the session, or go on with another", run.session),
+        Command("sessions", "", "the latest sessions", run.sessions),
+        Command("answer", "[ID] TEXT", "answer an open question", run.answer),
+        Command("cost", "", "what this agent has used", run.cost),
+    )
+
+
+def _key(context: CommandContext) -> str:
+    return f"chat:{context.channel}:{context.conversation}"
+
+
+def _pick(asked: list[Question], rest: str) -> tuple[Question | None, str]:
+    """The question meant: the one named first in ``rest``, else the oldest open one."""
+    head, _, tail = rest.partition(" ")
+    for question in asked:
+        if question.question_id == head:
+            return question, tail.strip()
+    return (asked[0] if asked else None), rest
+
+
+def _option(question: Question, text: str) -> str:
+    """The option meant by its number or its text in any case. Raises ``BadRequest`` otherwise."""
+    if not question.options:
+        return text
+    if text.isdecimal() and 1 <= int(text) <= len(question.options):
+        return question.options[int(text) - 1]
+    for option in question.options:
+        if option.casefold() == text.casefold():
+            return option
+    raise BadRequest(
+        "answer with one of: "
+        + ", ".join(f"{i} {o}" for i, o in enumerate(question.options, start=1)),
+        field="answer",
+    )
+
+
+def _spent(total: usage.UsageSum | None) -> str:
+    if total is None:
+        return "nothing"
+    money = f", ${total.usd:.4f}" if total.usd else ""
+    return f"{total.input_tokens} tokens in, {total.output_tokens} out{money}"

@@ -1,0 +1,97 @@
+"""Parsing and running a chat command. Commands pass every queue; a plain word is never one."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from agentsup.model.control import CommandContext, CommandReply
+from agentsup.model.errors import AgentsupError
+from agentsup.model.principal import PersonRole
+
+_COMMAND = re.compile(r"^[/!]([A-Za-z][A-Za-z0-9_]*)(?:@\S+)?(?:\s+(.*))?$", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command. ``usage`` is what follows its name; ``operator`` asks for that role."""
+
+    name: str
+    usage: str
+    help: str
+    run: Callable[[CommandContext, str], Awaitable[CommandReply]]
+    main_only: bool = False
+    operator: bool = False
+
+
+class ChatCommands:
+    """Implements ``model.control.Commands`` over a table of commands."""
+
+    def __init__(self, commands: tuple[Command, ...], main_agent_id: Callable[[], str]) -> None:
+        self._main_agent_id = main_agent_id
+        help_command = Command("help", "", "this list", self._help)
+        self._table = {c.name: c for c in (*commands, help_command)}
+
+    def is_command(self, text: str) -> bool:
+        """Whether the text starts like a command (known or not)."""
+        return _COMMAND.match(text.strip()) is not None
+
+    async def run(self, text: str, context: CommandContext) -> CommandReply:
+        """Run it; refusals and errors become a reply with ``ok`` False."""
+        match = _COMMAND.match(text.strip())
+        if match is None:
+            return CommandReply("that is not a command; /help lists them", ok=False)
+        name, rest = match.group(1).casefold(), (match.group(2) or "").strip()
+        command = self._table.get(name)
+        if command is None or not self._offered(command, context):
+            return self._unknown(name, context)
+        if command.operator and not _is_operator(context):
+            return CommandReply(
+                f"/{name} needs the role operator, and you are "
+                f"{context.principal.role.name.lower()}",
+                ok=False,
+                code="forbidden",
+            )
+        try:
+            return await command.run(context, rest)
+        except AgentsupError as error:
+            return CommandReply(error.message, ok=False, code=error.code)
+
+    def names(self, context: CommandContext) -> tuple[str, ...]:
+        """The commands offered in this chat, for completion and menus."""
+        return tuple(sorted(n for n, c in self._table.items() if self._offered(c, context)))
+
+    def _offered(self, command: Command, context: CommandContext) -> bool:
+        return not command.main_only or context.agent_id == self._main_agent_id()
+
+    def _unknown(self, name: str, context: CommandContext) -> CommandReply:
+        if name in self._table:
+            return CommandReply(
+                f"/{name} works in the chat of the main agent only", ok=False, code="not_found"
+            )
+        near = difflib.get_close_matches(name, self.names(context), n=1)
+        hint = f" Did you mean /{near[0]}?" if near else ""
+        return CommandReply(
+            f"there is no command /{name}.{hint} /help lists them", ok=False, code="not_found"
+        )
+
+    async def _help(self, context: CommandContext, rest: str) -> CommandReply:
+        wanted = rest.lstrip("/").casefold()
+        rows = []
+        for name in self.names(context):
+            if wanted and name != wanted:
+                continue
+            command = self._table[name]
+            usage = f" {command.usage}" if command.usage else ""
+            rows.append(f"/{name}{usage} - {command.help}")
+        if not rows:
+            return self._unknown(wanted, context)
+        if not wanted:
+            rows.append("Anything else you write goes to the agent.")
+        return CommandReply("\n".join(rows))
+
+
+def _is_operator(context: CommandContext) -> bool:
+    return context.principal.is_operator or context.principal.role >= PersonRole.OPERATOR

@@ -1,0 +1,168 @@
+"""AgentStack: an agent in its running form, one supervised child.
+
+A stack owns nothing that must survive it: the mailbox, transcript and journal are in the store, so
+a crash costs a rebuild and no message (P1, P3). Live fields of the spec are swapped in place;
+``model.agent.FIELDS`` says which those are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from agentsup.agents import prompt
+from agentsup.agents.knowledge import SharedKnowledge
+from agentsup.agents.turn import TurnHandler, TurnServices
+from agentsup.mailbox.bus import AgentDirectory, Asker
+from agentsup.mailbox.pump import Handler, Pump, Work
+from agentsup.model.agent import AgentSpec
+from agentsup.model.engine import Engine, EngineSpec
+from agentsup.model.ids import AgentId, InstanceId
+from agentsup.model.message import Lane, Message
+
+
+class EngineMaker(Protocol):
+    """Turns the engine fields of a spec into an engine; raises ``EngineFailed`` with the remedy."""
+
+    def make(self, spec: AgentSpec) -> tuple[Engine, Mapping[str, Any]]:
+        """The engine, and its options with secrets resolved."""
+
+
+@dataclass(frozen=True, slots=True)
+class StackPlace:
+    """Where an agent lives, and how its engine's children reach the daemon."""
+
+    home: Path
+    workspace: Path
+    url: Callable[[], str]
+    child_env: Callable[[], dict[str, str]]
+
+
+class AgentStack:
+    """One life of one agent. Implements ``turn.Surroundings``."""
+
+    def __init__(
+        self,
+        *,
+        spec: AgentSpec,
+        agent_id: AgentId,
+        instance_id: InstanceId,
+        place: StackPlace,
+        services: TurnServices,
+        engines: EngineMaker,
+        directory: AgentDirectory,
+        knowledge: SharedKnowledge,
+        handler: Handler | None = None,
+    ) -> None:
+        """``handler`` replaces the engine-driven one, for a host that works on messages itself.
+
+        Raises ``EngineFailed`` when the engine can't be made.
+        """
+        self._spec = spec
+        self.agent_id = agent_id
+        self.instance_id = instance_id
+        self._place = place
+        self._services = services
+        self._directory = directory
+        self._knowledge = knowledge
+        self._engine, self._options = engines.make(spec)
+        self._pump = Pump(
+            mailbox=services.mailbox,
+            database=services.database,
+            clock=services.clock,
+            agent_id=agent_id,
+            instance_id=instance_id,
+            slots=_lanes(spec),
+            handler=handler or TurnHandler(services, agent_id, self),
+        )
+
+    # -- life --------------------------------------------------------------------------------------
+
+    async def run(self, ready: Callable[[], None], draining: asyncio.Event) -> None:
+        """Work on the agent's mailbox until drained. Raises what ends the stack."""
+        await asyncio.to_thread(self._place.workspace.mkdir, parents=True, exist_ok=True)
+        await self._knowledge.copy_to(self._place.workspace)
+        await self._pump.run(ready, draining)
+
+    def apply(self, spec: AgentSpec) -> None:
+        """Take over the live fields of an edited spec, from the next turn on."""
+        self._spec = spec
+        self._pump.slots.resize(_lanes(spec))
+
+    async def abort(
+        self, wanted: Callable[[Message], bool], *, cancel_s: float
+    ) -> tuple[int, list[str]]:
+        """Cancel the wanted turns: how many, and the names of those left behind."""
+        return await self._pump.abort(wanted, cancel_s=cancel_s)
+
+    # -- what others see ---------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> tuple[Work, ...]:
+        return self._pump.in_flight
+
+    def asker(self, message_id: str) -> Asker | None:
+        """The running turn of a message, for a tool that asks in its name."""
+        for work in self._pump.in_flight:
+            if work.lease.message.message_id == message_id:
+                return Asker(work.lease, work.slot)
+        return None
+
+    @property
+    def abandoned(self) -> int:
+        """Turns that did not obey a stop and were left behind."""
+        return self._pump.stats.abandoned
+
+    @property
+    def lost_wakes(self) -> int:
+        return self._pump.stats.lost_wakes
+
+    # -- what a turn reads ---------------------------------------------------------------------------
+
+    @property
+    def spec(self) -> AgentSpec:
+        return self._spec
+
+    @property
+    def engine(self) -> Engine:
+        return self._engine
+
+    @property
+    def workspace(self) -> Path:
+        return self._place.workspace
+
+    def engine_spec(self, token: str) -> EngineSpec:
+        """What the engine gets for one turn; ``token`` dies with it."""
+        return EngineSpec(
+            engine=self._engine.name,
+            model=self._spec.model or "",
+            provider=self._spec.provider or "",
+            options=dict(self._options),
+            home=str(self._place.home),
+            workspace=str(self._place.workspace),
+            env={
+                **self._place.child_env(),
+                "AGENTSUP_URL": self._place.url(),
+                "AGENTSUP_TOKEN": token,
+                "AGENTSUP_AGENT": self._spec.name,
+            },
+        )
+
+    def system_prompt(self) -> str:
+        peers = tuple(
+            name
+            for name in self._directory.names()
+            if name != self._spec.name and self._spec.may_delegate_to(name)
+        )
+        return prompt.system_prompt(self._spec, shared=self._knowledge.text, peers=peers)
+
+
+def _lanes(spec: AgentSpec) -> dict[Lane, int]:
+    return {
+        Lane.INTERACTIVE: spec.slots.interactive,
+        Lane.PEER: spec.slots.peer,
+        Lane.BACKGROUND: spec.slots.background,
+    }

@@ -1,0 +1,390 @@
+"""A turn: the work on one message in one session, segment by segment.
+
+The end of a turn is one transaction: transcript, usage, segment, message, reply or outbox rows
+(P1, P2). A turn that was interrupted runs again with its journal, so that finished calls are not
+repeated; where a blind call's outcome is unknown, a person is asked before anything runs.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from agentsup.agents import prompt, transcript
+from agentsup.agents.host import TurnHost
+from agentsup.agents.processes import ProcessTable
+from agentsup.engines.guard import GuardedSession, RunLimits, open_guarded
+from agentsup.kit import faults
+from agentsup.kit.clock import Clock
+from agentsup.mailbox import notices
+from agentsup.mailbox import usage as usage_rows
+from agentsup.mailbox.journal import Journal, Resolution
+from agentsup.mailbox.mailbox import Completion, Mailbox
+from agentsup.mailbox.pump import Work
+from agentsup.model.agent import AgentSpec
+from agentsup.model.engine import (
+    Done,
+    Engine,
+    EngineEvent,
+    EngineSpec,
+    FileOut,
+    Notice,
+    Resume,
+    Segment,
+    Suspended,
+    TextDelta,
+    ToolStarted,
+    Usage,
+)
+from agentsup.model.errors import EngineFailed, ExitRequested
+from agentsup.model.ids import AgentId
+from agentsup.model.message import Message, Outcome, Part
+from agentsup.model.tool import ToolRegistry
+from agentsup.observe.live import LiveHub
+from agentsup.observe.logging import bind, get_logger
+from agentsup.store.database import Database, Tx
+
+_log = get_logger(__name__)
+
+UNCERTAIN: dict[str, Resolution] = {
+    "it happened": "done",
+    "do it again": "again",
+    "skip it": "skipped",
+}
+UNCERTAIN_OPTIONS = tuple(UNCERTAIN)
+
+
+class RunTokens(Protocol):
+    """Tokens that live as long as a turn."""
+
+    def issue_run(self, agent_id: str, agent_name: str, message_id: str) -> str: ...
+
+    def revoke(self, token: str) -> None: ...
+
+
+class Surroundings(Protocol):
+    """What a turn reads of its agent at its start; live edits are seen by the next turn."""
+
+    @property
+    def spec(self) -> AgentSpec: ...
+
+    @property
+    def engine(self) -> Engine: ...
+
+    def engine_spec(self, token: str) -> EngineSpec: ...
+
+    def system_prompt(self) -> str: ...
+
+    @property
+    def workspace(self) -> Path: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TurnServices:
+    """What every turn of the daemon shares."""
+
+    database: Database
+    mailbox: Mailbox
+    journal: Journal
+    live: LiveHub
+    clock: Clock
+    processes: ProcessTable
+    tools: ToolRegistry
+    tokens: RunTokens
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What a segment's events left for its end."""
+
+    files: list[Part] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    usage: list[Usage] = field(default_factory=list)
+
+
+class TurnHandler:
+    """The default ``Handler``: runs the agent's engine on each message."""
+
+    def __init__(
+        self, services: TurnServices, agent_id: AgentId, surroundings: Surroundings
+    ) -> None:
+        self._services = services
+        self._agent_id = agent_id
+        self._around = surroundings
+
+    async def handle(self, work: Work) -> None:
+        """Run one segment of the message's turn and settle the lease.
+
+        Raises ``ExitRequested`` after the commit of a turn that asked for it, ``LeaseLost`` when
+        the lease moved, and what an engine lets escape on purpose.
+        """
+        message = work.lease.message
+        with bind(
+            agent=self._around.spec.name,
+            session=message.session_id,
+            message=message.message_id,
+            trace=message.traceparent[3:35],
+        ):
+            resume: Resume | None = None
+            if work.lease.resumed:
+                resume = await self._services.journal.load_resume(message.message_id)
+                if await self._held_back(work):
+                    return
+            await self._run_segment(work, resume)
+
+    # -- before ------------------------------------------------------------------------------------
+
+    async def _held_back(self, work: Work) -> bool:
+        """Whether an interrupted turn must not simply run again; settles it then."""
+        message = work.lease.message
+        journal = self._services.journal
+        for call in await journal.uncertain(message.message_id):
+            if call.answer is not None:
+                # An unanswered or odd answer means: leave it out. Nothing blind is repeated unasked.
+                await journal.resolve(call.call_id, UNCERTAIN.get(call.answer, "skipped"))
+                continue
+            question = Suspended(
+                checkpoint=b"",
+                text=(
+                    f"I was interrupted while doing “{call.name}”, and can't tell whether it "
+                    "happened. What shall I do?"
+                ),
+                options=UNCERTAIN_OPTIONS,
+                kind="uncertain",
+            )
+            await self._park(work, question, {}, segment_no=None, call_id=call.call_id)
+            return True
+        return False
+
+    # -- a segment ---------------------------------------------------------------------------------
+
+    async def _run_segment(self, work: Work, resume: Resume | None) -> None:
+        services, message, around = self._services, work.lease.message, self._around
+        counts, checkpoint = _unpack(resume)
+        segment_no = await services.journal.begin_segment(work.lease)
+        memory = await services.database.read(
+            lambda r: transcript.load_memory(r, message.session_id, around.engine.name),
+            name="turn.memory",
+        )
+        host = TurnHost(
+            work=work,
+            agent_id=self._agent_id,
+            agent_name=around.spec.name,
+            tools=services.tools,
+            allowed=around.spec.tools,
+            journal=services.journal,
+            processes=services.processes,
+            counts=counts,
+            on_tool=lambda name, state: services.live.tool(message.message_id, name, state),
+        )
+        segment = Segment(
+            message_id=message.message_id,
+            session_id=message.session_id,
+            text=message.text,
+            prompt=prompt.envelope(message),
+            system=around.system_prompt(),
+            parts=message.parts,
+            history=memory.history,
+            engine_state=memory.engine_state,
+            resume=Resume(checkpoint, resume.answer) if resume else None,
+        )
+        token = services.tokens.issue_run(self._agent_id, around.spec.name, message.message_id)
+        services.live.begin(self._agent_id, _conversation(message), message.message_id)
+        heard = _Heard()
+        faults.point("turn.before_engine")
+        try:
+            end = await self._think(host, segment, token, heard)
+        finally:
+            services.tokens.revoke(token)
+            services.live.end(message.message_id)
+        faults.point("turn.after_engine")
+        if isinstance(end, Suspended):
+            await self._park(work, end, host.counts, segment_no=segment_no, heard=heard)
+            return
+        await self._settle(work, end, heard, segment_no)
+
+    async def _think(
+        self, host: TurnHost, segment: Segment, token: str, heard: _Heard
+    ) -> Done | Suspended:
+        around = self._around
+        limits = RunLimits(hard_s=around.spec.turn_timeout_s)
+        try:
+            session = await open_guarded(
+                around.engine, around.engine_spec(token), host, limits=limits
+            )
+        except EngineFailed as error:
+            return Done("failed", error=error.message, code=error.code, permanent=error.permanent)
+        try:
+            return await self._consume(session, segment, heard)
+        finally:
+            await session.close()
+
+    async def _consume(
+        self, session: GuardedSession, segment: Segment, heard: _Heard
+    ) -> Done | Suspended:
+        async with aclosing(session.run(segment)) as events:
+            async for event in events:
+                if isinstance(event, Done | Suspended):
+                    return event
+                self._note(event, segment, heard)
+        raise AssertionError("the guard ends every run")
+
+    def _note(self, event: EngineEvent, segment: Segment, heard: _Heard) -> None:
+        match event:
+            case TextDelta(text=text):
+                self._services.live.delta(segment.message_id, text)
+            case FileOut(path=path):
+                heard.files.append(Part("file", path=path, name=Path(path).name))
+            case Notice(text=text):
+                heard.notices.append(text)
+            case Usage():
+                heard.usage.append(event)
+            case ToolStarted(name=name):
+                _log.debug("tool", tool=name)
+            case _:
+                return
+
+    # -- after -------------------------------------------------------------------------------------
+
+    async def _settle(self, work: Work, end: Done, heard: _Heard, segment_no: int) -> None:
+        if end.outcome == "failed" and not end.permanent:
+            await self._record_usage(work, heard)
+            state = await self._services.mailbox.retry(work.lease, code=end.code, text=end.error)
+            _log.warning("turn will be retried", code=end.code, error=end.error, state=state.value)
+            return
+        await self._complete(work, end, heard, segment_no)
+        if end.exit_code is not None:
+            raise ExitRequested(
+                end.exit_code, f"asked for by message {work.lease.message.message_id}"
+            )
+
+    async def _complete(self, work: Work, end: Done, heard: _Heard, segment_no: int | None) -> None:
+        services, lease, around = self._services, work.lease, self._around
+        message, now = lease.message, services.clock.now_ms()
+        failed = end.outcome != "ok"
+        if end.outcome == "cancelled":
+            end = Done("failed", text=end.text, error="the engine was cancelled", code="cancelled")
+        completion = Completion(
+            outcome=Outcome.FAILED if failed else Outcome.OK,
+            text=end.text,
+            error_code=end.code,
+            error_text=end.error,
+            parts=tuple(heard.files),
+            engine=around.engine.name,
+            engine_state=end.engine_state,
+        )
+
+        def commit(tx: Tx) -> None:
+            services.mailbox.complete_tx(tx, lease, completion)
+            say = partial(
+                transcript.append_tx,
+                tx,
+                session_id=message.session_id,
+                message_id=message.message_id,
+                at=now,
+            )
+            say(role="user", text=prompt.envelope(message), parts=message.parts)
+            if failed:
+                say(role="note", text=f"(failed: {end.error})")
+            else:
+                say(role="assistant", text=end.text, parts=tuple(heard.files))
+            for notice in heard.notices:
+                _notify_tx(tx, message, notice, now)
+            self._usage_tx(tx, message, heard)
+            if segment_no is not None:
+                services.journal.end_segment_tx(tx, message.message_id, segment_no, now)
+
+        await services.database.write(commit, name="turn.complete", closing=True)
+        faults.point("turn.completed")
+        if failed:
+            _log.warning("turn failed", code=end.code, error=end.error)
+        else:
+            _log.info("turn done", chars=len(end.text))
+
+    async def _park(
+        self,
+        work: Work,
+        end: Suspended,
+        counts: dict[str, int],
+        *,
+        segment_no: int | None,
+        call_id: str = "",
+        heard: _Heard | None = None,
+    ) -> None:
+        services, lease = self._services, work.lease
+        now = services.clock.now_ms()
+
+        def commit(tx: Tx) -> None:
+            question = services.mailbox.park_tx(tx, lease, end)
+            if segment_no is not None:
+                services.journal.suspend_segment_tx(
+                    tx,
+                    lease.message.message_id,
+                    segment_no,
+                    _pack(counts, end.checkpoint),
+                    question.question_id,
+                    now,
+                )
+            if call_id:
+                services.journal.ask_about_tx(tx, call_id, question.question_id)
+            if heard is not None:
+                self._usage_tx(tx, lease.message, heard)
+
+        await services.database.write(commit, name="turn.park", closing=True)
+        faults.point("question.parked")
+        _log.info("turn parked", question=end.text)
+
+    async def _record_usage(self, work: Work, heard: _Heard) -> None:
+        if heard.usage:
+            await self._services.database.write(
+                lambda tx: self._usage_tx(tx, work.lease.message, heard), name="turn.usage"
+            )
+
+    def _usage_tx(self, tx: Tx, message: Message, heard: _Heard) -> None:
+        for usage in heard.usage:
+            usage_rows.record_tx(
+                tx,
+                usage,
+                message_id=message.message_id,
+                agent_id=self._agent_id,
+                session_id=message.session_id,
+                engine=self._around.engine.name,
+                model=self._around.spec.model or "",
+                at=self._services.clock.now_ms(),
+            )
+
+
+def _pack(counts: dict[str, int], checkpoint: bytes) -> bytes:
+    """A checkpoint of ours: the call counts as one JSON line, then the engine's own bytes."""
+    return json.dumps(counts).encode() + b"\n" + checkpoint
+
+
+def _unpack(resume: Resume | None) -> tuple[dict[str, int], bytes | None]:
+    if resume is None or not resume.checkpoint:
+        return {}, None
+    head, _, checkpoint = resume.checkpoint.partition(b"\n")
+    return json.loads(head), checkpoint
+
+
+def _notify_tx(tx: Tx, message: Message, text: str, at: int) -> None:
+    """A line of the engine's for the person, beside the answer."""
+    to = message.deliver_to
+    if to.kind == "chat" and not to.silent:
+        notices.notify_tx(
+            tx,
+            message_id=message.message_id,
+            agent_id=to.agent_id or message.agent_id,
+            session_id=message.session_id,
+            text=text,
+            at=at,
+            place=(to.channel, to.conversation),
+        )
+
+
+def _conversation(message: Message) -> str:
+    to = message.deliver_to
+    return f"{to.channel}:{to.conversation}" if to.kind == "chat" else ""

@@ -1,0 +1,1 @@
+"""Channels: where people talk. Thin: inbox in, outbox out."""

@@ -1,0 +1,114 @@
+"""Inbox: a person's text into an agent's mailbox, or a command that passes every queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from agentsup.mailbox.bus import AgentDirectory
+from agentsup.mailbox.mailbox import Mailbox
+from agentsup.model.control import CommandContext, Commands
+from agentsup.model.errors import BadRequest, Forbidden
+from agentsup.model.event import Event, EventType
+from agentsup.model.message import Accepted, DeliverTo, Kind, Lane, NewMessage, text_parts
+from agentsup.model.principal import PersonRole, Principal
+from agentsup.model.trace import child_of
+from agentsup.store.events import EventLog
+
+MAX_TEXT_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class InboxReply:
+    """``accepted``: the message is stored. ``command``: it was run, ``text`` is for the person."""
+
+    kind: Literal["accepted", "command"]
+    message: Accepted | None = None
+    text: str = ""
+    ok: bool = True
+    code: str = ""
+
+
+class Inbox:
+    """One for the daemon; every channel hands its texts here."""
+
+    def __init__(
+        self,
+        *,
+        mailbox: Mailbox,
+        events: EventLog,
+        directory: AgentDirectory,
+        commands: Commands,
+        hex_digits: Callable[[int], str],
+    ) -> None:
+        self._mailbox = mailbox
+        self._events = events
+        self._directory = directory
+        self._commands = commands
+        self._hex_digits = hex_digits
+
+    async def say(
+        self,
+        *,
+        agent_name: str,
+        channel: str,
+        conversation: str,
+        text: str,
+        principal: Principal,
+        external_id: str,
+    ) -> InboxReply:
+        """Accept one text. ``external_id`` is the platform's id of it, for the ledger.
+
+        Raises ``NotFound``, ``Gone``, ``Forbidden``, ``BadRequest``, ``Overloaded`` and
+        ``StoreUnavailable``; then nothing was stored.
+        """
+        entry = self._directory.lookup(agent_name)
+        if principal.role < PersonRole.USER:
+            raise Forbidden(f"{principal.label} may look but not write", agent=entry.name)
+        if not text.strip():
+            raise BadRequest("the text is empty", field="text")
+        if len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT_BYTES:
+            raise BadRequest(
+                f"the text is over {MAX_TEXT_BYTES // 1024} KiB; send it as a file", field="text"
+            )
+        context = CommandContext(entry.agent_id, entry.name, channel, conversation, principal)
+        if self._commands.is_command(text):
+            reply = await self._commands.run(text, context)
+            return InboxReply("command", text=reply.text, ok=reply.ok, code=reply.code)
+        accepted = await self._mailbox.accept(
+            NewMessage(
+                agent_id=entry.agent_id,
+                session_key=f"chat:{channel}:{conversation}",
+                parts=text_parts(text),
+                principal=principal,
+                kind=Kind.CHAT,
+                lane=Lane.INTERACTIVE,
+                deliver_to=DeliverTo(
+                    "chat", agent_id=entry.agent_id, channel=channel, conversation=conversation
+                ),
+                traceparent=child_of("", self._hex_digits),
+                source=f"{channel}:{entry.agent_id}:{conversation}",
+                external_id=external_id,
+            )
+        )
+        return InboxReply("accepted", message=accepted)
+
+    async def history(
+        self, agent_name: str, channel: str, conversation: str, limit: int = 50
+    ) -> list[Event]:
+        """The latest chat events of a conversation, oldest first."""
+        entry = self._directory.lookup(agent_name)
+        return await self._events.tail(
+            agent_id=entry.agent_id,
+            conversation=f"{channel}:{conversation}",
+            types=(EventType.CHAT_IN, EventType.CHAT_OUT),
+            limit=limit,
+        )
+
+    def resolve(self, agent_name: str) -> str:
+        """The ``agent_id`` behind a name. Raises ``NotFound`` or ``Gone``."""
+        return self._directory.lookup(agent_name).agent_id
+
+
+__all__ = ["Inbox", "InboxReply"]

@@ -1,0 +1,1 @@
+"""The composition root and the AgentSupervisor: the only place that knows concrete classes."""

@@ -1,0 +1,45 @@
+"""From an agent's spec to its engine: the best one found for ``auto``, options with secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agentsup.config.secrets import resolve_options
+from agentsup.engines.registry import AUTO, EngineRegistry, best_available
+from agentsup.model.agent import AgentSpec
+from agentsup.model.engine import Engine, EngineSpec
+from agentsup.model.errors import ConfigError, EngineFailed
+
+
+class DaemonEngines:
+    """Implements ``agents.stack.EngineMaker``."""
+
+    def __init__(self, registry: EngineRegistry, home: Path, environ: Mapping[str, str]) -> None:
+        self._registry = registry
+        self._home = home
+        self._environ = environ
+
+    def choice(self, spec: AgentSpec) -> tuple[str, str]:
+        """The engine's name for ``spec``, and for ``auto`` one plain line saying why."""
+        if spec.engine != AUTO:
+            return spec.engine, ""
+        try:
+            options = self._options(spec)
+        except EngineFailed:
+            options = {}
+        wanted = EngineSpec(engine=AUTO, model=spec.model or "", options=options)
+        return best_available(self._environ, wanted)
+
+    def make(self, spec: AgentSpec) -> tuple[Engine, Mapping[str, Any]]:
+        """Raises ``EngineFailed`` for a secret that can't be resolved or an engine not installed."""
+        options = self._options(spec)
+        name, _ = self.choice(spec)
+        return self._registry.get(name), options
+
+    def _options(self, spec: AgentSpec) -> dict[str, Any]:
+        try:
+            return resolve_options(spec.engine_options, base=self._home, environ=self._environ)
+        except ConfigError as error:
+            raise EngineFailed(f"engine_options of {spec.name}: {error}") from error

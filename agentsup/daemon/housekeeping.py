@@ -1,0 +1,62 @@
+"""Housekeeping: deadlines, retention, backups, dead orphans. Small work on a slow beat."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from agentsup.kit.clock import Clock
+from agentsup.model.errors import StoreUnavailable
+from agentsup.observe.logging import get_logger
+
+_log = get_logger(__name__)
+
+EXPIRE_EVERY_S = 1.0
+REAP_EVERY_S = 5.0
+PRUNE_EVERY_S = 3600.0
+BACKUP_EVERY_S = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Chore:
+    """Something to do every ``every_s`` seconds, the first time after ``first_s``."""
+
+    name: str
+    every_s: float
+    first_s: float
+    run: Callable[[], Awaitable[object]]
+
+
+class Housekeeper:
+    """Runs its chores one after another; a failing one is logged and tried at its next time."""
+
+    def __init__(self, chores: tuple[Chore, ...], clock: Clock) -> None:
+        self._chores = chores
+        self._clock = clock
+        self.last_failure = ""
+
+    async def run(self, ready: Callable[[], None], draining: asyncio.Event) -> None:
+        """A supervised child's life."""
+        now = self._clock.monotonic()
+        due = {chore.name: now + chore.first_s for chore in self._chores}
+        ready()
+        while not draining.is_set():
+            now = self._clock.monotonic()
+            for chore in self._chores:
+                if due[chore.name] <= now:
+                    due[chore.name] = now + chore.every_s
+                    await self._do(chore)
+            pause_s = max(0.0, min(due.values()) - self._clock.monotonic())
+            try:
+                async with asyncio.timeout(pause_s):
+                    await draining.wait()
+            except TimeoutError:
+                continue
+
+    async def _do(self, chore: Chore) -> None:
+        try:
+            await chore.run()
+        except StoreUnavailable as error:
+            self.last_failure = f"{chore.name}: {error.message}"
+            _log.warning("chore put off", chore=chore.name, reason=error.message)

@@ -1,0 +1,177 @@
+"""The entry point of the daemon process: lock, log, loop, signals, exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from agentsup.config.home import Home
+from agentsup.config.snapshot import ConfigSnapshot
+from agentsup.daemon import boot
+from agentsup.daemon.build import Daemon, Ground, build, redact_secrets
+from agentsup.daemon.reconcile import first_snapshot, keep_applied
+from agentsup.daemon.roster import Roster
+from agentsup.daemon.supervisor import REBUILD_CODE, Ending
+from agentsup.daemon.tokens import TokenBook, operator_token
+from agentsup.kit import procgroup
+from agentsup.kit.clock import SystemClock
+from agentsup.kit.entropy import SystemEntropy
+from agentsup.kit.files import HomeLock, HomeLocked
+from agentsup.model.errors import AgentsupError
+from agentsup.model.ids import BootId
+from agentsup.observe.logging import LogHandle, Redactor, get_logger, setup_logging
+from agentsup.store.database import Database
+
+_log = get_logger(__name__)
+
+STORM_LIMIT = 10
+STORM_WINDOW_MS = 60_000
+LAST_RESORT_S = 50.0
+"""After an end was asked for, the process is gone at the latest after this (the graces and 5 s)."""
+
+
+def run_daemon(home: Path, *, port: int | None, foreground_log: bool = True) -> int:
+    """Run the daemon of ``home`` until it ends; returns the exit code (blocking).
+
+    Errors that a person must mend are printed as one sentence on standard error: 1 is returned.
+    Where nothing outside would restart it, an end with 42 re-executes the process in place and
+    does not return.
+    """
+    place = Home(home.expanduser().absolute())
+    try:
+        place.create()
+        lock = HomeLock(place.lock)
+        lock.acquire()
+    except HomeLocked as error:
+        return _refuse(
+            f"{place.root} belongs to a running daemon (pid {error.pid}). "
+            "`agentsup status` asks it, `agentsup stop` ends it"
+        )
+    except OSError as error:
+        return _refuse(f"the home {place.root} can't be used: {error.strerror or error}")
+    redactor = Redactor()
+    log = setup_logging(
+        level="info",
+        json=not sys.stderr.isatty(),
+        file=place.logs / "agentsup.log",
+        redactor=redactor,
+        console=foreground_log,
+    )
+    try:
+        with lock:
+            ending, in_place = asyncio.run(_boot(place, port, redactor, log))
+    except AgentsupError as error:
+        return _refuse(str(error))
+    finally:
+        log.close()
+    if ending.code == REBUILD_CODE and in_place:
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
+    return ending.code
+
+
+def _refuse(text: str) -> int:
+    sys.stderr.write(f"agentsup: {text}\n")
+    return 1
+
+
+async def _boot(
+    home: Home, port: int | None, redactor: Redactor, log: LogHandle
+) -> tuple[Ending, bool]:
+    clock = SystemClock()
+    entropy = SystemEntropy(clock)
+    procgroup.become_subreaper()
+    token = await asyncio.to_thread(operator_token, home.api_token, entropy)
+    redactor.add(token)
+    database = await Database.open(home.state_db, clock=clock)
+    try:
+        begun = await boot.begin(database, clock, BootId(entropy.new_id("boot")), entropy)
+        roster = Roster(database, clock, entropy)
+        await roster.load()
+        snapshot, complaint = await asyncio.to_thread(first_snapshot, home, roster.overrides())
+        log.set_level(snapshot.settings.log.level)
+        redact_secrets(redactor, snapshot, home.root, os.environ)
+        await roster.take_over(snapshot.specs)
+        if complaint is None:
+            await asyncio.to_thread(keep_applied, home)
+        ground = Ground(
+            home=home,
+            database=database,
+            clock=clock,
+            entropy=entropy,
+            boot=begun,
+            endings=await boot.load_endings(database),
+            roster=roster,
+            snapshot=snapshot,
+            first_complaint=complaint,
+            tokens=TokenBook(entropy, token),
+            redactor=redactor,
+            environ=os.environ,
+            port=port,
+        )
+        ending = await _serve(build(ground), begun)
+        await boot.end(database, clock, begun.boot_id, ending.code, ending.reason)
+        return ending, _restarts_in_place(snapshot)
+    finally:
+        await database.close()
+        await asyncio.to_thread(home.daemon_json.unlink, missing_ok=True)
+
+
+async def _serve(daemon: Daemon, begun: boot.Boot) -> Ending:
+    swept = await daemon.processes.sweep_earlier_boots()
+    if swept:
+        _log.warning("ended processes of an earlier boot", groups=[r.argv0 for r in swept])
+    await daemon.mailbox.load()
+    _on_signals(daemon)
+    try:
+        ending = await daemon.supervisor.run()
+    finally:
+        await daemon.engines.close()
+    if ending.code == REBUILD_CODE and boot.restart_storm(
+        begun, REBUILD_CODE, limit=STORM_LIMIT, window_ms=STORM_WINDOW_MS
+    ):
+        reason = f"main asked for a restart more than {STORM_LIMIT} times in a minute"
+        _log.critical("restart storm", reason=reason)
+        return Ending(1, reason)
+    return ending
+
+
+def _on_signals(daemon: Daemon) -> None:
+    """The first TERM or INT drains, the second forces, the third or the last resort ends."""
+    loop = asyncio.get_running_loop()
+    count = 0
+
+    def asked(number: signal.Signals) -> None:
+        nonlocal count
+        count += 1
+        if count == 1:
+            daemon.supervisor.end(0, f"signal {number.name}")
+            _last_resort(LAST_RESORT_S)
+        elif count == 2:
+            daemon.supervisor.force()
+            _last_resort(5.0)
+        else:
+            os._exit(1)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked, number)
+
+
+def _last_resort(after_s: float) -> None:
+    """A thread ends the process, because the loop may be the thing that hangs."""
+    timer = threading.Timer(after_s, os._exit, args=(1,))
+    timer.daemon = True
+    timer.start()
+
+
+def _restarts_in_place(snapshot: ConfigSnapshot) -> bool:
+    """Whether an end with 42 must re-execute the process, since nothing outside restarts it."""
+    setting = snapshot.settings.restart_in_place
+    if setting != "auto":
+        return setting == "always"
+    under_systemd = "INVOCATION_ID" in os.environ or "NOTIFY_SOCKET" in os.environ
+    in_container = os.getpid() == 1 or Path("/.dockerenv").exists()
+    return not (under_systemd or in_container)

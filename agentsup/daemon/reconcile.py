@@ -1,0 +1,255 @@
+"""Reconcile: desired against actual, woken by an edit, a command or a start (P4).
+
+Every pass compares what is declared and what an operator decided with what runs, and changes only
+the difference. Each agent converges in a task of its own under its own lock, so a slow drain delays
+no other agent and ten saves in a row end in the last one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from agentsup.config.diff import Plan, diff, diff_specs
+from agentsup.config.home import Home
+from agentsup.config.snapshot import ConfigSnapshot, Overrides, load
+from agentsup.daemon.fleet import Fleet, Unit
+from agentsup.daemon.roster import Roster
+from agentsup.kit.clock import Clock
+from agentsup.kit.files import write_atomic
+from agentsup.kit.tasks import TaskOwner
+from agentsup.model.agent import FieldClass
+from agentsup.model.errors import ConfigErrors, NotFound
+from agentsup.model.event import EventType
+from agentsup.model.health import AgentState, Desired
+from agentsup.observe.logging import get_logger
+from agentsup.store.database import Database
+from agentsup.store.events import append
+
+_log = get_logger(__name__)
+
+
+class AppliedHome(Home):
+    """A home whose declared files are the copies that were applied last."""
+
+    @property
+    def config_toml(self) -> Path:
+        return self.root / "applied" / "config.toml"
+
+    @property
+    def agents_json(self) -> Path:
+        return self.root / "applied" / "agents.json"
+
+
+class Reconciler:
+    """Holds the current snapshot and brings the fleet in line with it."""
+
+    def __init__(
+        self,
+        *,
+        home: Home,
+        snapshot: ConfigSnapshot,
+        database: Database,
+        clock: Clock,
+        roster: Roster,
+        fleet: Fleet,
+        tasks: TaskOwner,
+        tell: Callable[[str], Awaitable[None]],
+        on_snapshot: Callable[[ConfigSnapshot], None],
+        on_removed: Callable[[str], None],
+    ) -> None:
+        """``tell(text)`` reaches main's conversation; ``on_snapshot`` hears of each new one;
+        ``on_removed(agent_id)`` lets go of what else belongs to an agent."""
+        self._home = home
+        self.snapshot = snapshot
+        self._database = database
+        self._clock = clock
+        self._roster = roster
+        self._fleet = fleet
+        self._tasks = tasks
+        self._tell = tell
+        self._on_snapshot = on_snapshot
+        self._on_removed = on_removed
+        self._lock = asyncio.Lock()
+        self.config_error = ""
+        self.needs_restart: tuple[str, ...] = ()
+
+    # -- edits -------------------------------------------------------------------------------------
+
+    async def reload(self) -> bool:
+        """Read the files again and apply the difference; False if they are wrong.
+
+        Returns once everything is decided: live fields effective, starts and drains begun.
+        """
+        async with self._lock:
+            began_s = self._clock.monotonic()
+            try:
+                new = await asyncio.to_thread(
+                    load, self._home, self._roster.overrides(), previous=self.snapshot
+                )
+            except ConfigErrors as error:
+                await self.complain(error)
+                return False
+            mended = bool(self.config_error)
+            self.config_error = ""
+            plan = diff(self.snapshot, new)
+            await self._apply(plan, new)
+            took_ms = (self._clock.monotonic() - began_s) * 1000
+            if mended:
+                await self._tell("The configuration is valid again and was applied.")
+            if not plan.is_empty or mended:
+                await self._record_applied(plan, took_ms)
+                await asyncio.to_thread(keep_applied, self._home)
+            return True
+
+    async def complain(self, error: ConfigErrors) -> None:
+        """Say what is wrong, where it stands; once per complaint."""
+        text = "\n".join(str(finding) for finding in error.findings)
+        if text == self.config_error:
+            return
+        self.config_error = text
+        for finding in error.findings:
+            _log.error(
+                "edit not applied",
+                file=finding.path,
+                line=finding.line,
+                column=finding.column,
+                field=finding.field,
+                reason=finding.message,
+                hint=finding.hint,
+            )
+        now = self._clock.now_ms()
+        await self._database.write(
+            lambda tx: append(tx, EventType.CONFIG_REFUSED, at=now, data={"error": text}),
+            name="config.refused",
+        )
+        await self._tell(f"An edit was not applied; everything stays as it was:\n{text}")
+
+    async def _apply(self, plan: Plan, new: ConfigSnapshot) -> None:
+        if plan.added or plan.removed or plan.changed:
+            await self._roster.take_over(new.specs)
+        for cleared in plan.cleared:
+            await self._clear_override(cleared.agent, cleared.field)
+            await self._tell(
+                f"The override of {cleared.field} of {cleared.agent} ended: {cleared.reason}."
+            )
+        self.snapshot = new
+        if plan.needs_restart:
+            self.needs_restart = tuple(dict.fromkeys((*self.needs_restart, *plan.needs_restart)))
+        self._on_snapshot(new)
+        self.converge_all(edited=set(plan.changed))
+
+    async def _clear_override(self, name: str, field: str) -> None:
+        try:
+            entry = self._roster.entry(name)
+        except NotFound:
+            return
+        kept = {path: value for path, value in entry.overrides.items() if path != field}
+        await self._roster.set_overrides(name, kept)
+
+    async def _record_applied(self, plan: Plan, took_ms: float) -> None:
+        now = self._clock.now_ms()
+        data = {
+            "added": list(plan.added),
+            "removed": list(plan.removed),
+            "changed": {name: list(changes) for name, changes in plan.changed.items()},
+            "rebuild": list(plan.rebuild),
+            "settings": list(plan.settings),
+            "took_ms": round(took_ms, 1),
+        }
+        _log.info("configuration applied", **data)
+        await self._database.write(
+            lambda tx: append(tx, EventType.CONFIG_APPLIED, at=now, data=data),
+            name="config.applied",
+        )
+
+    # -- converging --------------------------------------------------------------------------------
+
+    def converge_all(self, *, edited: set[str] | None = None, only_main: bool = False) -> None:
+        """Begin to bring every agent to what is wanted; returns at once."""
+        edited = edited or set()
+        for entry in self._roster.present():
+            spec = self.snapshot.find(entry.name)
+            if spec is None or (only_main and not spec.is_main):
+                continue
+            unit = self._fleet.get(entry.agent_id)
+            if unit is None:
+                unit = self._fleet.add(entry.agent_id, spec)
+            else:
+                self._fleet.update(unit, spec)
+            if spec.name in edited and self.rebuild_fields(unit):
+                unit.pending = f"rebuild pending: {', '.join(self.rebuild_fields(unit))}"
+            self._spawn(unit, was_edited=spec.name in edited)
+        for unit in self._fleet.units():
+            if not self._is_declared(unit):
+                unit.pending = "removed; draining"
+                self._spawn(unit, was_edited=True)
+
+    def _spawn(self, unit: Unit, *, was_edited: bool) -> None:
+        self._tasks.spawn(
+            self.converge(unit, was_edited=was_edited), name=f"converge:{unit.spec.name}"
+        )
+
+    async def converge(self, unit: Unit, *, was_edited: bool = False) -> None:
+        """Bring one agent to what is wanted now. Level-triggered: it may be called at any time."""
+        async with unit.lock:
+            child = unit.child
+            if not self._is_declared(unit):
+                await child.stop()
+                self._on_removed(unit.agent_id)
+                self._fleet.remove(unit.agent_id)
+                return
+            if not self.is_wanted_up(unit):
+                await child.stop()
+                unit.pending = ""
+                return
+            if child.state is AgentState.STOPPED or (
+                was_edited and child.state in (AgentState.FAILED, AgentState.BACKOFF)
+            ):
+                child.start()
+            elif self.rebuild_fields(unit):
+                await child.restart()
+
+    def is_wanted_up(self, unit: Unit) -> bool:
+        """Declared, enabled and not stopped by an operator."""
+        entry = self._roster.entry(unit.spec.name)
+        return unit.spec.is_main or (unit.spec.enabled and entry.desired is Desired.UP)
+
+    def rebuild_fields(self, unit: Unit) -> tuple[str, ...]:
+        """Fields in which the wanted spec differs from the running one and that need a rebuild."""
+        if unit.built is None or unit.stack is None:
+            return ()
+        changes = diff_specs(unit.built, unit.spec)
+        return tuple(path for path, c in changes.items() if c.cls is not FieldClass.LIVE)
+
+    def _is_declared(self, unit: Unit) -> bool:
+        return any(entry.agent_id == unit.agent_id for entry in self._roster.present())
+
+
+def keep_applied(home: Home) -> None:
+    """Copy the declared files as applied, for a start that meets a broken edit. Blocks."""
+    applied = AppliedHome(home.root)
+    applied.agents_json.parent.mkdir(exist_ok=True)
+    for source, target in (
+        (home.agents_json, applied.agents_json),
+        (home.config_toml, applied.config_toml),
+    ):
+        if source.exists():
+            write_atomic(target, source.read_bytes(), mode=0o600)
+        else:
+            target.unlink(missing_ok=True)
+
+
+def first_snapshot(home: Home, overrides: Overrides) -> tuple[ConfigSnapshot, ConfigErrors | None]:
+    """The snapshot to start with: the files, or what was applied last where they are wrong.
+
+    Raises ``ConfigErrors`` when the files are wrong and nothing was ever applied. Blocks.
+    """
+    try:
+        return load(home, overrides), None
+    except ConfigErrors as error:
+        applied = AppliedHome(home.root)
+        if not applied.agents_json.parent.exists():
+            raise
+        return load(applied, overrides), error

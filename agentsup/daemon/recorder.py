@@ -1,0 +1,120 @@
+"""What the daemon writes down about itself: endings of lives, states, notices in main's chat."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+from agentsup.daemon import boot
+from agentsup.daemon.roster import Roster
+from agentsup.kit.clock import Clock
+from agentsup.kit.files import write_atomic
+from agentsup.kit.tasks import OwnerClosed, TaskOwner
+from agentsup.mailbox.notices import notify_tx
+from agentsup.model.agent import MAIN
+from agentsup.model.errors import StoreUnavailable
+from agentsup.model.event import EventType
+from agentsup.model.health import AgentState
+from agentsup.observe.logging import get_logger
+from agentsup.store.database import Database, Tx
+from agentsup.store.events import append
+from agentsup.supervision.board import Board, ChildStatus
+
+_log = get_logger(__name__)
+
+
+class Recorder:
+    """Listens to the board and keeps what people will ask for later."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        roster: Roster,
+        board: Board,
+        boot_id: str,
+        tasks: TaskOwner,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._roster = roster
+        self._boot_id = boot_id
+        self._tasks = tasks
+        self._seen: dict[str, ChildStatus] = {}
+        board.listen(self._changed)
+
+    async def tell_main(self, text: str) -> None:
+        """A notice in main's latest conversation."""
+        main = self._roster.entry(MAIN)
+        now = self._clock.now_ms()
+        await self._database.write(
+            lambda tx: notify_tx(
+                tx, message_id="", agent_id=main.agent_id, session_id="", text=text, at=now
+            ),
+            name="recorder.tell",
+        )
+
+    async def write_address(self, path: Path, url: str) -> None:
+        """Say where this daemon is, for the CLI."""
+        data = {
+            "pid": os.getpid(),
+            "url": url,
+            "boot_id": self._boot_id,
+            "started_at": self._clock.now_ms(),
+        }
+        await asyncio.to_thread(write_atomic, path, json.dumps(data).encode() + b"\n")
+
+    def _changed(self, status: ChildStatus) -> None:
+        before = self._seen.get(status.child_id)
+        self._seen[status.child_id] = status
+        if before is not None and before.state is status.state and before.life == status.life:
+            return
+        name = self._roster.name_of(status.child_id)
+        level = _log.warning if status.state in _UNWELL else _log.info
+        level("child", child=name, state=status.state.value, reason=status.reason)
+        try:
+            self._tasks.spawn(self._keep(name, status, before), name=f"record:{name}")
+        except OwnerClosed:
+            return
+
+    async def _keep(self, name: str, status: ChildStatus, before: ChildStatus | None) -> None:
+        try:
+            await self._database.write(
+                lambda tx: self._state_tx(tx, name, status), name="recorder.state"
+            )
+            end = status.last_end
+            if end is not None and (before is None or before.last_end != end):
+                await boot.record_ending(
+                    self._database,
+                    self._boot_id,
+                    boot.Ending(
+                        status.child_id,
+                        self._clock.now_ms(),
+                        end.kind.value,
+                        end.code,
+                        end.reason,
+                        round(end.uptime_s * 1000),
+                        status.state.value,
+                    ),
+                )
+            if status.state is AgentState.FAILED:
+                await self.tell_main(
+                    f"{name} has failed and stays down: {status.reason}. "
+                    f"/agent_start {name} tries again."
+                )
+        except StoreUnavailable as error:
+            _log.warning("state not recorded", child=name, reason=error.message)
+
+    def _state_tx(self, tx: Tx, name: str, status: ChildStatus) -> None:
+        append(
+            tx,
+            EventType.AGENT_STATE,
+            at=self._clock.now_ms(),
+            agent_id=status.child_id,
+            data={"name": name, "state": status.state.value, "reason": status.reason},
+        )
+
+
+_UNWELL = (AgentState.FAILED, AgentState.BACKOFF, AgentState.DEGRADED)

@@ -1,0 +1,122 @@
+"""The small services that run beside the agents, as children of the spine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from agentsup.config.home import Home
+from agentsup.config.watch import watch
+from agentsup.daemon.housekeeping import (
+    BACKUP_EVERY_S,
+    EXPIRE_EVERY_S,
+    PRUNE_EVERY_S,
+    REAP_EVERY_S,
+    Chore,
+    Housekeeper,
+)
+from agentsup.daemon.reconcile import Reconciler
+from agentsup.kit import procgroup
+from agentsup.kit.clock import Clock
+from agentsup.kit.lag import LagProbe
+from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox.reading import retention_rules
+from agentsup.mailbox.relay import Relay
+from agentsup.store.database import Database
+from agentsup.store.retention import prune
+from agentsup.supervision.policy import RestartPolicy
+from agentsup.supervision.spec import ChildContext, ChildSpec, Grace, Restart
+from agentsup.supervision.watchdog import Watchdog
+
+SHORT = Grace(drain_s=2.0, cancel_s=1.0, kill_s=0.5)
+FOR_EVER = RestartPolicy(max_restarts=None, cap_s=30.0)
+
+
+def relay_spec(relay: Relay) -> ChildSpec:
+    """Delivers the outbox."""
+
+    async def life(ctx: ChildContext) -> None:
+        await relay.run(ctx.ready, ctx.draining)
+
+    return ChildSpec("relay", life, Restart.PERMANENT, grace=SHORT, policy=FOR_EVER)
+
+
+def housekeeping_spec(
+    database: Database, mailbox: Mailbox, clock: Clock, keep_days: Callable[[], int]
+) -> ChildSpec:
+    """Deadlines, retention, backups, dead orphans."""
+    dead: frozenset[int] = frozenset()
+
+    async def reap() -> None:
+        nonlocal dead
+        dead = procgroup.reap_orphans(dead)
+
+    async def prune_all() -> None:
+        await prune(database, retention_rules(keep_days=keep_days()), clock=clock)
+
+    chores = (
+        Chore("expire", EXPIRE_EVERY_S, 0.5, mailbox.expire),
+        Chore("reap", REAP_EVERY_S, REAP_EVERY_S, reap),
+        Chore("prune", PRUNE_EVERY_S, 300.0, prune_all),
+        Chore("backup", BACKUP_EVERY_S, 600.0, database.back_up),
+    )
+    keeper = Housekeeper(chores, clock)
+
+    async def life(ctx: ChildContext) -> None:
+        await keeper.run(ctx.ready, ctx.draining)
+
+    return ChildSpec("housekeeping", life, Restart.PERMANENT, grace=SHORT, policy=FOR_EVER)
+
+
+def lag_spec(lag: LagProbe) -> ChildSpec:
+    """Measures the loop's lag and dumps stacks when it is stuck."""
+    return _endless("lag", lag.run)
+
+
+def watchdog_spec(watchdog: Watchdog) -> ChildSpec:
+    """Asks the probes and feeds systemd."""
+    return _endless("watchdog", watchdog.run)
+
+
+def watcher_spec(
+    home: Home,
+    reconciler: Reconciler,
+    refresh_knowledge: Callable[[], Awaitable[object]],
+    clock: Clock,
+) -> ChildSpec:
+    """Sees edits of the declared files and of the shared memory."""
+
+    async def on_change(names: set[str]) -> None:
+        if home.shared_memory.name in names:
+            await refresh_knowledge()
+        if names - {home.shared_memory.name}:
+            await reconciler.reload()
+
+    async def life(ctx: ChildContext) -> None:
+        ctx.ready()
+        await watch(
+            home.watched,
+            on_change=on_change,
+            stop=ctx.draining,
+            clock=clock,
+            known=reconciler.snapshot.file_hashes,
+        )
+
+    return ChildSpec("watcher", life, Restart.PERMANENT, grace=SHORT, policy=FOR_EVER)
+
+
+def _endless(child_id: str, run: Callable[[], Awaitable[None]]) -> ChildSpec:
+    """A child that runs until it is cancelled; its drain is its end."""
+
+    async def life(ctx: ChildContext) -> None:
+        ctx.ready()
+        async with asyncio.TaskGroup() as group:
+            work = group.create_task(_as_coroutine(run), name=f"run:{child_id}")
+            await ctx.draining.wait()
+            work.cancel()
+
+    return ChildSpec(child_id, life, Restart.PERMANENT, grace=SHORT, policy=FOR_EVER)
+
+
+async def _as_coroutine(run: Callable[[], Awaitable[None]]) -> None:
+    await run()

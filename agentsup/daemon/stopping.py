@@ -1,0 +1,161 @@
+"""Stop means stop (P5): raise the epoch, end turns and process groups, record it, count exactly.
+
+Killing and recording run side by side, so that a slow disk delays no kill. What the store could
+not record holds in memory, and the report says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from agentsup.agents.processes import ProcessTable
+from agentsup.agents.stack import AgentStack
+from agentsup.kit import proctable
+from agentsup.kit.clock import Clock
+from agentsup.kit.procgroup import GroupRecord
+from agentsup.kit.tasks import TaskOwner
+from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox.values import StopCounts
+from agentsup.model.control import StopReport
+from agentsup.model.errors import BadRequest, StoreUnavailable
+from agentsup.model.message import Message, State
+from agentsup.model.principal import Principal
+
+STOP_CANCEL_S = 0.5
+"""Grace of /stop and /interrupt before a turn is left behind (design, states and limits)."""
+STOP_ALL_CANCEL_S = 0.2
+KILL_GRACE_S = 0.6
+"""TERM → KILL of a turn's process group takes 0.5 s; a little is added for reaping."""
+DURABLE_S = 5.0
+"""How long the report waits for the disk before it says that the stop isn't durable."""
+
+
+def in_scope(scope: str) -> Callable[[Message], bool]:
+    """Whether a message belongs to ``all``, ``agent:<id>`` or ``session:<id>``."""
+    kind, _, subject = scope.partition(":")
+    if kind == "all":
+        return lambda message: True
+    if kind == "agent":
+        return lambda message: message.agent_id == subject
+    if kind == "session":
+        return lambda message: message.session_id == subject
+    raise BadRequest(f"there is no scope {scope!r}; use all, agent:ID or session:ID", field="scope")
+
+
+class Stopper:
+    """Applies a stop or an interrupt over the running stacks."""
+
+    def __init__(
+        self,
+        *,
+        mailbox: Mailbox,
+        processes: ProcessTable,
+        clock: Clock,
+        stacks: Callable[[], Iterable[AgentStack]],
+        name_of: Callable[[str], str],
+        tasks: TaskOwner,
+    ) -> None:
+        self._mailbox = mailbox
+        self._processes = processes
+        self._clock = clock
+        self._stacks = stacks
+        self._name_of = name_of
+        self._tasks = tasks
+
+    async def stop(self, scope: str, by: Principal) -> StopReport:
+        """Everything in ``scope`` accepted before now: ended or cancelled, and counted."""
+        wanted = in_scope(scope)
+        began_s = self._clock.monotonic()
+        recording = self._tasks.spawn(self._mailbox.stop(scope, by), name=f"stop:{scope}")
+        cancel_s = STOP_ALL_CANCEL_S if scope == "all" else STOP_CANCEL_S
+        agents, processes = await self._end(wanted, cancel_s)
+        counts, durable = await self._recorded(recording, scope)
+        return self._report(scope, counts, durable, agents, processes, began_s)
+
+    async def interrupt(self, session_id: str, by: Principal) -> StopReport:
+        """The running or parked turn of one session; its queue goes on."""
+        began_s = self._clock.monotonic()
+        cancelled = await self._mailbox.interrupt(session_id, by)
+        scope = f"session:{session_id}"
+        if cancelled is None:
+            return self._report(scope, StopCounts(scope, 0), True, set(), 0, began_s)
+        agents, processes = await self._end(
+            lambda m: m.message_id == cancelled.message_id, STOP_CANCEL_S
+        )
+        counts = StopCounts(
+            scope,
+            0,
+            running=int(cancelled.was is State.LEASED),
+            parked=int(cancelled.was is State.PARKED),
+        )
+        return self._report(scope, counts, True, agents, processes, began_s)
+
+    async def cancel_turns(self, message_ids: Iterable[str]) -> None:
+        """End the turns of messages that were cancelled one by one."""
+        ended = set(message_ids)
+        await self._end(lambda m: m.message_id in ended, STOP_CANCEL_S)
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    async def _end(
+        self, wanted: Callable[[Message], bool], cancel_s: float
+    ) -> tuple[set[str], int]:
+        hit: list[tuple[AgentStack, list[GroupRecord]]] = []
+        for stack in tuple(self._stacks()):
+            ids = [w.lease.message.message_id for w in stack.in_flight if wanted(w.lease.message)]
+            if ids:
+                hit.append((stack, self._processes.groups_of(ids)))
+        groups = [g for _, found in hit for g in found]
+        # Counted before the first signal; read without a thread hop, which would delay the kill.
+        count = _living(groups)
+        ends = [
+            self._tasks.spawn(
+                stack.abort(wanted, cancel_s=cancel_s + (KILL_GRACE_S if found else 0.0)),
+                name=f"abort:{stack.agent_id}",
+            )
+            for stack, found in hit
+        ]
+        if ends:
+            await asyncio.wait(ends)
+        await self._processes.kill(groups)
+        return {stack.agent_id for stack, _ in hit}, count
+
+    async def _recorded(
+        self, recording: asyncio.Task[StopCounts], scope: str
+    ) -> tuple[StopCounts, bool]:
+        await asyncio.wait({recording}, timeout=DURABLE_S)
+        if not recording.done():
+            return StopCounts(scope, self._mailbox.epochs.current(scope)), False
+        error = recording.exception()
+        if isinstance(error, StoreUnavailable):
+            return StopCounts(scope, self._mailbox.epochs.current(scope)), False
+        return recording.result(), True
+
+    def _report(
+        self,
+        scope: str,
+        counts: StopCounts,
+        durable: bool,
+        agents: set[str],
+        processes: int,
+        began_s: float,
+    ) -> StopReport:
+        return StopReport(
+            scope=scope,
+            running=counts.running,
+            queued=counts.queued,
+            parked=counts.parked,
+            processes=processes,
+            agents=len(agents),
+            elapsed_ms=(self._clock.monotonic() - began_s) * 1000,
+            durable=durable,
+            names=tuple(sorted(self._name_of(a) for a in agents)),
+        )
+
+
+def _living(groups: list[GroupRecord]) -> int:
+    if not groups:
+        return 0
+    wanted = {group.pgid for group in groups}
+    return sum(1 for row in proctable.table() if row.is_alive and row.pgid in wanted)

@@ -1,0 +1,106 @@
+"""Slots per lane: how many turns of an agent run at once.
+
+A turn that waits for another message gives its slot back and takes it again afterwards, before any
+new turn may have it: otherwise a stream of new work would starve the ones that already hold a
+session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from agentsup.model.message import Lane
+
+
+class Slots:
+    """Counts per lane. ``on_free`` is called whenever a slot may be free for new work."""
+
+    def __init__(self, limits: Mapping[Lane, int], on_free: Callable[[], None]) -> None:
+        self._limits = dict(limits)
+        self._used = dict.fromkeys(Lane, 0)
+        self._returning: dict[Lane, deque[asyncio.Future[None]]] = {lane: deque() for lane in Lane}
+        self._on_free = on_free
+
+    def resize(self, limits: Mapping[Lane, int]) -> None:
+        """New limits, live. Running turns above a lowered limit finish undisturbed."""
+        self._limits = dict(limits)
+        for lane in Lane:
+            self._hand_over(lane)
+        self._on_free()
+
+    def free(self) -> dict[Lane, int]:
+        """Slots that new work may take now."""
+        return {
+            lane: 0 if self._returning[lane] else max(0, self._limits[lane] - self._used[lane])
+            for lane in Lane
+        }
+
+    def take(self, lane: Lane) -> TurnSlot:
+        self._used[lane] += 1
+        return TurnSlot(self, lane)
+
+    def total(self) -> int:
+        return sum(self._limits.values())
+
+    def limit(self, lane: Lane) -> int:
+        return self._limits[lane]
+
+    def _give(self, lane: Lane) -> None:
+        self._used[lane] -= 1
+        self._hand_over(lane)
+        self._on_free()
+
+    def _hand_over(self, lane: Lane) -> None:
+        waiting = self._returning[lane]
+        while waiting and self._used[lane] < self._limits[lane]:
+            future = waiting.popleft()
+            if not future.done():
+                self._used[lane] += 1
+                future.set_result(None)
+
+    async def _retake(self, lane: Lane) -> None:
+        if self._used[lane] < self._limits[lane] and not self._returning[lane]:
+            self._used[lane] += 1
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._returning[lane].append(future)
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self._give(lane)
+            raise
+
+
+class TurnSlot:
+    """One turn's slot. Implements ``model.tool.WaitSlot``."""
+
+    def __init__(self, slots: Slots, lane: Lane) -> None:
+        self._slots = slots
+        self._lane = lane
+        self._held = True
+        self._waits = 0
+
+    @asynccontextmanager
+    async def released(self) -> AsyncIterator[None]:
+        """The slot is free for others inside the block. Parallel waits of one turn share it."""
+        self._waits += 1
+        if self._held:
+            self._held = False
+            self._slots._give(self._lane)  # noqa: SLF001 - the slot is part of its Slots
+        try:
+            yield
+        finally:
+            self._waits -= 1
+        if self._waits == 0:
+            await self._slots._retake(self._lane)  # noqa: SLF001 - as above
+            self._held = True
+
+    def finish(self) -> None:
+        """The turn is over; idempotent."""
+        if self._held:
+            self._held = False
+            self._slots._give(self._lane)  # noqa: SLF001 - as above

@@ -1,0 +1,1 @@
+"""Frozen values, protocols and state tables: what every other package speaks. No I/O here."""

@@ -1,0 +1,162 @@
+"""What chat commands, the CLI and HTTP may ask of the running daemon.
+
+Implemented once, in ``daemon.control``; everything above the rings of work speaks to this port, so
+that nothing imports upward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from agentsup.model.health import HealthReport
+from agentsup.model.principal import Principal
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView:
+    """One agent as ``/agents`` shows it. ``uptime_s`` starts anew with each rebuild."""
+
+    name: str
+    agent_id: str
+    instance_id: str
+    status: str
+    desired: str
+    role: str
+    engine: str
+    model: str
+    uptime_s: float | None
+    restarts: int
+    """Restarts within the policy's window."""
+    last_reason: str
+    last_crash_error: str
+    next_retry_at: int | None
+    queued: int
+    running: int
+    parked: int
+    is_main: bool = False
+    pending: str = ""
+    """A rebuild or stop under way, in words; shown by ``agents diff``."""
+    warnings: tuple[str, ...] = ()
+    work: tuple[str, ...] = ()
+    """One line per running turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopReport:
+    """Exact counts of one stop. Messages are counted by the state they were in."""
+
+    scope: str
+    running: int
+    queued: int
+    parked: int
+    processes: int
+    agents: int
+    elapsed_ms: float
+    durable: bool = True
+    """False: the epoch could not be committed; the stop holds until this process ends."""
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonView:
+    version: str
+    boot_id: str
+    node_id: str
+    pid: int
+    home: str
+    started_at: int
+    uptime_s: float
+    state: str
+    """starting | running | draining."""
+    url: str
+    agents_up: int
+    agents_total: int
+    config_error: str = ""
+    """The standing complaint about an edit that was not applied, or empty."""
+    warnings: tuple[str, ...] = ()
+    conservation: dict[str, int] = field(default_factory=dict)
+
+
+class Control(Protocol):
+    """Methods that name an agent raise ``NotFound`` (with ``did_you_mean``) or ``Gone``."""
+
+    @property
+    def draining(self) -> bool: ...
+
+    async def agents(self) -> tuple[AgentView, ...]: ...
+
+    async def agent(self, name: str) -> AgentView: ...
+
+    async def start_agent(self, name: str, by: Principal) -> AgentView: ...
+
+    async def stop_agent(self, name: str, by: Principal) -> AgentView: ...
+
+    async def restart_agent(self, name: str, by: Principal) -> AgentView: ...
+
+    async def stop(self, scope: str, by: Principal) -> StopReport:
+        """``scope`` is ``all``, ``agent:<agent_id>`` or ``session:<session_id>``."""
+
+    async def interrupt(self, session_id: str, by: Principal) -> StopReport:
+        """End the session's running turn, leave its queue."""
+
+    async def diff(self) -> dict[str, Any]:
+        """What an edit has left pending, overrides, the standing config error."""
+
+    async def explain(self, name: str) -> list[dict[str, Any]]:
+        """Each value of an agent with its origin; secrets redacted."""
+
+    async def set_override(self, name: str, field: str, value: Any, by: Principal) -> AgentView:
+        """An operator's override (``/model``); ``value`` None clears it."""
+
+    async def status(self) -> DaemonView: ...
+
+    async def health(self) -> HealthReport: ...
+
+    async def drain(self, by: Principal) -> None:
+        """Stop taking work, let turns end, then end the process."""
+
+    async def exit(self, code: int, by: Principal) -> None:
+        """End the daemon with ``code`` after a drain; 42 asks for a restart."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandReply:
+    """Text for the person; ``ok`` False marks a refusal."""
+
+    text: str
+    ok: bool = True
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandContext:
+    """Who typed a command, and where."""
+
+    agent_id: str
+    agent_name: str
+    channel: str
+    conversation: str
+    principal: Principal
+
+
+class Commands(Protocol):
+    """Chat commands; they pass every queue."""
+
+    def is_command(self, text: str) -> bool: ...
+
+    async def run(self, text: str, context: CommandContext) -> CommandReply: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TokenIdentity:
+    """What a bearer token stands for: ``operator``, an agent, or a run (with its message)."""
+
+    principal: Principal
+    agent_id: str = ""
+    message_id: str = ""
+
+
+class Tokens(Protocol):
+    def identify(self, token: str) -> TokenIdentity | None:
+        """None for an unknown or expired token. Compares in constant time."""

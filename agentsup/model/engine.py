@@ -1,0 +1,202 @@
+"""The engine port: what thinks.
+
+A turn is one or more *segments*; each segment is one ``EngineSession.run``. It yields events and
+ends with exactly one ``Done`` or ``Suspended``; the guard in ``engines.guard`` enforces that for
+every engine, so that no engine's bug becomes the stack's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from agentsup.model.message import Part
+from agentsup.model.tool import Effect, Tool, ToolResult
+
+# -- what an engine is given -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCaps:
+    streaming: bool = False
+    tools: bool = False
+    suspend: bool = False
+    usage: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """The engine part of an agent's spec. ``options`` is ``engine_options`` with secrets resolved."""
+
+    engine: str
+    model: str = ""
+    provider: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    home: str = ""
+    workspace: str = ""
+    env: dict[str, str] = field(default_factory=dict)
+    """Environment for child processes: allow-listed names plus AGENTSUP_URL, _TOKEN, _AGENT."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryItem:
+    """One finished entry of the session's transcript, oldest first."""
+
+    role: Literal["user", "assistant", "note"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Why this segment is not the first: the checkpoint it left, and the answer it waited for.
+
+    ``checkpoint`` is None after a crash: the engine starts the turn again and finds its finished
+    calls in the journal (``EngineHost.call`` returns them without running them).
+    """
+
+    checkpoint: bytes | None = None
+    answer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One engine run. ``text`` is the message's own text without any envelope; ``prompt`` what a
+    model should read (sender and thread named); ``system`` the agent's standing instructions."""
+
+    message_id: str
+    session_id: str
+    text: str
+    prompt: str
+    system: str
+    parts: tuple[Part, ...] = ()
+    history: tuple[HistoryItem, ...] = ()
+    engine_state: bytes | None = None
+    """What the engine itself kept of the session after its last turn (opaque)."""
+    resume: Resume | None = None
+
+
+class EngineHost(Protocol):
+    """What the stack lends to an engine for one session."""
+
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools this agent may use."""
+
+    async def call(self, name: str, args: dict[str, Any]) -> ToolResult:
+        """Call a registered tool through the pipeline (journal, execute, record)."""
+
+    async def perform(
+        self, name: str, effect: Effect, args: dict[str, Any], run: Callable[[], Awaitable[str]]
+    ) -> ToolResult:
+        """Journal an effect of the engine's own (not a registered tool) around ``run``."""
+
+    async def spawned(self, pgid: int, started_ticks: int, argv0: str) -> None:
+        """Record a child process group before it works, so that a later boot can sweep it."""
+
+    async def reaped(self, pgid: int) -> None:
+        """The group is gone."""
+
+
+# -- what an engine yields -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStarted:
+    name: str
+    args: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFinished:
+    name: str
+    ok: bool
+    preview: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileOut:
+    """Send a file of the workspace to the person. ``path`` is relative to the workspace."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    input_tokens: int = 0
+    output_tokens: int = 0
+    usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A line for the person that is not part of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """The segment ends and waits for a person or an agent. ``timeout_s`` None: no deadline."""
+
+    checkpoint: bytes
+    text: str
+    options: tuple[str, ...] = ()
+    timeout_s: float | None = None
+    kind: str = "question"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The end of a turn. ``outcome`` failed carries ``error`` (a sentence) and ``permanent``.
+
+    ``exit_code``: the stack is asked to end with this code, after the turn is committed.
+    ``retry_after_s``: how long the provider asked to wait before a transient failure is retried.
+    """
+
+    outcome: Literal["ok", "failed", "cancelled"]
+    text: str = ""
+    error: str = ""
+    code: str = ""
+    permanent: bool = True
+    engine_state: bytes | None = None
+    exit_code: int | None = None
+    retry_after_s: float | None = None
+
+
+EngineEvent = (
+    TextDelta
+    | ThinkingDelta
+    | ToolStarted
+    | ToolFinished
+    | FileOut
+    | Usage
+    | Notice
+    | Suspended
+    | Done
+)
+
+
+class EngineSession(Protocol):
+    def run(self, segment: Segment) -> AsyncIterator[EngineEvent]:
+        """Run one segment. Cancelling the consuming task cancels the run."""
+
+    async def close(self) -> None:
+        """Release what the session holds; bounded by the caller."""
+
+
+class Engine(Protocol):
+    name: str
+    caps: EngineCaps
+
+    async def open(self, spec: EngineSpec, host: EngineHost) -> EngineSession:
+        """Open a session for one turn. Raises ``EngineFailed`` with the remedy."""

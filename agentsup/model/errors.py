@@ -1,0 +1,249 @@
+"""The error tree. The *type* decides what happens next; nothing matches on message text.
+
+Every error carries ``code`` (stable, for programs), a message for the person who reads it, and
+``facts``, which become log fields and members of an RFC 9457 problem document. ``status`` is the
+HTTP status that the internal API answers with.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class AgentsupError(Exception):
+    """Root of everything agentsup raises on purpose."""
+
+    code: ClassVar[str] = "internal"
+    status: ClassVar[int] = 500
+
+    def __init__(self, message: str, **facts: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.facts = facts
+
+
+# -- configuration -------------------------------------------------------------------------------
+
+
+class ConfigError(AgentsupError):
+    """A file or setting is wrong. ``path, line, column, field, hint`` say where and what to do."""
+
+    code = "config_invalid"
+    status = 400
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+        field: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, path=path, line=line, column=column, field=field, hint=hint)
+        self.path, self.line, self.column = path, line, column
+        self.field, self.hint = field, hint
+
+    def __str__(self) -> str:
+        where = self.path or ""
+        if self.line is not None:
+            where += f":{self.line}" + (f":{self.column}" if self.column is not None else "")
+        parts = [f"{where}: " if where else "", f"{self.field}: " if self.field else ""]
+        parts += [self.message, f" ({self.hint})" if self.hint else ""]
+        return "".join(parts)
+
+
+class ConfigErrors(AgentsupError):
+    """Several findings in one load; nothing of it was applied."""
+
+    code = "config_invalid"
+    status = 400
+
+    def __init__(self, findings: tuple[ConfigError, ...]) -> None:
+        super().__init__("; ".join(str(f) for f in findings) or "no findings")
+        self.findings = findings
+
+
+# -- refusals: the caller can act on them ----------------------------------------------------------
+
+
+class Refused(AgentsupError):
+    """The request was understood and not accepted. Nothing was stored."""
+
+    code = "refused"
+    status = 400
+
+
+class BadRequest(Refused):
+    """A field is missing or wrong; ``field`` names it."""
+
+    code = "bad_request"
+    status = 400
+
+
+class Unauthorised(Refused):
+    """No valid token."""
+
+    code = "unauthorised"
+    status = 401
+
+
+class Forbidden(Refused):
+    """The principal may not do this."""
+
+    code = "forbidden"
+    status = 403
+
+
+class NotFound(Refused):
+    """The named thing does not exist; ``did_you_mean`` may name a close one."""
+
+    code = "not_found"
+    status = 404
+
+
+class Gone(Refused):
+    """It existed and was removed."""
+
+    code = "gone"
+    status = 410
+
+
+class Conflict(Refused):
+    """The state does not allow it (also: an idempotency key with another body)."""
+
+    code = "conflict"
+    status = 409
+
+
+class TooLarge(Refused):
+    """The body or a part of it is over its limit."""
+
+    code = "too_large"
+    status = 413
+
+
+class Overloaded(Refused):
+    """A bounded queue is full: ``queue``, ``size``, ``limit``. Try later."""
+
+    code = "overloaded"
+    status = 429
+
+
+class BudgetExceeded(Refused):
+    """A budget would be overrun."""
+
+    code = "budget_exceeded"
+    status = 429
+
+
+class LoopDetected(Refused):
+    """The request would go to an agent that is already on its path, or to its own sender."""
+
+    code = "loop_detected"
+    status = 409
+
+
+class DepthExceeded(Refused):
+    """The request is too deep, or its root has too many messages."""
+
+    code = "depth_exceeded"
+    status = 409
+
+
+class WouldDeadlock(Refused):
+    """The wait would close a cycle of waits."""
+
+    code = "would_deadlock"
+    status = 409
+
+
+class AgentDown(Refused):
+    """The agent is stopped or failed and the caller wants an answer now."""
+
+    code = "agent_down"
+    status = 409
+
+
+# -- time and availability ---------------------------------------------------------------------------
+
+
+class NotReady(AgentsupError):
+    """The daemon is starting or draining. Retry after ``retry_after_s``."""
+
+    code = "not_ready"
+    status = 503
+
+
+class TimedOut(AgentsupError):
+    """The caller's wait ended; the work itself goes on (``message_id``)."""
+
+    code = "timed_out"
+    status = 504
+
+
+class StoreUnavailable(AgentsupError):
+    """The database can't be written or read now; nothing was acknowledged."""
+
+    code = "store_unavailable"
+    status = 503
+
+
+class StoreCorrupt(AgentsupError):
+    """The database failed its check; the daemon refuses to start on it."""
+
+    code = "store_corrupt"
+
+
+class SchemaTooNew(AgentsupError):
+    """The database was written by a newer version."""
+
+    code = "schema_too_new"
+
+
+# -- work -----------------------------------------------------------------------------------------------
+
+
+class EngineFailed(AgentsupError):
+    """An engine could not answer. ``permanent`` decides between a notice and a retry."""
+
+    code = "engine_failed"
+    status = 502
+
+    def __init__(self, message: str, *, permanent: bool = True, **facts: Any) -> None:
+        super().__init__(message, permanent=permanent, **facts)
+        self.permanent = permanent
+
+
+class TurnTimedOut(EngineFailed):
+    """The turn ran over its time limit."""
+
+    code = "turn_timed_out"
+
+
+class LeaseLost(AgentsupError):
+    """The fence moved: another owner has the message, or it was stopped. Drop the work."""
+
+    code = "lease_lost"
+    status = 409
+
+
+class IllegalTransition(AgentsupError):
+    """A state change that the table of states does not allow."""
+
+    code = "illegal_transition"
+    status = 409
+
+
+# -- steering ---------------------------------------------------------------------------------------------
+
+
+class ExitRequested(AgentsupError):
+    """A stack asks to end with ``exit_code``; 42 means: rebuild me."""
+
+    code = "exit_requested"
+
+    def __init__(self, exit_code: int, reason: str = "") -> None:
+        super().__init__(reason or f"asked to end with {exit_code}", exit_code=exit_code)
+        self.exit_code = exit_code

@@ -1,0 +1,43 @@
+"""The catalogue of durable events. An event is written in the transaction of the change it tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class EventType(StrEnum):
+    MESSAGE_ACCEPTED = "message.accepted"
+    MESSAGE_STARTED = "message.started"
+    MESSAGE_PARKED = "message.parked"
+    MESSAGE_RETRY = "message.retry"
+    MESSAGE_DONE = "message.done"
+    MESSAGE_DEAD = "message.dead"
+    MESSAGE_CANCELLED = "message.cancelled"
+    CHAT_IN = "chat.in"
+    """A person's text entered a conversation (shown to all clients of it)."""
+    CHAT_OUT = "chat.out"
+    """An answer, notice, question or file was delivered to a conversation."""
+    QUESTION_ASKED = "question.asked"
+    QUESTION_CLOSED = "question.closed"
+    STOPPED = "stop.applied"
+    AGENT_STATE = "agent.state"
+    AGENT_ENDED = "agent.ended"
+    CONFIG_APPLIED = "config.applied"
+    CONFIG_REFUSED = "config.refused"
+    DAEMON_STARTED = "daemon.started"
+    DAEMON_DRAINING = "daemon.draining"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    seq: int
+    at: int
+    type: str
+    agent_id: str
+    session_id: str
+    message_id: str
+    conversation: str
+    """``<channel>:<name>`` for chat events, else empty."""
+    data: dict[str, Any]
