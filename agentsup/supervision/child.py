@@ -6,7 +6,6 @@ intended and wake the controller; what is intended is read again after every wai
 """
 
 import asyncio
-import io
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +17,7 @@ from agentsup.kit.entropy import Entropy
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.health import AgentState
 from agentsup.supervision.board import ChildStatus
-from agentsup.supervision.life import Life, Outcome, live
+from agentsup.supervision.life import Life, Outcome, live, where
 from agentsup.supervision.policy import (
     REBUILD_CODE,
     Decision,
@@ -75,7 +74,7 @@ class SupervisedChild:
         self._skips_backoff = False
         self._controller: asyncio.Task[None] | None = None
         self._nudge: asyncio.Future[None] | None = None
-        self._observers: set[asyncio.Future[None]] = set()
+        self._observers: set[tuple[Callable[[], bool], asyncio.Future[AgentState]]] = set()
         self._life: Life | None = None
         self._lives = 0
         self._history = History()
@@ -104,6 +103,7 @@ class SupervisedChild:
         if self._controller is None:
             self._history = History()
             self._intent, self._grace = _Intent.UP, None
+            self._set(AgentState.STARTING, "")
             self._controller = self._owner.spawn(
                 self._control(), name=f"supervise:{self.spec.child_id}"
             )
@@ -153,9 +153,8 @@ class SupervisedChild:
             self._intend(_Intent.REBUILD, None)
 
     async def until(self, *states: AgentState) -> AgentState:
-        """Wait until it is in one of `states` and return which."""
-        await self._observe(lambda: self.state in states)
-        return self.state
+        """Wait until it is, if only for a moment, in one of `states`; returns which."""
+        return await self._observe(lambda: self.state in states)
 
     async def until_settled_or_ready(self) -> AgentState:
         """Wait for the outcome of a start: running, degraded, back-off, failed or stopped."""
@@ -284,13 +283,11 @@ class SupervisedChild:
     def _abandon(self, life: Life) -> None:
         self._abandoned.add(life.task)
         life.task.add_done_callback(self._abandoned_ended)
-        stack = io.StringIO()
-        life.task.print_stack(file=stack)
         _log.error(
             "abandoned life %d of child %s; it stands at:\n%s",
             life.number,
             life.spec.child_id,
-            stack.getvalue(),
+            where(life.task),
         )
 
     def _abandoned_ended(self, task: "asyncio.Task[Any]") -> None:
@@ -421,19 +418,21 @@ class SupervisedChild:
         await asyncio.wait(waited, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
 
     def _tell_observers(self) -> None:
-        for observer in self._observers:
-            if not observer.done():
-                observer.set_result(None)
+        for condition, met in self._observers:
+            if not met.done() and condition():
+                met.set_result(self.state)
 
-    async def _observe(self, condition: Callable[[], bool]) -> None:
-        """Wait until `condition` holds; it is looked at after every change."""
-        while not condition():
-            observer = asyncio.get_running_loop().create_future()
-            self._observers.add(observer)
-            try:
-                await observer
-            finally:
-                self._observers.discard(observer)
+    async def _observe(self, condition: Callable[[], bool]) -> AgentState:
+        """Wait until `condition` holds, if only for a moment; the state it had then."""
+        if condition():
+            return self.state
+        met: asyncio.Future[AgentState] = asyncio.get_running_loop().create_future()
+        observer = (condition, met)
+        self._observers.add(observer)
+        try:
+            return await met
+        finally:
+            self._observers.discard(observer)
 
 
 def _state_after(outcome: Outcome, spec: ChildSpec) -> AgentState:

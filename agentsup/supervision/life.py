@@ -3,12 +3,13 @@
 import asyncio
 import logging
 from dataclasses import dataclass
+from typing import Any
 
 from agentsup.model.errors import ExitRequested
 from agentsup.supervision.policy import EndKind
 from agentsup.supervision.spec import ChildContext, ChildSpec
 
-__all__ = ["Life", "Outcome", "live"]
+__all__ = ["Life", "Outcome", "live", "where"]
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +44,17 @@ class Life:
         if was_cancelled_by_us:
             return Outcome(EndKind.STOPPED, 0, "cancelled")
         return Outcome(EndKind.CRASHED, 1, "it was cancelled from within")
+
+
+def where(task: "asyncio.Task[Any]") -> str:
+    """Where a waiting task stands, one line per await, outermost first."""
+    lines = []
+    waiting: Any = task.get_coro()
+    while (frame := getattr(waiting, "cr_frame", None)) is not None:
+        code = frame.f_code
+        lines.append(f"  {code.co_qualname} ({code.co_filename}:{frame.f_lineno})")
+        waiting = waiting.cr_await
+    return "\n".join(lines)
 
 
 async def live(spec: ChildSpec, ctx: ChildContext) -> Outcome:

@@ -1,0 +1,125 @@
+"""A bench for supervised children: a board, dice that always fall in the middle, scripted lives."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from agentsup.kit.clock import LoopClock
+from agentsup.model.errors import ExitRequested
+from agentsup.model.health import AgentState
+from agentsup.supervision.board import Board
+from agentsup.supervision.child import SupervisedChild
+from agentsup.supervision.pool import Pool
+from agentsup.supervision.spec import ChildContext, ChildSpec
+
+Factory = Callable[[ChildContext], Awaitable[None]]
+
+
+class MiddleDice:
+    """Entropy whose jitter is none."""
+
+    def new_id(self, prefix: str) -> str:
+        raise NotImplementedError
+
+    def token(self) -> str:
+        raise NotImplementedError
+
+    def uniform(self, low: float, high: float) -> float:
+        return (low + high) / 2
+
+
+class Bench:
+    """Everything a test of supervision needs at hand."""
+
+    def __init__(self) -> None:
+        self.clock = LoopClock(epoch_ms=0)
+        self.board = Board()
+        self.exits: list[int] = []
+        self.states: list[tuple[str, AgentState]] = []
+        self.release = asyncio.Event()
+        self.board.listen(self._note)
+        self.pool = Pool(
+            clock=self.clock, entropy=MiddleDice(), board=self.board, on_exit=self.exits.append
+        )
+
+    def _note(self, status: Any) -> None:
+        if not self.states or self.states[-1] != (status.child_id, status.state):
+            self.states.append((status.child_id, status.state))
+
+    def child(self, factory: Factory, **options: Any) -> SupervisedChild:
+        """A child in the pool, not started."""
+        child_id = options.pop("child_id", "ada")
+        return self.pool.add(ChildSpec(child_id, factory, **options))
+
+    def seen(self, child_id: str = "ada") -> list[AgentState]:
+        return [state for who, state in self.states if who == child_id]
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    # -- scripted lives ------------------------------------------------------------------------
+
+    async def obeys(self, ctx: ChildContext) -> None:
+        """Works until asked to drain, then ends at once."""
+        ctx.ready()
+        await ctx.draining.wait()
+
+    async def drains_slowly(self, ctx: ChildContext) -> None:
+        """Needs 20 s to drain."""
+        ctx.ready()
+        await ctx.draining.wait()
+        await asyncio.sleep(20)
+
+    async def ignores_drain(self, ctx: ChildContext) -> None:
+        """Ends only when cancelled."""
+        ctx.ready()
+        await asyncio.Event().wait()
+
+    async def closes_slowly(self, ctx: ChildContext) -> None:
+        """Needs 3 s after its cancellation."""
+        ctx.ready()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(3)
+
+    async def swallows_cancel(self, ctx: ChildContext) -> None:
+        """Ignores drain and every cancellation until the test releases it."""
+        ctx.ready()
+        while not self.release.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.release.wait()
+
+    async def swallows_until_killed(self, ctx: ChildContext) -> None:
+        """Ignores cancellation while what it waits for is alive, as a read from a process."""
+        ctx.ready()
+        killed = asyncio.Event()
+        ctx.scope.on_kill("engine", killed.set)
+        while not killed.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await killed.wait()
+
+
+def after(delay_s: float, error: Exception | None, *, is_ready: bool = True) -> Factory:
+    """A life that ends by itself after a while, with `error` or without."""
+
+    async def life(ctx: ChildContext) -> None:
+        if is_ready:
+            ctx.ready()
+        await asyncio.sleep(delay_s)
+        if error is not None:
+            raise type(error)(*error.args)
+
+    return life
+
+
+def asks(code: int, delay_s: float = 1.0) -> Factory:
+    """A life that asks to end with `code`."""
+
+    async def life(ctx: ChildContext) -> None:
+        ctx.ready()
+        await asyncio.sleep(delay_s)
+        raise ExitRequested(code)
+
+    return life
