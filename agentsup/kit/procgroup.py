@@ -20,13 +20,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
 from typing import IO, Self
 
 from agentsup.kit import proctable
+from agentsup.kit.childenv import BASE_ENV_NAMES, child_env
+from agentsup.kit.exits import collect, peek_exit
 from agentsup.kit.leftovers import MARK, GroupRecord, sweep
 from agentsup.kit.pipes import PipeReader, PipeTail, PipeWriter
 from agentsup.kit.proctable import members
@@ -45,12 +47,6 @@ __all__ = [
     "sweep",
 ]
 
-BASE_ENV_NAMES: tuple[str, ...] = (
-    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "TERM"),
-    *("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "SSL_CERT_FILE", "SSL_CERT_DIR"),
-)
-"""What a child may know of our environment unless told more; no secrets live here."""
-
 _IS_LINUX = sys.platform == "linux"
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -59,7 +55,6 @@ _FIRST_LOOK_S = 0.001
 _LAST_LOOK_S = 0.032
 _BURIAL_LOOK_S = 0.25
 _KILL_LIMIT_S = 2.0
-_LOST_EXIT_CODE = 255
 _libc = ctypes.CDLL(None, use_errno=True) if _IS_LINUX else None
 _serial = itertools.count(1)
 # A mirror of kernel state: which children of this process are leaders that a group watches.
@@ -97,17 +92,6 @@ class GroupStuck(RuntimeError):
         self.pids = pids
 
 
-def child_env(
-    names: Iterable[str] = BASE_ENV_NAMES,
-    extra: Mapping[str, str] | None = None,
-    *,
-    source: Mapping[str, str] | None = None,
-) -> dict[str, str]:
-    """The environment for a child: the listed `names` of ours (or of `source`) plus `extra`."""
-    ours = os.environ if source is None else source
-    return {name: ours[name] for name in names if name in ours} | dict(extra or {})
-
-
 def become_subreaper() -> bool:
     """Make orphaned descendants our children, so that they can be found and reaped.
 
@@ -126,7 +110,7 @@ def reap_orphans(seen: frozenset[int] = frozenset()) -> frozenset[int]:
     rows = (proctable.read_row(pid) for pid in proctable.child_pids(os.getpid()))
     dead = {row.pid for row in rows if row is not None and not row.is_alive} - _leaders
     for pid in dead & seen:
-        _collect(pid)
+        collect(pid)
     return frozenset(dead - seen)
 
 
@@ -306,7 +290,7 @@ class ProcessGroup:
         process while descendants may still have to be signalled by it.
         """
         if self._popen.returncode is None:
-            self._popen.returncode = _peek_exit(self.pid)
+            self._popen.returncode = peek_exit(self.pid)
             if self._popen.returncode is None:
                 return
         if self._pidfd is not None:
@@ -386,10 +370,10 @@ class ProcessGroup:
         return True
 
     def _collect_dead(self) -> None:
-        while _collect(-self.pgid) is not None:
+        while collect(-self.pgid) is not None:
             pass
         for pid in self._strays:
-            _collect(pid)
+            collect(pid)
 
     def _has_members(self) -> bool:
         try:
@@ -434,26 +418,3 @@ def _die_with_parent() -> Callable[[], None] | None:
 def _signal_pid(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
-
-
-def _peek_exit(pid: int) -> int | None:
-    """The exit code of a child that has ended, which stays a zombie where the system can do so."""
-    if not hasattr(os, "waitid"):
-        return _collect(pid)
-    try:
-        found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return _LOST_EXIT_CODE
-    if found is None:
-        return None
-    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
-
-
-def _collect(pid: int) -> int | None:
-    """Collect one dead child (`-pgid`: of that group); its exit code, None if there is none."""
-    try:
-        found, status = os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        # Not our child, or someone else collected it and its code is lost.
-        return _LOST_EXIT_CODE if pid > 0 else None
-    return os.waitstatus_to_exitcode(status) if found else None

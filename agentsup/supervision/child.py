@@ -17,7 +17,7 @@ from agentsup.kit.entropy import Entropy
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.health import AgentState
 from agentsup.supervision.board import ChildStatus
-from agentsup.supervision.life import Life, Outcome, live, where
+from agentsup.supervision.life import Life, Outcome, live, state_after, where
 from agentsup.supervision.policy import (
     REBUILD_CODE,
     Decision,
@@ -26,7 +26,6 @@ from agentsup.supervision.policy import (
     ExitDaemon,
     History,
     Rebuild,
-    Restart,
     Role,
     Settle,
     decide,
@@ -223,7 +222,7 @@ class SupervisedChild:
             outcome = Outcome(EndKind.START_FAILED, 1, reason)
         self._life = None
         if not is_ended_by_us or is_hung_start:
-            self._set(_state_after(outcome, spec), outcome.reason)
+            self._set(state_after(outcome, spec), outcome.reason)
         problems += ctx.scope.kill()
         at = self._clock.monotonic()
         uptime_s = at - life.ready_at if life.ready_at is not None else 0.0
@@ -433,13 +432,3 @@ class SupervisedChild:
             return await met
         finally:
             self._observers.discard(observer)
-
-
-def _state_after(outcome: Outcome, spec: ChildSpec) -> AgentState:
-    """What to show while the end of a life that nobody asked for is dealt with."""
-    is_calm = outcome.kind in {EndKind.FINISHED, EndKind.EXIT_REQUESTED} and outcome.code in {
-        0,
-        REBUILD_CODE,
-    }
-    is_final = outcome.kind is EndKind.EXIT_REQUESTED or spec.restart is not Restart.PERMANENT
-    return AgentState.STOPPING if is_calm and is_final else AgentState.BACKOFF

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentsup.model.errors import ExitRequested
-from agentsup.supervision.policy import EndKind
+from agentsup.model.health import AgentState
+from agentsup.supervision.policy import REBUILD_CODE, EndKind, Restart
 from agentsup.supervision.spec import ChildContext, ChildSpec
 
-__all__ = ["Life", "Outcome", "live", "where"]
+__all__ = ["Life", "Outcome", "live", "state_after", "where"]
 
 _log = logging.getLogger(__name__)
 
@@ -69,3 +70,13 @@ async def live(spec: ChildSpec, ctx: ChildContext) -> Outcome:
         _log.warning("child %s failed in life %d", spec.child_id, ctx.life, exc_info=error)
         return Outcome(EndKind.CRASHED, 1, f"{type(error).__name__}: {error}")
     return Outcome(EndKind.FINISHED, 0, "finished")
+
+
+def state_after(outcome: Outcome, spec: ChildSpec) -> AgentState:
+    """What to show while the end of a life that nobody asked for is dealt with."""
+    is_calm = outcome.kind in {EndKind.FINISHED, EndKind.EXIT_REQUESTED} and outcome.code in {
+        0,
+        REBUILD_CODE,
+    }
+    is_final = outcome.kind is EndKind.EXIT_REQUESTED or spec.restart is not Restart.PERMANENT
+    return AgentState.STOPPING if is_calm and is_final else AgentState.BACKOFF
