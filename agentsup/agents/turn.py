@@ -299,7 +299,6 @@ class TurnHandler:
                 services.journal.end_segment_tx(tx, message.message_id, segment_no, now)
 
         await services.database.write(commit, name="turn.complete", closing=True)
-        faults.point("turn.completed")
         if failed:
             _log.warning("turn failed", code=end.code, error=end.error)
         else:
@@ -335,7 +334,6 @@ class TurnHandler:
                 self._usage_tx(tx, lease.message, heard)
 
         await services.database.write(commit, name="turn.park", closing=True)
-        faults.point("question.parked")
         _log.info("turn parked", question=end.text)
 
     async def _record_usage(self, work: Work, heard: _Heard) -> None:

@@ -50,8 +50,7 @@ from agentsup.model.control import TokenIdentity
 from agentsup.model.errors import ConfigError, ConfigErrors
 from agentsup.model.ids import AgentId, InstanceId
 from agentsup.observe.live import LiveHub
-from agentsup.observe.logging import Redactor
-from agentsup.observe.metrics import Metrics
+from agentsup.observe.redact import Redactor
 from agentsup.store.database import Database
 from agentsup.store.events import EventLog
 from agentsup.store.probe import probe
@@ -232,7 +231,6 @@ def build(ground: Ground) -> Daemon:
         commands=commands,
         hex_digits=_hex(g.entropy),
     )
-    metrics = Metrics.of_daemon(database=g.database, mailbox=mailbox, lag=lag, board=board)
     api = ApiServer(
         ApiDeps(
             control=control,
@@ -243,7 +241,7 @@ def build(ground: Ground) -> Daemon:
             events=events,
             inbox=inbox,
             live=live,
-            metrics=metrics.render,
+            metrics=lambda: b"",
             abort_turn=lambda message_id: stopper.cancel_turns((message_id,)),
             asker_of=_asker_of(fleet),
             clock=g.clock,
@@ -289,6 +287,7 @@ def build(ground: Ground) -> Daemon:
         main_ready_timeout_s=lambda: settings().settings.limits.ready_timeout_s,
         first_complaint=g.first_complaint,
         on_listening=lambda port: recorder.write_address(g.home.daemon_json, api.url),
+        check_health=watchdog.check,
     )
     return Daemon(
         supervisor,

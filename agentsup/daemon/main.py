@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -23,7 +24,8 @@ from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.files import HomeLock, HomeLocked
 from agentsup.model.errors import AgentsupError
 from agentsup.model.ids import BootId
-from agentsup.observe.logging import LogHandle, Redactor, get_logger, setup_logging
+from agentsup.observe.logging import get_logger, setup_logging
+from agentsup.observe.redact import Redactor
 from agentsup.store.database import Database
 
 _log = get_logger(__name__)
@@ -59,14 +61,14 @@ def run_daemon(home: Path, *, port: int | None, foreground_log: bool = True) -> 
         json=not sys.stderr.isatty(),
         file=place.logs / "agentsup.log",
         redactor=redactor,
-        console=foreground_log,
+        stream=sys.stderr if foreground_log else None,
     )
     try:
-        with lock:
-            ending, in_place = asyncio.run(_boot(place, port, redactor, log))
+        ending, in_place = asyncio.run(_boot(place, port, redactor))
     except AgentsupError as error:
         return _refuse(str(error))
     finally:
+        lock.release()
         log.close()
     if ending.code == REBUILD_CODE and in_place:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
@@ -78,9 +80,7 @@ def _refuse(text: str) -> int:
     return 1
 
 
-async def _boot(
-    home: Home, port: int | None, redactor: Redactor, log: LogHandle
-) -> tuple[Ending, bool]:
+async def _boot(home: Home, port: int | None, redactor: Redactor) -> tuple[Ending, bool]:
     clock = SystemClock()
     entropy = SystemEntropy(clock)
     procgroup.become_subreaper()
@@ -92,7 +92,8 @@ async def _boot(
         roster = Roster(database, clock, entropy)
         await roster.load()
         snapshot, complaint = await asyncio.to_thread(first_snapshot, home, roster.overrides())
-        log.set_level(snapshot.settings.log.level)
+        logging.getLogger().setLevel(snapshot.settings.log.level.upper())
+        logging.getLogger("watchfiles").setLevel(logging.WARNING)
         redact_secrets(redactor, snapshot, home.root, os.environ)
         await roster.take_over(snapshot.specs)
         if complaint is None:

@@ -69,7 +69,7 @@ class Recorder:
     def _changed(self, status: ChildStatus) -> None:
         before = self._seen.get(status.child_id)
         self._seen[status.child_id] = status
-        if before is not None and before.state is status.state and before.life == status.life:
+        if before is not None and before.state is status.state:
             return
         name = self._roster.name_of(status.child_id)
         level = _log.warning if status.state in _UNWELL else _log.info

@@ -65,6 +65,7 @@ class AgentSupervisor:
         main_ready_timeout_s: Callable[[], float],
         first_complaint: ConfigErrors | None,
         on_listening: Callable[[int], Awaitable[None]],
+        check_health: Callable[[], Awaitable[object]],
     ) -> None:
         self._clock = clock
         self._api = api
@@ -78,6 +79,7 @@ class AgentSupervisor:
         self._main_ready_timeout_s = main_ready_timeout_s
         self._first_complaint = first_complaint
         self._on_listening = on_listening
+        self._check_health = check_health
         self._end: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self._forced = asyncio.Event()
         self.state = "starting"
@@ -133,6 +135,7 @@ class AgentSupervisor:
         self._watcher.start()
         if self._first_complaint is not None:
             await self._reconciler.complain(self._first_complaint)
+        await self._check_health()
         if not self.draining:
             self.state = "running"
             sdnotify.notify("READY=1")
