@@ -54,8 +54,11 @@ def _message(item: HistoryItem) -> ModelMessage:
     return ModelRequest(parts=[UserPromptPart(text)])
 
 
-def dump(messages: Sequence[ModelMessage]) -> bytes:
-    """State to keep for the next turn of the session: whole turns, the newest, within the limit."""
+def dump(messages: Sequence[ModelMessage]) -> bytes | None:
+    """State to keep for the next turn of the session: whole turns, the newest, within the limit.
+
+    None where the last turn alone is over it: the transcript has to do then.
+    """
     turns: list[list[ModelMessage]] = []
     for message in messages:
         if _begins_turn(message) or not turns:
@@ -66,9 +69,11 @@ def dump(messages: Sequence[ModelMessage]) -> bytes:
     for turn in reversed(turns):
         raw = ModelMessagesTypeAdapter.dump_json(turn)
         size += len(raw)
-        if kept and size > MAX_STATE_BYTES:
+        if size > MAX_STATE_BYTES:
             break
         kept.append(raw[1:-1])
+    if not kept:
+        return None
     head = f'{{"engine":"llm","v":{_VERSION},"messages":['.encode()
     return head + b",".join(reversed(kept)) + b"]}"
 

@@ -419,3 +419,25 @@ async def test_standing_instructions_go_along_when_resumed(llm: LlmRig) -> None:
     assert "SYS-2" in seen
     assert "SYS-1" not in seen
     await session.close()
+
+
+async def test_state_keeps_whole_recent_turns_within_its_bound(llm: LlmRig) -> None:
+    state: bytes | None = None
+    sizes = []
+    for number in range(8):
+        llm.play(Use("add", {"a": number, "b": 0}), Say((f"answer {number}",)))
+        session = await llm.open(MemoryHost({"add": add}))
+        given = segment(f"turn {number} " + "x" * 100_000, engine_state=state)
+        state = done(await collect(session, given)).engine_state
+        assert state is not None
+        sizes.append(len(state))
+        await session.close()
+    assert max(sizes) <= 512 * 1024 + 100
+    assert state is not None
+    assert b"turn 7 " in state
+    assert b"turn 0 " not in state
+    llm.play(Say(("x",)))
+    session = await llm.open(MemoryHost())
+    huge = segment("y" * 1_000_000, engine_state=state)
+    assert done(await collect(session, huge)).engine_state is None
+    await session.close()
