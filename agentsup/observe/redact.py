@@ -1,0 +1,111 @@
+"""Secrets by value: whatever text a secret gets into, it does not come out (P7)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+__all__ = ["MASK", "Redactor"]
+
+MASK = "[redacted]"
+MIN_CHARS = 4
+"""A shorter secret would make a hole in every other word; it is not looked for."""
+_MAX_DEPTH = 8
+
+
+class Redactor:
+    """Knows the secrets of this process. Adding and redacting may happen in different threads."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._forms: frozenset[str] = frozenset()
+        self._pattern: re.Pattern[str] | None = None
+        self._longest = 0
+        for secret in secrets:
+            self.add(secret)
+
+    def add(self, secret: str) -> bool:
+        """From now on ``secret`` is masked, also quoted for JSON, Python or a URL.
+
+        False if it is too short to be looked for (under 4 characters).
+        """
+        if len(secret.strip()) < MIN_CHARS:
+            return False
+        forms = _forms(secret) - self._forms
+        if not forms:
+            return True
+        known = self._forms | forms
+        # Longest first, so that a secret which contains another one goes as a whole.
+        alternatives = sorted(known, key=lambda form: (-len(form), form))
+        self._pattern = re.compile("|".join(map(re.escape, alternatives)))
+        self._longest = len(alternatives[0])
+        self._forms = known
+        return True
+
+    def text(self, text: str, limit: int | None = None) -> str:
+        """``text`` without secrets, at most about ``limit`` characters of it.
+
+        The cut never leaves a part of a secret standing.
+        """
+        pattern = self._pattern
+        if limit is None or len(text) <= limit:
+            return text if pattern is None else pattern.sub(MASK, text)
+        cut = limit
+        if pattern is not None:
+            window = text[: limit + self._longest]
+            for match in pattern.finditer(window):
+                if match.start() < limit < match.end():
+                    cut = match.start()
+        kept = text[:cut] if pattern is None else pattern.sub(MASK, text[:cut])
+        return f"{kept}… [{len(text) - cut} more characters]"
+
+    def value(self, value: Any, limit: int | None = None) -> Any:
+        """``value`` as plain data (JSON types) without secrets, nested ones included.
+
+        What is no plain data becomes its ``repr``; deeper than 8 levels likewise.
+        """
+        return self._value(value, limit, 0)
+
+    def _value(self, value: Any, limit: int | None, depth: int) -> Any:
+        if value is None or isinstance(value, bool | int | float):
+            # A secret may be all digits.
+            text = str(value)
+            return value if self.text(text) == text else MASK
+        if isinstance(value, str):
+            return self.text(str(value), limit)
+        if depth < _MAX_DEPTH:
+            if isinstance(value, Mapping):
+                return {
+                    self.text(str(key), limit): self._value(item, limit, depth + 1)
+                    for key, item in value.items()
+                }
+            if isinstance(value, list | tuple | set | frozenset):
+                return [self._value(item, limit, depth + 1) for item in value]
+        return self.text(_repr(value), limit)
+
+
+def _repr(value: Any) -> str:
+    if isinstance(value, BaseException):
+        return f"{type(value).__name__}: {value}"
+    try:
+        return repr(value)
+    except Exception as error:  # noqa: BLE001
+        # supervision boundary: a log line must not fail by what it tells about
+        return f"<{type(value).__name__} without repr: {type(error).__name__}>"
+
+
+def _forms(secret: str) -> set[str]:
+    """The ways in which a secret is commonly written."""
+    forms = {secret, secret.strip()}
+    for form in tuple(forms):
+        forms |= {
+            json.dumps(form)[1:-1],
+            json.dumps(form, ensure_ascii=False)[1:-1],
+            repr(form)[1:-1],
+            quote(form, safe=""),
+            quote(form),
+            quote_plus(form),
+        }
+    return forms
