@@ -51,11 +51,16 @@ def housekeeping_spec(
         nonlocal dead
         dead = procgroup.reap_orphans(dead)
 
+    async def expire() -> None:
+        due_at = await mailbox.next_deadline()
+        if due_at is not None and due_at <= clock.now_ms():
+            await mailbox.expire()
+
     async def prune_all() -> None:
         await prune(database, retention_rules(keep_days=keep_days()), clock=clock)
 
     chores = (
-        Chore("expire", EXPIRE_EVERY_S, 0.5, mailbox.expire),
+        Chore("expire", EXPIRE_EVERY_S, 0.5, expire),
         Chore("reap", REAP_EVERY_S, REAP_EVERY_S, reap),
         Chore("prune", PRUNE_EVERY_S, 300.0, prune_all),
         Chore("backup", BACKUP_EVERY_S, 600.0, database.back_up),

@@ -23,7 +23,7 @@ from agentsup.model.ids import AgentId, InstanceId
 from agentsup.model.message import LEASE_RENEW_S, Lane, Lease, Message
 from agentsup.store.database import Database
 
-NET_S = 5.0
+NET_S = 30.0
 """A lost wake would be noticed after this long; finding work that way is counted as a fault."""
 STORE_PAUSE_S = 1.0
 
