@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from agentsup.api import bodies, documents
+from agentsup.api import bodies, documents, shapes
 from agentsup.api.route import Call, Endpoint, Route, reply
 from agentsup.model.control import AgentView, Control
 from agentsup.model.principal import Principal
@@ -55,7 +55,7 @@ def _change_route(verb: str, change: Change, summary: str, *, takes_work: bool) 
         f"/agents/{{name}}/{verb}",
         _changing(change),
         summary,
-        {200: documents.AgentChanged},
+        {200: shapes.AgentChanged},
         body=bodies.Nothing,
         body_optional=True,
         takes_work=takes_work,
@@ -64,13 +64,13 @@ def _change_route(verb: str, change: Change, summary: str, *, takes_work: bool) 
 
 
 ROUTES = (
-    Route("GET", "/agents", listing, "Every agent with its state", {200: documents.AgentList}),
+    Route("GET", "/agents", listing, "Every agent with its state", {200: shapes.AgentList}),
     Route(
         "GET",
         "/agents/{name}",
         show,
         "One agent",
-        {200: documents.Agent},
+        {200: shapes.Agent},
         refusals=(404, 410),
     ),
     Route(
@@ -78,7 +78,7 @@ ROUTES = (
         "/agents/{name}/explain",
         explain,
         "Every value of an agent with where it came from",
-        {200: documents.Explained},
+        {200: shapes.Explained},
         refusals=(404, 410),
     ),
     _change_route(
@@ -105,7 +105,7 @@ ROUTES = (
         "/stop_all",
         stop_all,
         "Stop everything that runs, waits or is queued; the agents stay up",
-        {200: documents.Stopped},
+        {200: shapes.Stopped},
         body=bodies.Nothing,
         body_optional=True,
     ),

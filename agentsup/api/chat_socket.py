@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
@@ -37,7 +38,10 @@ CLOSE_PROTOCOL: Final = 4400
 """The first frame was no valid hello, or the conversation can't be opened."""
 CLOSE_SLOW: Final = 4408
 """The client took nothing for too long; it may come back with the last `seq` it saw."""
-_END_S = 1.0
+CLOSE_FAILED: Final = 1011
+"""The daemon could not go on serving this socket; an error frame says why."""
+_END_S: Final = 1.0
+_log = logging.getLogger(__name__)
 
 
 async def chat(call: Call) -> web.StreamResponse:
@@ -65,7 +69,7 @@ class ChatSocket:
         self._limits = call.deps.limits
         self._socket = socket
         self._outgoing: asyncio.Queue[bytes] = asyncio.Queue(self._limits.outgoing_frames)
-        self._tasks = TaskOwner("ws")
+        self._tasks = TaskOwner("ws", on_error=_note_failure)
         self._in_order = asyncio.Lock()
         self._says = 0
 
@@ -75,10 +79,10 @@ class ChatSocket:
             try:
                 hello = await self._hello()
                 entry = self._deps.directory.lookup(hello.agent)
+                feed = self._deps.live.subscribe(entry.agent_id, _place(hello))
             except AgentsupError as error:
-                await self._refuse(error)
+                await self._refuse(error, CLOSE_PROTOCOL)
                 return
-            feed = self._deps.live.subscribe(entry.agent_id, _place(hello))
             try:
                 with self._deps.events.subscribe() as subscription:
                     await self._serve(hello, entry, feed, subscription)
@@ -104,9 +108,9 @@ class ChatSocket:
         self, hello: Hello, entry: DirectoryEntry, feed: LiveFeed, subscription: Subscription
     ) -> None:
         try:
-            seen = await self._welcome(hello, entry)
+            seen = await self._welcome(hello, entry, feed)
         except AgentsupError as error:
-            await self._refuse(error)
+            await self._refuse(error, CLOSE_FAILED)
             return
         parts = {
             "read": self._read(hello, entry),
@@ -115,19 +119,23 @@ class ChatSocket:
             "live": self._send_live(feed),
         }
         running = {
-            self._tasks.spawn(_quiet(part), name=f"ws-{kind}:{entry.name}")
-            for kind, part in parts.items()
+            self._tasks.spawn(part, name=f"ws-{kind}:{entry.name}") for kind, part in parts.items()
         }
         try:
-            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await self._tasks.close(_END_S)
-        if not self._socket.closed:
+        if self._socket.closed:
+            return
+        failures = [task.exception() for task in ended if not task.cancelled()]
+        if any(isinstance(failure, TimeoutError) for failure in failures):
             await self._end(CLOSE_SLOW, b"too slow")
+            return
+        known = [failure for failure in failures if isinstance(failure, AgentsupError)]
+        await self._refuse(known[0] if known else _broken(), CLOSE_FAILED)
 
-    async def _welcome(self, hello: Hello, entry: DirectoryEntry) -> int:
+    async def _welcome(self, hello: Hello, entry: DirectoryEntry, feed: LiveFeed) -> int:
         """Greet; returns the sequence number after which events follow."""
-        place = _place(hello)
         newest = await self._deps.events.last_seq()
         # A number beyond the newest is from another store: begin anew and say so.
         is_reset = hello.after is not None and hello.after > newest
@@ -148,7 +156,7 @@ class ChatSocket:
                 "seq": seen,
                 "reset": is_reset,
                 "history": history,
-                "live": list(self._deps.live.snapshot(entry.agent_id, place)),
+                "live": (await feed.next())["turns"],  # a feed begins with what runs already
             }
         )
         return seen
@@ -186,7 +194,10 @@ class ChatSocket:
 
     async def _send_live(self, feed: LiveFeed) -> None:
         while True:
-            await self._post(await feed.next())
+            frame = await feed.next()
+            if frame["type"] == "live":
+                frame = {"type": "snapshot", "turns": frame["turns"]}
+            await self._post(frame)
 
     # -- from the client -------------------------------------------------------------------------
 
@@ -272,13 +283,14 @@ class ChatSocket:
 
     # -- ending ----------------------------------------------------------------------------------
 
-    async def _refuse(self, error: AgentsupError) -> None:
+    async def _refuse(self, error: AgentsupError, code: int) -> None:
+        """Say why, then close."""
         told = problem(error, path="/ws", request_id="")
         frame = encode({"type": "error", "id": "", "problem": told})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_END_S):
                 await self._socket.send_str(frame.decode())
-        await self._end(CLOSE_PROTOCOL, error.code.encode())
+        await self._end(code, error.code.encode())
 
     async def _say_bye(self) -> None:
         """The listener closes."""
@@ -298,15 +310,19 @@ class ChatSocket:
             transport.abort()
 
 
-async def _quiet(part: Coroutine[Any, Any, None]) -> None:
-    """One part of a socket; that the client left or stalls is its ordinary end."""
-    with contextlib.suppress(ConnectionError, TimeoutError):
-        await part
+def _note_failure(task: asyncio.Task[Any], error: BaseException) -> None:
+    """That the client left, stalls or is refused is ordinary; anything else is a defect."""
+    if not isinstance(error, (ConnectionError, TimeoutError, AgentsupError)):
+        _log.error("%s failed", task.get_name(), exc_info=error)
 
 
 def _place(hello: Hello) -> str:
     """The conversation as events name it."""
     return f"{hello.channel}:{hello.conversation}"
+
+
+def _broken() -> AgentsupError:
+    return AgentsupError("the connection ended unexpectedly; come back with the last seq seen")
 
 
 def _draining() -> NotReady:

@@ -46,6 +46,7 @@ _NO_MEDIA: Final = "application/octet-stream"
 """What some clients say of a body that they do not send."""
 _IDENTITY = web.RequestKey("identity", TokenIdentity)
 _REQUEST_ID = web.RequestKey("request_id", str)
+_PREPARED = web.RequestKey("prepared", web.StreamResponse)
 
 
 class MethodNotAllowed(Refused):
@@ -77,7 +78,8 @@ def gate(api: Api, routes: Mapping[Any, Route]) -> Middleware:
             _check(request, api, route)
             response = await handler(request)
         except AgentsupError as error:
-            response = _refusal(error, request, request_id)
+            begun = _PREPARED in request  # then the stream itself breaks, and is logged
+            response = (_unexpected if begun else _refusal)(error, request, request_id)
         except web.HTTPException as error:
             response = _refusal(_of_http(error, request, api), request, request_id)
         except Exception as error:  # noqa: BLE001
@@ -93,6 +95,7 @@ async def dress(request: web.Request, response: web.StreamResponse) -> None:
     """Headers that every response carries, streams too (an `on_response_prepare` signal)."""
     headers = response.headers
     headers.update(SECURITY_HEADERS)
+    request[_PREPARED] = response
     request_id = request.get(_REQUEST_ID)
     if request_id:
         headers[REQUEST_ID] = request_id
@@ -239,10 +242,8 @@ def _of_http(error: web.HTTPException, request: web.Request, api: Api) -> Agents
     return BadRequest(f"the request can't be served: {error.reason}")
 
 
-def _unexpected(error: Exception, request: web.Request, request_id: str) -> web.Response:
-    if isinstance(error, ConnectionError):
-        refused: AgentsupError = BadRequest("the connection ended before the request was whole")
-    else:
+def _unexpected(error: Exception, request: web.Request, request_id: str) -> web.StreamResponse:
+    if not isinstance(error, ConnectionError):
         _log.error(
             "%s %s failed unexpectedly (%s)",
             request.method,
@@ -250,6 +251,14 @@ def _unexpected(error: Exception, request: web.Request, request_id: str) -> web.
             request_id,
             exc_info=error,
         )
+    if _PREPARED in request:
+        # The status line is out already: a cut is the only honest end of a stream.
+        if request.transport is not None:
+            request.transport.abort()
+        return request[_PREPARED]
+    if isinstance(error, ConnectionError):
+        refused: AgentsupError = BadRequest("the connection ended before the request was whole")
+    else:
         refused = AgentsupError(f"an unexpected error; the log has the details under {request_id}")
     return _refusal(refused, request, request_id)
 

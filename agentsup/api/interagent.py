@@ -6,7 +6,7 @@ from functools import partial
 
 from aiohttp import web
 
-from agentsup.api import bodies, documents
+from agentsup.api import bodies, documents, shapes
 from agentsup.api.access import Access, is_agent
 from agentsup.api.route import Call, Route, reply
 from agentsup.mailbox.bus import BusRequest
@@ -170,7 +170,7 @@ ROUTES = (
         "/interagent/send",
         send,
         "Ask an agent and wait for its answer",
-        {200: documents.SendReply},
+        {200: shapes.SendReply},
         access=Access.ANY,
         body=bodies.SendBody,
         takes_work=True,
@@ -182,7 +182,7 @@ ROUTES = (
         "/interagent/send_async",
         send_async,
         "Queue a request to an agent, also while it is down",
-        {202: documents.SendAccepted},
+        {202: shapes.SendAccepted},
         access=Access.ANY,
         body=bodies.SendAsyncBody,
         takes_work=True,
@@ -194,7 +194,7 @@ ROUTES = (
         "/interagent/results/{id}",
         result,
         "What became of a message",
-        {200: documents.Result},
+        {200: shapes.Result},
         access=Access.ANY,
         query=bodies.WaitQuery,
         refusals=(403, 404, 429),
@@ -204,7 +204,7 @@ ROUTES = (
         "/interagent/agents",
         names,
         "Names of the agents",
-        {200: documents.AgentNames},
+        {200: shapes.AgentNames},
         access=Access.ANY,
     ),
     Route(
@@ -212,7 +212,7 @@ ROUTES = (
         "/interagent/health",
         health,
         "How each agent does",
-        {200: documents.HealthByName},
+        {200: shapes.HealthByName},
         access=Access.ANY,
     ),
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from agentsup.api import bodies, documents
+from agentsup.api import bodies, documents, shapes
 from agentsup.api.route import Call, Route, reply
 from agentsup.model.errors import NotFound
 from agentsup.model.message import Message, Priority, State
@@ -154,7 +154,7 @@ ROUTES = (
         "/messages",
         listing,
         "Messages, newest first",
-        {200: documents.MessageList},
+        {200: shapes.MessageList},
         query=bodies.MessagesQuery,
         refusals=(404, 410),
     ),
@@ -163,7 +163,7 @@ ROUTES = (
         "/messages/{id}",
         show,
         "One message; while it waits, with its position",
-        {200: documents.MessageShown},
+        {200: shapes.MessageShown},
         refusals=(404,),
     ),
     Route(
@@ -171,7 +171,7 @@ ROUTES = (
         "/threads/{id}",
         thread,
         "All messages of a thread, oldest first",
-        {200: documents.Thread},
+        {200: shapes.Thread},
         refusals=(404,),
     ),
     Route(
@@ -179,7 +179,7 @@ ROUTES = (
         "/messages/{id}/cancel",
         cancel,
         "End a message before it is answered",
-        {200: documents.MessageShown},
+        {200: shapes.MessageShown},
         body=bodies.Nothing,
         body_optional=True,
         refusals=(404, 409),
@@ -189,7 +189,7 @@ ROUTES = (
         "/messages/{id}/reprioritize",
         reprioritize,
         "Give a queued message another priority",
-        {200: documents.MessageShown},
+        {200: shapes.MessageShown},
         body=bodies.ReprioritizeBody,
         refusals=(404, 409),
     ),
@@ -198,7 +198,7 @@ ROUTES = (
         "/messages/{id}/replay",
         replay,
         "Run an ended message once more, as a new message",
-        {202: documents.Replayed},
+        {202: shapes.Replayed},
         body=bodies.Nothing,
         body_optional=True,
         takes_work=True,
@@ -209,7 +209,7 @@ ROUTES = (
         "/dead",
         dead,
         "Dead-lettered messages, newest first",
-        {200: documents.DeadList},
+        {200: shapes.DeadList},
         query=bodies.DeadQuery,
         refusals=(404, 410),
     ),
@@ -218,7 +218,7 @@ ROUTES = (
         "/dead/{id}/requeue",
         requeue,
         "Put a dead message back into its queue",
-        {200: documents.MessageShown},
+        {200: shapes.MessageShown},
         body=bodies.Nothing,
         body_optional=True,
         takes_work=True,
@@ -229,7 +229,7 @@ ROUTES = (
         "/dead/{id}/drop",
         drop,
         "Give a dead message up for good",
-        {200: documents.MessageShown},
+        {200: shapes.MessageShown},
         body=bodies.Nothing,
         body_optional=True,
         refusals=(404, 409),
@@ -239,7 +239,7 @@ ROUTES = (
         "/questions",
         questions,
         "Questions in one state",
-        {200: documents.QuestionList},
+        {200: shapes.QuestionList},
         query=bodies.QuestionsQuery,
     ),
     Route(
@@ -247,7 +247,7 @@ ROUTES = (
         "/questions/{id}/answer",
         answer,
         "Answer a question, once",
-        {200: documents.QuestionDocument},
+        {200: shapes.QuestionDocument},
         body=bodies.AnswerBody,
         refusals=(404, 409),
     ),

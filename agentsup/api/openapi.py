@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from agentsup.api import documents
+from agentsup.api import shapes
 from agentsup.api.access import Access
 from agentsup.api.problems import PROBLEM_TYPE, is_legacy
 from agentsup.api.route import Route
@@ -49,7 +49,7 @@ def document(routes: Sequence[Route], *, version: str) -> dict[str, Any]:
 
 def _schemas(routes: Sequence[Route]) -> dict[str, Any]:
     answers = {m for r in routes for m in r.answers.values() if isinstance(m, type)}
-    answers |= {documents.Problem, documents.LegacyProblem, documents.EventDocument}
+    answers |= {shapes.Problem, shapes.LegacyProblem, shapes.EventDocument}
     taken: set[type[BaseModel]] = {r.body for r in routes if r.body is not None}
     models = [
         *((model, "serialization") for model in sorted(answers, key=_name)),
@@ -136,7 +136,7 @@ def _responses(route: Route) -> dict[str, Any]:
         )
         content = {} if status == 101 else {"content": {media: {"schema": schema}}}
         responses[str(status)] = {"description": HTTPStatus(status).phrase, **content}
-    refused = _ref(documents.LegacyProblem if is_legacy(route.path) else documents.Problem)
+    refused = _ref(shapes.LegacyProblem if is_legacy(route.path) else shapes.Problem)
     for status in sorted(_refusals(route) - set(route.answers)):
         responses[str(status)] = {
             "description": HTTPStatus(status).phrase,

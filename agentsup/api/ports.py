@@ -115,7 +115,10 @@ class Inbox(Protocol):
 
 
 class LiveFeed(Protocol):
-    """What changes in the running texts of one conversation, frame by frame."""
+    """What changes in the running texts of one conversation, frame by frame.
+
+    The first frame is of type `live` and has what runs already in `turns`.
+    """
 
     async def next(self) -> Mapping[str, Any]: ...
 
@@ -126,8 +129,6 @@ class Live(Protocol):
     """Text of running turns; nothing of it is durable."""
 
     def subscribe(self, agent_id: str, conversation: str) -> LiveFeed: ...
-
-    def snapshot(self, agent_id: str, conversation: str) -> Sequence[Mapping[str, Any]]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from aiohttp import web
 
-from agentsup.api import bodies, documents
+from agentsup.api import bodies, shapes
 from agentsup.api.access import Access
 from agentsup.api.route import Call, Route, reply
 from agentsup.model.errors import NotReady
@@ -89,7 +89,7 @@ ROUTES = (
         "/healthz",
         healthz,
         "The event loop turns",
-        {200: documents.Alive},
+        {200: shapes.Alive},
         access=Access.OPEN,
     ),
     Route(
@@ -97,16 +97,16 @@ ROUTES = (
         "/readyz",
         readyz,
         "Whether the daemon takes work",
-        {200: documents.Ready, 503: documents.Ready},
+        {200: shapes.Ready, 503: shapes.Ready},
         access=Access.OPEN,
     ),
-    Route("GET", "/status", status, "The daemon at a glance", {200: documents.Status}),
+    Route("GET", "/status", status, "The daemon at a glance", {200: shapes.Status}),
     Route(
         "POST",
         "/drain",
         drain,
         "Take no new work, let turns end, then end the process",
-        {202: documents.Draining},
+        {202: shapes.Draining},
         body=bodies.Nothing,
         body_optional=True,
     ),

@@ -26,6 +26,7 @@ from agentsup.model.health import HealthReport, ProbeResult
 from agentsup.model.ids import AgentId
 from agentsup.model.message import Lane, Lease, Outcome
 from agentsup.model.principal import Principal
+from agentsup.observe.live import LiveHub
 from agentsup.store.database import Database, Tx
 from agentsup.store.events import EventLog, append
 
@@ -177,34 +178,6 @@ class TwinCommands:
         return CommandReply(f"ran {text} for {context.principal.label}", ok=text != "/wrong")
 
 
-class TwinFeed:
-    def __init__(self) -> None:
-        self.frames: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue()
-        self.is_closed = False
-
-    async def next(self) -> Mapping[str, Any]:
-        return await self.frames.get()
-
-    def close(self) -> None:
-        self.is_closed = True
-
-
-class TwinLive:
-    """Hands every feed what the test puts in."""
-
-    def __init__(self) -> None:
-        self.feeds: dict[tuple[str, str], list[TwinFeed]] = {}
-        self.running: list[dict[str, Any]] = []
-
-    def subscribe(self, agent_id: str, conversation: str) -> TwinFeed:
-        feed = TwinFeed()
-        self.feeds.setdefault((agent_id, conversation), []).append(feed)
-        return feed
-
-    def snapshot(self, agent_id: str, conversation: str) -> list[dict[str, Any]]:
-        return self.running
-
-
 @dataclass
 class Rig:
     """One listener and what stands behind it."""
@@ -214,7 +187,7 @@ class Rig:
     directory: TwinDirectory
     control: TwinControl
     commands: TwinCommands
-    live: TwinLive
+    live: LiveHub
     tokens: TokenBook
     deps: ApiDeps
     server: ApiServer
@@ -313,7 +286,7 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
     for name in ("main", "Scout", "worker"):
         directory.add(name)
     tokens = TokenBook(entropy, OPERATOR_TOKEN)
-    control, commands, live = TwinControl(directory), TwinCommands(), TwinLive()
+    control, commands, live = TwinControl(directory), TwinCommands(), LiveHub()
     events = EventLog(database)
     aborted: list[str] = []
 
@@ -353,7 +326,17 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
     await server.start()
     async with aiohttp.ClientSession() as client:
         rig = Rig(
-            database, mailbox, directory, control, commands, live, tokens, deps, server, client, aborted
+            database,
+            mailbox,
+            directory,
+            control,
+            commands,
+            live,
+            tokens,
+            deps,
+            server,
+            client,
+            aborted,
         )
         for name in directory.names():
             agent_id = directory.lookup(name).agent_id

@@ -60,12 +60,22 @@ async def test_foreign_pages_and_rebound_names_get_nothing(rig: Rig, route: Rout
 
 
 @pytest.mark.parametrize(
-    "host", ["127.0.0.1:{port}", "LOCALHOST:{port}", "[::1]:{port}", "agents.example", "agents.example:1", "other.example:9000"]
+    "host",
+    [
+        "127.0.0.1:{port}",
+        "LOCALHOST:{port}",
+        "[::1]:{port}",
+        "agents.example",
+        "agents.example:1",
+        "other.example:9000",
+    ],
 )
 async def test_our_names_are_served(rig: Rig, host: str) -> None:
     host = host.format(port=rig.server.port)
     for origin in ({}, {"Origin": f"http://{host.lower()}"}):
-        got, document, _ = await rig.call("GET", "/interagent/agents", headers={"Host": host, **origin})
+        got, document, _ = await rig.call(
+            "GET", "/interagent/agents", headers={"Host": host, **origin}
+        )
         assert (got, document) == (200, {"agents": ["Scout", "main", "worker"]})
 
 
@@ -82,7 +92,7 @@ async def test_tokens_end_with_their_agent_and_run(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "wanted"),
+    "method, path, wanted",
     [("GET", "/nowhere", 404), ("DELETE", "/agents", 405), ("PUT", "/interagent/send", 405)],
 )
 async def test_a_token_is_asked_for_before_anything_is_told(
@@ -106,7 +116,8 @@ async def test_only_bearer_is_a_token(rig: Rig, scheme: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "media", ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin-1", None]
+    "media",
+    ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin-1", None],
 )
 async def test_a_post_must_be_json(rig: Rig, media: str | None) -> None:
     head = f"POST /interagent/send_async HTTP/1.1\r\nHost: 127.0.0.1:{rig.server.port}\r\n"
@@ -125,7 +136,9 @@ async def raw(rig: Rig, head: str, body: str, *, token: bool) -> int:
         head += "Authorization: Bearer operator-token-of-the-test\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", rig.server.port)
     try:
-        writer.write(f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        writer.write(
+            f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
         line = await reader.readline()
         await reader.read()
         return int(line.split()[1])
@@ -159,6 +172,7 @@ async def test_a_body_over_a_mebibyte_is_413(rig: Rig, chunked: bool) -> None:
         for start in range(0, len(body), 65536):
             yield body[start : start + 65536]
 
+    document: dict[str, object] = {}
     for size, wanted in ((room, 202), (room + 1, 413)):
         body = frame % (b"x" * size)
         got, document, _ = await rig.call(
@@ -174,7 +188,7 @@ async def test_a_body_over_a_mebibyte_is_413(rig: Rig, chunked: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "body"),
+    "path, body",
     [
         ("/interagent/send", {"to": "worker", "message": "x"}),
         ("/interagent/send_async", {"to": "worker", "message": "x"}),

@@ -176,7 +176,7 @@ async def test_a_full_queue_is_429_with_its_name_and_size(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "field"),
+    "body, field",
     [
         ({}, "to"),
         ({"to": "worker"}, "message"),
@@ -213,7 +213,16 @@ async def test_a_wrong_field_is_named(rig: Rig, body: dict[str, Any], field: str
 
 @pytest.mark.parametrize(
     "raw",
-    [b"", b"{", b"[]", b'"text"', b"null", b"\xff\xfe", b'{"to":"worker","message":"\\ud800"}', b"[" * 5000],
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'"text"',
+        b"null",
+        b"\xff\xfe",
+        b'{"to":"worker","message":"\\ud800"}',
+        b"[" * 5000,
+    ],
     ids=["empty", "cut", "list", "text", "null", "bytes", "surrogate", "deep"],
 )
 async def test_what_is_no_json_object_is_400(rig: Rig, raw: bytes) -> None:
@@ -299,7 +308,9 @@ async def test_waits_are_bounded_and_end_with_the_listener(rig: Rig) -> None:
 
 async def test_health_and_names(rig: Rig) -> None:
     rig.directory.set_status("Scout", "failed", "boom")
-    status, document, _ = await rig.call("GET", "/interagent/health", token=rig.agent_tokens["main"])
+    status, document, _ = await rig.call(
+        "GET", "/interagent/health", token=rig.agent_tokens["main"]
+    )
     assert status == 200
     assert document["agents"]["Scout"] == {
         "status": "failed",
@@ -316,8 +327,11 @@ async def test_health_and_names(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path"),
-    [("POST", f"/tasks/{v}") for v in ("create", "resume", "ask_parent", "answer", "cancel", "delete")]
+    "method, path",
+    [
+        ("POST", f"/tasks/{v}")
+        for v in ("create", "resume", "ask_parent", "answer", "cancel", "delete")
+    ]
     + [("GET", "/tasks/list"), ("GET", "/tasks/t1")],
 )
 async def test_tasks_say_that_they_are_not_enabled(rig: Rig, method: str, path: str) -> None:

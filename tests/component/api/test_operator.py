@@ -32,7 +32,8 @@ async def test_agents_are_listed_and_shown(rig: Rig) -> None:
 
 @pytest.mark.parametrize("verb", ["start", "stop", "restart"])
 async def test_agents_are_steered_by_who_holds_the_token(rig: Rig, verb: str) -> None:
-    for body in (None, {}):
+    bodies: tuple[dict[str, Any] | None, ...] = (None, {})
+    for body in bodies:
         status, document, _ = await rig.call("POST", f"/agents/worker/{verb}", body)
         assert (status, document["success"], document["name"]) == (200, True, "worker")
         assert document["status"] == ("stopped" if verb == "stop" else "running")
@@ -78,7 +79,13 @@ async def test_messages_are_listed_newest_first_and_paged(rig: Rig) -> None:
     ):
         _, found, _ = await rig.call("GET", f"/messages?{query}")
         assert [m["id"] for m in found["messages"]] == wanted, query
-    for query, field in (("state=lost", "state"), ("limit=0", "limit"), ("limit=501", "limit"), ("cursor=x", "cursor"), ("agnet=x", "agnet")):
+    for query, field in (
+        ("state=lost", "state"),
+        ("limit=0", "limit"),
+        ("limit=501", "limit"),
+        ("cursor=x", "cursor"),
+        ("agnet=x", "agnet"),
+    ):
         status, document, _ = await rig.call("GET", f"/messages?{query}")
         assert (status, document["field"]) == (400, field)
     assert (await rig.call("GET", "/messages?agent=ghost"))[0] == 404
@@ -206,7 +213,9 @@ async def test_drain_is_confirmed_before_it_ends(rig: Rig) -> None:
     assert rig.control.draining
 
 
-async def test_a_drain_that_can_not_begin_is_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_drain_that_can_not_begin_is_told(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from agentsup.model.errors import Conflict
 
     async def refuse(by: object) -> None:

@@ -1,0 +1,283 @@
+"""Shapes of the documents the API answers with; OpenAPI shows them and tests hold answers to them.
+
+Times ending in `_at` are wall time in whole milliseconds since 1970-01-01 UTC; `uptime` and
+`eta_s` are seconds; `elapsed_ms` is milliseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from agentsup.model.health import AgentState
+from agentsup.model.message import Outcome, State
+from agentsup.model.question import QuestionState
+
+
+class Document(BaseModel):
+    """A JSON object; later versions may add members."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Problem(BaseModel):
+    """RFC 9457. `code` is stable; further members are facts of the error."""
+
+    model_config = ConfigDict(extra="allow")
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    request_id: str
+    field: str | None = Field(None, description="the wrong field, on 400")
+
+
+class LegacyProblem(Problem):
+    """A problem that also carries the members older clients read."""
+
+    success: Literal[False]
+    error: str
+    text: str | None = Field(None, description="what is known of a failed answer")
+
+
+class Done(Document):
+    success: Literal[True]
+
+
+class SendReply(Document):
+    sender: str = Field(description="the agent that answered")
+    text: str
+    success: Literal[True]
+    error: Literal[""]
+    message_id: str
+    session: str
+
+
+class SendAccepted(Document):
+    success: Literal[True]
+    task_id: str = Field(description="the message id; fetch /interagent/results/{id}")
+    message_id: str
+    session: str
+    agent_state: AgentState
+    duplicate: bool = Field(description="the idempotency key was known; nothing new was stored")
+
+
+class Result(Document):
+    id: str
+    state: State
+    success: bool | None = Field(description="null until the message has ended")
+    outcome: Outcome | None
+    text: str
+    error: str
+    error_code: str
+    agent: str
+    session: str
+    accepted_at: int
+    started_at: int | None
+    finished_at: int | None
+
+
+class AgentNames(Document):
+    agents: list[str]
+
+
+class AgentHealth(Document):
+    status: AgentState
+    uptime: float | None = Field(description="seconds of this life; null while not running")
+    restart_count: int
+    last_crash_error: str
+    last_reason: str
+    next_retry_at: int | None
+    desired: str
+    crashed: bool = Field(description="the agent was given up after repeated failures")
+
+
+class HealthByName(Document):
+    agents: dict[str, AgentHealth]
+
+
+class Agent(Document):
+    name: str
+    agent_id: str
+    instance_id: str
+    status: AgentState
+    desired: str
+    crashed: bool
+    role: str
+    engine: str
+    model: str
+    uptime: float | None
+    restarts: int
+    last_reason: str
+    last_crash_error: str
+    next_retry_at: int | None
+    queued: int
+    running: int
+    parked: int
+    is_main: bool
+    pending: str
+    warnings: list[str]
+    work: list[str]
+
+
+class AgentList(Document):
+    agents: list[Agent]
+
+
+class AgentChanged(Agent):
+    success: Literal[True]
+
+
+class Explained(Document):
+    agent: str
+    values: list[dict[str, Any]]
+
+
+class Stopped(Document):
+    success: Literal[True]
+    scope: str
+    running: int
+    queued: int
+    parked: int
+    processes: int
+    agents: int
+    elapsed_ms: float
+    durable: bool
+    names: list[str]
+
+
+class MessageDocument(Document):
+    id: str
+    seq: int
+    agent: str
+    agent_id: str
+    session: str
+    thread_id: str
+    kind: str
+    lane: str
+    priority: str
+    state: State
+    outcome: Outcome | None
+    text: str
+    parts: list[dict[str, Any]]
+    result_text: str
+    error: str
+    error_code: str
+    sender: str = Field(description="who sent it, as people name them")
+    sender_agent_id: str
+    principal: dict[str, Any]
+    deliver_to: dict[str, Any]
+    in_reply_to: str
+    root_id: str
+    path: list[str]
+    replay_of: str
+    traceparent: str
+    summary: str
+    silent: bool
+    attempts: int
+    crashes: int
+    accepted_at: int
+    started_at: int | None
+    finished_at: int | None
+    expires_at: int | None
+    not_before: int
+
+
+class MessageShown(MessageDocument):
+    position: int | None = Field(description="messages before it; null unless queued")
+    eta_s: float | None
+
+
+class MessageList(Document):
+    messages: list[MessageDocument]
+    next_cursor: int | None
+
+
+class DeadList(Document):
+    dead: list[MessageDocument]
+    next_cursor: int | None
+
+
+class Thread(Document):
+    thread_id: str
+    messages: list[MessageDocument]
+
+
+class Replayed(Document):
+    success: Literal[True]
+    message_id: str
+    replay_of: str
+
+
+class QuestionDocument(Document):
+    id: str
+    agent: str
+    agent_id: str
+    session: str
+    message_id: str
+    kind: str
+    text: str
+    options: list[str]
+    state: QuestionState
+    answer: str
+    asked_at: int
+    deadline_at: int | None
+    answered_at: int | None
+    answered_by: str
+
+
+class QuestionList(Document):
+    questions: list[QuestionDocument]
+    next_cursor: None
+
+
+class Alive(Document):
+    status: Literal["ok"]
+    version: str
+
+
+class Probe(Document):
+    name: str
+    ok: bool
+    detail: str | None = Field(None, description="for the operator's token only")
+
+
+class Ready(Document):
+    ready: bool
+    draining: bool
+    probes: list[Probe]
+
+
+class Draining(Document):
+    success: Literal[True]
+    state: Literal["draining"]
+
+
+class Status(Document):
+    version: str
+    boot_id: str
+    node_id: str
+    pid: int
+    home: str
+    started_at: int
+    uptime_s: float
+    state: str
+    url: str
+    agents_up: int
+    agents_total: int
+    config_error: str
+    warnings: list[str]
+    conservation: dict[str, int]
+
+
+class EventDocument(Document):
+    seq: int
+    at: int
+    type: str
+    agent_id: str
+    session_id: str
+    message_id: str
+    conversation: str
+    data: dict[str, Any]

@@ -1,0 +1,295 @@
+"""The chat socket: greeting, texts counted once, commands past every queue, resume, bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import WSMsgType
+
+from agentsup.api.ports import ApiLimits
+from agentsup.model.errors import StoreUnavailable
+from tests.component.api.conftest import LIMITS, OPERATOR_TOKEN, Rig
+
+
+@dataclass
+class Client:
+    """One end of a socket."""
+
+    socket: aiohttp.ClientWebSocketResponse
+
+    async def send(self, kind: str, **members: Any) -> None:
+        await self.socket.send_json({"type": kind, **members})
+
+    async def next(self, *kinds: str) -> dict[str, Any]:
+        """The next frame of one of `kinds` (any, if none is named)."""
+        while True:
+            message = await self.socket.receive()
+            assert message.type is WSMsgType.TEXT, (message, self.socket.close_code)
+            frame: dict[str, Any] = message.json()
+            if not kinds or frame["type"] in kinds:
+                return frame
+
+    async def closed(self) -> int | None:
+        """Wait for the end; the code it was closed with."""
+        while (await self.socket.receive()).type is WSMsgType.TEXT:
+            pass
+        return self.socket.close_code
+
+
+@asynccontextmanager
+async def connect(rig: Rig, token: str | None = OPERATOR_TOKEN) -> AsyncIterator[Client]:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with rig.client.ws_connect(f"{rig.url}/ws", headers=headers) as socket:
+        yield Client(socket)
+
+
+@asynccontextmanager
+async def chat(
+    rig: Rig, agent: str = "main", **hello: Any
+) -> AsyncIterator[tuple[Client, dict[str, Any]]]:
+    async with connect(rig) as client:
+        await client.send("hello", agent=agent, **hello)
+        yield client, await client.next("welcome")
+
+
+async def test_a_socket_needs_the_operators_token(rig: Rig) -> None:
+    for token, wanted in ((None, 401), ("wrong", 401), (rig.agent_tokens["main"], 403)):
+        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+            async with connect(rig, token):
+                pass
+        assert caught.value.status == wanted
+    status, document, _ = await rig.call("GET", "/ws")
+    assert (status, document["code"]) == (400, "bad_request")
+    status, _, _ = await rig.call("GET", f"/ws?token={OPERATOR_TOKEN}", token=None)
+    assert status == 401
+
+
+async def test_welcome_shows_the_latest_history_and_what_runs(rig: Rig) -> None:
+    seqs = [await rig.tell("main", str(n)) for n in range(60)]
+    await rig.tell("main", "elsewhere", "console:desk")
+    rig.live.begin("agt_main", "console:local", "m1")
+    rig.live.delta("m1", "so far")
+    async with chat(rig, "MAIN") as (_, welcome):
+        assert [event["seq"] for event in welcome["history"]] == seqs[-50:]
+        assert welcome["agent"] == "main"
+        assert [(t["message_id"], t["text"]) for t in welcome["live"]] == [("m1", "so far")]
+        assert welcome["seq"] == seqs[-1] + 1
+        assert welcome["reset"] is False
+
+
+async def test_a_text_is_accepted_shown_and_counted_once(rig: Rig) -> None:
+    async with chat(rig) as (client, _):
+        await client.send("say", id="c1", text="hello")
+        accepted = await client.next("accepted")
+        assert (accepted["id"], accepted["duplicate"]) == ("c1", False)
+    async with chat(rig, after=0) as (client, _):
+        await client.send("say", id="c1", text="hello")
+        again = await client.next("accepted")
+        assert (again["message_id"], again["duplicate"]) == (accepted["message_id"], True)
+    messages = await rig.mailbox.list()
+    assert [message.text for message in messages] == ["hello"]
+    assert messages[0].principal.label == "operator"
+    assert messages[0].deliver_to.channel == "console"
+
+
+async def test_a_client_that_comes_back_gets_what_it_missed(rig: Rig) -> None:
+    async with chat(rig) as (client, welcome):
+        first = await rig.tell("main", "one")
+        event = await client.next("event")
+        assert (event["seq"], event["event"]["data"]) == (first, {"text": "one"})
+    missed = [await rig.tell("main", str(n)) for n in range(250)]
+    async with chat(rig, after=first) as (client, welcome):
+        assert (welcome["history"], welcome["seq"]) == ([], first)
+        assert [(await client.next("event"))["seq"] for _ in missed] == missed
+        later = await rig.tell("main", "later")
+        assert (await client.next("event"))["seq"] == later
+    async with chat(rig, after=later + 1000) as (client, welcome):
+        assert welcome["reset"] is True
+        assert len(welcome["history"]) == 50
+
+
+async def test_a_conversation_is_its_own(rig: Rig) -> None:
+    async with chat(rig, conversation="desk") as (desk, _), chat(rig) as (local, _):
+        await rig.tell("Scout", "other agent")
+        seq = await rig.tell("main", "for the desk", "console:desk")
+        own = await rig.tell("main", "for local")
+        assert (await desk.next("event"))["seq"] == seq
+        assert (await local.next("event"))["seq"] == own
+
+
+async def test_a_command_passes_every_text_and_survives_its_client(rig: Rig) -> None:
+    async with chat(rig) as (client, _):
+        await client.send("say", id="c1", text="/hold")
+        await client.send("say", id="c2", text="/stop")
+        reply = await client.next("reply")
+        assert (reply["id"], reply["text"], reply["ok"]) == ("c2", "ran /stop for operator", True)
+        await client.send("say", id="c3", text="/wrong")
+        assert (await client.next("reply"))["ok"] is False
+        await client.send("say", id="c4", text="a text")
+        assert (await client.next("accepted"))["id"] == "c4"
+    rig.commands.let_go.set()
+    while "/hold" not in rig.commands.ran:
+        await rig.call("GET", "/healthz")
+
+
+async def test_texts_keep_their_order(rig: Rig) -> None:
+    async with chat(rig) as (client, _):
+        for number in range(5):
+            await client.send("say", id=f"c{number}", text=str(number))
+        for number in range(5):
+            assert (await client.next("accepted"))["id"] == f"c{number}"
+    assert [m.text for m in await rig.mailbox.list()] == ["4", "3", "2", "1", "0"]
+
+
+async def test_a_refused_text_is_told_by_its_id(rig: Rig) -> None:
+    async with chat(rig) as (client, _):
+        await client.send("say", id="c0", text="   ")
+        error = await client.next("error")
+        assert (error["id"], error["problem"]["field"]) == ("c0", "text")
+        for number in range(1, 7):
+            await client.send("say", id=f"c{number}", text="x")
+        error = await client.next("error")
+        assert (error["id"], error["problem"]["code"]) == ("c6", "overloaded")
+        rig.control.is_draining = True
+        await client.send("say", id="c7", text="x")
+        error = await client.next("error")
+        assert (error["id"], error["problem"]["status"]) == ("c7", 503)
+        await client.send("say", id="c8", text="/status")
+        assert (await client.next("reply"))["id"] == "c8"
+
+
+@pytest.mark.parametrize(
+    "frame, field",
+    [
+        ("{", "frame"),
+        ("[]", "frame"),
+        ('{"type":"shout"}', "frame"),
+        ('{"type":"say","id":"c"}', "say"),
+        ('{"type":"say","id":5,"text":"x"}', "say"),
+    ],
+)
+async def test_a_wrong_frame_is_told_and_the_socket_goes_on(
+    rig: Rig, frame: str, field: str
+) -> None:
+    async with chat(rig) as (client, _):
+        await client.socket.send_str(frame)
+        problem = (await client.next("error"))["problem"]
+        assert (problem["status"], problem["code"]) == (400, "bad_request")
+        await client.socket.send_bytes(b"\x00")
+        assert (await client.next("error"))["problem"]["status"] == 400
+        await client.send("ping")
+        assert await client.next() == {"type": "pong"}
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "{",
+        '{"type":"say","id":"c","text":"x"}',
+        '{"type":"hello","agent":"ghost"}',
+        '{"type":"hello","agent":"main","after":-1}',
+        '{"type":"hello","agent":"main","channel":"telegram"}',
+        '{"type":"hello","agent":"main","conversation":"a:b"}',
+    ],
+)
+async def test_without_a_valid_hello_the_socket_is_closed(rig: Rig, frame: str) -> None:
+    async with connect(rig) as client:
+        await client.socket.send_str(frame)
+        assert (await client.next())["type"] == "error"
+        assert await client.closed() == 4400
+    assert rig.live.feeds == 0
+
+
+async def test_running_text_reaches_the_client(rig: Rig) -> None:
+    async with chat(rig) as (client, welcome):
+        assert welcome["live"] == []
+        rig.live.begin("agt_main", "console:local", "m1")
+        rig.live.begin("agt_main", "console:desk", "m2")
+        rig.live.delta("m2", "not for this one")
+        assert await client.next() == {"type": "begin", "message_id": "m1"}
+        rig.live.delta("m1", "Hel")
+        assert await client.next() == {"type": "delta", "message_id": "m1", "text": "Hel"}
+        rig.live.tool("m1", "read", "started")
+        assert (await client.next())["type"] == "tool"
+        rig.live.end("m1")
+        assert await client.next() == {"type": "end", "message_id": "m1"}
+    while rig.live.feeds:
+        await rig.call("GET", "/healthz")
+
+
+async def test_a_store_that_fails_is_told_before_the_socket_ends(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with chat(rig) as (client, _):
+
+        async def unreadable(*_: object, **__: object) -> None:
+            raise StoreUnavailable("the disk is gone")
+
+        monkeypatch.setattr(rig.deps.events, "page", unreadable)
+        await rig.tell("main", "x")
+        assert (await client.next("error"))["problem"]["code"] == "store_unavailable"
+        assert await client.closed() == 1011
+
+
+async def test_closing_says_goodbye(rig: Rig) -> None:
+    async with chat(rig) as (client, _):
+        closing = asyncio.get_running_loop().create_task(rig.server.close())
+        assert await client.next() == {"type": "bye", "reason": "draining"}
+        assert await client.closed() == 1001
+        await closing
+
+
+async def test_sockets_are_bounded(rig: Rig) -> None:
+    async with connect(rig), connect(rig), connect(rig):
+        status, document, _ = await rig.call(
+            "GET",
+            "/ws",
+            headers={
+                "Connection": "Upgrade",
+                "Upgrade": "websocket",
+                "Sec-WebSocket-Version": "13",
+                "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+            },
+        )
+        assert (status, document["queue"]) == (429, "api.sockets")
+
+
+class TestImpatient:
+    """Short limits: a silent client and a slow one."""
+
+    @pytest.fixture
+    def limits(self) -> ApiLimits:
+        return replace(LIMITS, hello_s=0.05, stall_s=0.2, heartbeat_s=30.0, outgoing_frames=4)
+
+    async def test_a_silent_client_is_sent_away(self, rig: Rig) -> None:
+        async with connect(rig) as client:
+            assert "hello" in (await client.next("error"))["problem"]["detail"]
+            assert await client.closed() == 4400
+
+    async def test_a_slow_client_is_cut_and_resumes(self, rig: Rig) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.server.port, limit=1024)
+        head = (
+            f"GET /ws HTTP/1.1\r\nHost: 127.0.0.1:{rig.server.port}\r\nConnection: Upgrade\r\n"
+            "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+            "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+            f"Authorization: Bearer {OPERATOR_TOKEN}\r\n\r\n"
+        )
+        hello = b'{"type":"hello","agent":"main"}'
+        writer.write(head.encode() + bytes((0x81, 0x80 | len(hello), 0, 0, 0, 0)) + hello)
+        await reader.readuntil(b"\r\n\r\n")
+        while not rig.live.feeds:
+            await rig.call("GET", "/healthz")
+        # The client reads nothing from here on; the server may hold four frames and no more.
+        big = "x" * 200_000
+        seqs = [await rig.tell("main", big) for _ in range(60)]
+        while rig.server.connections["sockets"]:
+            await asyncio.sleep(0.02)
+        writer.close()
+        async with chat(rig, after=seqs[0]) as (client, _):
+            assert [(await client.next("event"))["seq"] for _ in seqs[1:]] == seqs[1:]

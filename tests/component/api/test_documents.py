@@ -1,0 +1,76 @@
+"""What is answered is what the OpenAPI document says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from agentsup.model.engine import Suspended
+from tests.component.api.conftest import Rig
+
+CASES = [
+    ("GET", "/healthz", None),
+    ("GET", "/readyz", None),
+    ("GET", "/status", None),
+    ("POST", "/drain", None),
+    ("POST", "/interagent/send_async", {"to": "worker", "message": "x"}),
+    ("POST", "/interagent/send_async", {"to": "worker"}),
+    ("POST", "/interagent/send", {"to": "ghost", "message": "x"}),
+    ("POST", "/interagent/send", {"to": "worker", "message": "x", "timeout": 0.01}),
+    ("GET", "/interagent/results/{id}", None),
+    ("GET", "/interagent/agents", None),
+    ("GET", "/interagent/health", None),
+    ("GET", "/agents", None),
+    ("GET", "/agents/main", None),
+    ("GET", "/agents/ghost", None),
+    ("GET", "/agents/main/explain", None),
+    ("POST", "/agents/main/restart", None),
+    ("POST", "/stop_all", None),
+    ("GET", "/messages", None),
+    ("GET", "/messages/{id}", None),
+    ("GET", "/threads/{id}", None),
+    ("POST", "/messages/{id}/reprioritize", {"priority": "low"}),
+    ("POST", "/messages/{id}/cancel", None),
+    ("GET", "/dead", None),
+    ("POST", "/dead/{id}/requeue", None),
+    ("GET", "/questions", None),
+    ("POST", "/questions/{question}/answer", {"answer": "yes"}),
+    ("POST", "/tasks/create", {"prompt": "x"}),
+]
+
+
+def schema_of(document: dict[str, Any], method: str, path: str, status: int) -> dict[str, Any]:
+    """The schema of one answer, found by matching the path against its template."""
+    wanted = path.split("/")
+    for template, operations in document["paths"].items():
+        parts = template.split("/")
+        fits = len(parts) == len(wanted) and all(
+            own == part or own.startswith("{") for own, part in zip(parts, wanted, strict=True)
+        )
+        if fits and method.lower() in operations:
+            response = operations[method.lower()]["responses"][str(status)]
+            (content,) = response["content"].values()
+            return {**content["schema"], "components": document["components"]}
+    raise AssertionError(f"{method} {path} is not described")
+
+
+@pytest.mark.parametrize("method, path, body", CASES)
+async def test_answers_have_the_shape_described(
+    rig: Rig, method: str, path: str, body: dict[str, Any] | None
+) -> None:
+    _, document, _ = await rig.call("GET", "/openapi.json", token=rig.agent_tokens["main"])
+    _, sent, _ = await rig.call("POST", "/interagent/send_async", {"to": "main", "message": "hi"})
+    _, asks, _ = await rig.call("POST", "/interagent/send_async", {"to": "Scout", "message": "?"})
+    lease = await rig.lease("Scout")
+    question = await rig.database.write(
+        lambda tx: rig.mailbox.park_tx(tx, lease, Suspended(b"", "Really?"))
+    )
+    path = path.format(id=sent["task_id"], question=question.question_id)
+    status, answer, _ = await rig.call(method, path, body)
+    schema = schema_of(document, method, path, status)
+    assert schema.get("$ref"), "an undescribed answer would pass whatever it says"
+    errors = list(Draft202012Validator(schema).iter_errors(answer))
+    assert errors == [], answer
+    assert asks["success"] is True

@@ -1,0 +1,131 @@
+"""Hosts, origins and bearer headers as pure decisions."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentsup.api.access import Access, HostRules, bearer, is_agent, may
+from agentsup.model.control import TokenIdentity
+from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
+
+RULES = HostRules.of(8799, ("Agents.Example", "box.local:9000", " ", "[fd00::1]:8799"))
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1:8799",
+        "localhost:8799",
+        "LocalHost:8799",
+        "[::1]:8799",
+        "agents.example",
+        "agents.example:443",
+        "box.local:9000",
+        "[fd00::1]:8799",
+    ],
+)
+def test_names_of_ours(host: str) -> None:
+    assert RULES.host_allowed(host)
+    assert RULES.origin_allowed(f"http://{host}")
+    assert RULES.origin_allowed(f"https://{host}")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        None,
+        "",
+        "127.0.0.1",
+        "127.0.0.1:80",
+        "127.0.0.1:8799 ",
+        "127.0.0.1:08799",
+        "127.0.0.1:8799:8799",
+        "127.0.0.1:8799.evil.example",
+        "evil.example@127.0.0.1:8799",
+        "127.0.0.1:8799@evil.example",
+        "evil.example:8799",
+        "localhost.evil.example:8799",
+        "box.local",
+        "box.local:9001",
+        "::1:8799",
+        "[::1]",
+        "[::1]evil:8799",
+        "x.agents.example",
+        "agents.example.",
+    ],
+)
+def test_names_of_others(host: str | None) -> None:
+    assert not RULES.host_allowed(host)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "null",
+        "",
+        "http://evil.example",
+        "http://127.0.0.1",
+        "http://127.0.0.1:8799/",
+        "http://127.0.0.1:8799/path",
+        "http://user@127.0.0.1:8799",
+        "ftp://127.0.0.1:8799",
+        "file://",
+        "chrome-extension://127.0.0.1:8799",
+        "127.0.0.1:8799",
+        "http://[::1",
+        "http://127.0.0.1:8799 http://evil.example",
+    ],
+)
+def test_origins_of_others(origin: str) -> None:
+    assert not RULES.origin_allowed(origin)
+
+
+def test_no_origin_is_no_browser() -> None:
+    assert RULES.origin_allowed(None)
+
+
+def test_the_default_port_may_be_left_out() -> None:
+    rules = HostRules.of(80)
+    assert rules.host_allowed("localhost")
+    assert rules.origin_allowed("http://localhost")
+    assert not rules.origin_allowed("https://localhost")
+
+
+@given(st.text(max_size=40))
+def test_any_other_text_is_refused_and_never_raises(text: str) -> None:
+    assert not RULES.host_allowed("evil" + text)
+    assert not RULES.origin_allowed("http://evil" + text)
+    RULES.host_allowed(text)
+    RULES.origin_allowed(text)
+
+
+@pytest.mark.parametrize(
+    "header, token",
+    [
+        ("Bearer abc", "abc"),
+        ("bearer  abc ", "abc"),
+        ("BEARER abc", "abc"),
+        (None, None),
+        ("", None),
+        ("Bearer", None),
+        ("Bearer ", None),
+        ("Basic abc", None),
+        ("abc", None),
+        ("Bearer äbc", None),
+        ("Bearer \udcff", None),
+    ],
+)
+def test_bearer_headers(header: str | None, token: str | None) -> None:
+    assert bearer(header) == token
+
+
+def test_who_may_use_what() -> None:
+    operator = TokenIdentity(OPERATOR)
+    agent = TokenIdentity(Principal(PrincipalKind.AGENT, "agt_1", "a"), "agt_1")
+    run = TokenIdentity(Principal(PrincipalKind.RUN, "agt_1", "a"), "agt_1", "msg_1")
+    assert all(may(operator, access) for access in Access)
+    for identity in (agent, run):
+        assert is_agent(identity)
+        assert may(identity, Access.ANY)
+        assert not may(identity, Access.OPERATOR)
+    assert not is_agent(operator)

@@ -1,0 +1,97 @@
+"""What is open is counted, bounded and ended."""
+
+import asyncio
+
+import pytest
+
+from agentsup.api.connections import Connections
+from agentsup.api.ports import ApiLimits
+from agentsup.model.errors import Conflict, NotReady, Overloaded
+
+
+async def test_a_wait_gives_its_result_or_its_own_error() -> None:
+    connections = Connections(ApiLimits())
+
+    async def answer() -> str:
+        return "yes"
+
+    async def refuse() -> str:
+        raise Conflict("no")
+
+    assert await connections.wait(answer, name="t") == "yes"
+    with pytest.raises(Conflict):
+        await connections.wait(refuse, name="t")
+    assert connections.counts["waits"] == 0
+    await connections.close(1.0)
+
+
+async def test_over_the_limit_nothing_is_begun() -> None:
+    connections = Connections(ApiLimits(waiting=1))
+    begun: list[str] = []
+
+    async def work() -> None:
+        begun.append("work")
+
+    with connections.admit("waits"), pytest.raises(Overloaded):
+        await connections.wait(work, name="t")
+    assert begun == []
+    await connections.wait(work, name="t")
+    assert begun == ["work"]
+
+
+async def test_closing_ends_waits_and_refuses_new_ones() -> None:
+    connections = Connections(ApiLimits())
+    forever = asyncio.Event()
+    waiting = connections.work.spawn(
+        connections.wait(forever.wait, name="t"),
+        name="test:waiting",
+    )
+    while not connections.counts["waits"]:
+        await asyncio.sleep(0)
+    assert await connections.close(1.0) == []
+    with pytest.raises(NotReady):
+        waiting.result()
+    with pytest.raises(NotReady), connections.admit("sockets"):
+        pass
+
+
+async def test_work_under_way_may_finish_within_the_time_given() -> None:
+    connections = Connections(ApiLimits())
+    go, done = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        await go.wait()
+        done.set()
+
+    connections.work.spawn(work(), name="say:main")
+
+    async def ending() -> None:
+        go.set()
+
+    with connections.ended_by(ending):
+        assert await connections.close(1.0) == []
+    assert done.is_set()
+
+
+async def test_work_that_does_not_end_is_cancelled() -> None:
+    connections = Connections(ApiLimits())
+    task = connections.work.spawn(asyncio.Event().wait(), name="say:main")
+    assert await connections.close(0.01) == []
+    assert task.cancelled()
+
+
+async def test_a_cancelled_caller_ends_its_wait() -> None:
+    connections = Connections(ApiLimits())
+    ended = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await connections.wait(work, name="t")
+    await ended.wait()
+    assert connections.counts["waits"] == 0

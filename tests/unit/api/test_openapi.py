@@ -1,0 +1,67 @@
+"""The document is valid, complete and made from what checks the requests."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from agentsup.api.access import Access
+from agentsup.api.app import ROUTES
+from agentsup.api.openapi import document
+from agentsup.api.route import Route
+
+DOCUMENT: dict[str, Any] = json.loads(json.dumps(document(ROUTES, version="0.test")))
+
+
+def test_a_public_validator_accepts_it() -> None:
+    assert list(OpenAPIV31SpecValidator(DOCUMENT).iter_errors()) == []
+
+
+def test_the_validator_finds_what_is_broken() -> None:
+    broken = {**DOCUMENT, "info": {"title": "no version"}}
+    assert list(OpenAPIV31SpecValidator(broken).iter_errors())
+
+
+def test_every_reference_leads_somewhere() -> None:
+    known = {f"#/components/schemas/{name}" for name in DOCUMENT["components"]["schemas"]}
+    used = set(re.findall(r'"\$ref": "([^"]+)"', json.dumps(DOCUMENT)))
+    assert used
+    assert used <= known
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+def test_each_route_is_described(route: Route) -> None:
+    operation = DOCUMENT["paths"][route.path][route.method.lower()]
+    assert operation["summary"]
+    assert set(map(str, route.answers)) <= set(operation["responses"])
+    assert ("401" in operation["responses"]) == (route.access is not Access.OPEN)
+    assert ("requestBody" in operation) == (route.body is not None)
+    if route.method == "POST":
+        assert {"413", "415"} <= set(operation["responses"])
+    named = {p["name"] for p in operation["parameters"] if p["in"] == "path"}
+    assert all(f"{{{name}}}" in route.path for name in named)
+    assert route.path.count("{") == len(named)
+
+
+def test_no_route_twice_and_operations_have_names_of_their_own() -> None:
+    lines = [(route.method, route.path) for route in ROUTES]
+    assert len(lines) == len(set(lines))
+    names = [o["operationId"] for path in DOCUMENT["paths"].values() for o in path.values()]
+    assert len(names) == len(set(names))
+
+
+def test_open_routes_are_exactly_the_ones_named() -> None:
+    assert {r.path for r in ROUTES if r.access is Access.OPEN} == {"/healthz", "/readyz"}
+
+
+def test_engines_may_only_ask_agents_and_work_on_tasks() -> None:
+    own = {r.path for r in ROUTES if r.access is Access.ANY}
+    assert all(path.startswith(("/interagent/", "/tasks/", "/openapi.json")) for path in own)
+
+
+def test_the_wire_name_of_from_is_from() -> None:
+    properties = DOCUMENT["components"]["schemas"]["SendBody"]["properties"]
+    assert "from" in properties
+    assert "from_" not in properties
