@@ -278,6 +278,14 @@ async def test_who_leaves_the_group_is_found(escape: str) -> None:
     reap_orphans(reap_orphans())
 
 
+async def test_without_a_subreaper_those_still_linked_to_the_group_are_found() -> None:
+    ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)
+    async with await start("setsid sh -c 'echo $$; exec sleep 60' & wait") as group:
+        stray = int(await first_line(group))
+        await group.stop(term_grace_s=0)
+        await until(lambda: not is_alive(stray))
+
+
 async def test_a_zombie_does_not_count_as_a_member() -> None:
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as zombie:
         assert members(zombie.pid) == [zombie.pid]
