@@ -1,0 +1,171 @@
+"""Where results go: to people, to the asking agent's mailbox, or nowhere but the row."""
+
+import json
+from typing import Any
+
+import pytest
+
+from agentsup.mailbox.mailbox import Completion
+from agentsup.model.message import (
+    IN_STORE,
+    DeliverTo,
+    Kind,
+    Lease,
+    Outcome,
+    Part,
+    State,
+)
+from agentsup.model.principal import OPERATOR
+from agentsup.testing.mail import BOB, MailRig
+
+HERE = DeliverTo("chat", agent_id="ann", channel="console", conversation="c1")
+
+
+async def asked(rig: MailRig, **to: Any) -> tuple[Lease, Lease]:
+    """Ann's turn, and Ben's turn on what it asked without waiting."""
+    await rig.put("plan my week")
+    ann = await rig.one("ann")
+    await rig.put(
+        "what about monday?",
+        "ben",
+        session_key="ia-ann",
+        deliver_to=DeliverTo(
+            "mailbox", agent_id="ann", session_id=ann.message.session_id, then=HERE, **to
+        ),
+        path=("ann",),
+        sender_agent_id="ann",
+        in_reply_to=ann.message.message_id,
+        root_id=ann.message.root_id,
+        silent=True,
+    )
+    return ann, await rig.one("ben")
+
+
+async def test_answers_files_and_failures_reach_the_chat(rig: MailRig) -> None:
+    await rig.put()
+    files = (Part("file", path="out/plan.pdf", name="plan.pdf"),)
+    await rig.mailbox.complete(await rig.one(), Completion(Outcome.OK, "here", parts=files))
+    await rig.put()
+    await rig.fail(await rig.one(), "the model is gone")
+    rows = await rig.sql("SELECT kind, body, part_no FROM outbox ORDER BY outbox_id")
+    assert [(kind, part_no) for kind, _, part_no in rows] == [
+        ("answer", 0),
+        ("file", 1),
+        ("notice", 0),
+    ]
+    assert json.loads(rows[0][1]) == {"text": "here", "outcome": "ok"}
+    assert json.loads(rows[1][1]) == {"path": "out/plan.pdf", "name": "plan.pdf"}
+    assert json.loads(rows[2][1]) == {
+        "text": "the model is gone",
+        "outcome": "failed",
+        "code": "engine_failed",
+    }
+
+
+async def test_the_engine_state_of_the_session_moves_with_the_completion(rig: MailRig) -> None:
+    await rig.put()
+    completion = Completion(Outcome.OK, "hi", engine="llm", engine_state=b"state")
+    await rig.mailbox.complete(await rig.one(), completion)
+    await rig.put()
+    await rig.finish(await rig.one())
+    assert await rig.sql("SELECT engine, engine_state FROM sessions") == [("llm", b"state")]
+
+
+async def test_an_answer_to_an_agent_is_a_reply_in_its_session(rig: MailRig) -> None:
+    ann, ben = await asked(rig)
+    await rig.finish(ann)
+    await rig.finish(ben, "monday is free")
+    reply = (await rig.one("ann")).message
+    assert (reply.kind, reply.session_id) == (Kind.REPLY, ann.message.session_id)
+    assert "ben answered" in reply.text
+    assert reply.text.endswith("monday is free")
+    assert (reply.in_reply_to, reply.root_id) == (ben.message.message_id, ann.message.root_id)
+    assert (reply.path, reply.deliver_to) == ((), HERE)
+
+
+async def test_a_failure_is_said_to_be_one(rig: MailRig) -> None:
+    ann, ben = await asked(rig)
+    await rig.finish(ann)
+    await rig.fail(ben, "no model")
+    reply = (await rig.one("ann")).message
+    assert "ben could not answer" in reply.text
+    assert "no model" in reply.text
+
+
+@pytest.mark.parametrize("scope", ["all", "agent:ann", "session"])
+@pytest.mark.parametrize("restart", [False, True])
+async def test_a_reply_to_an_asker_that_was_stopped_is_refused(
+    rig: MailRig, scope: str, restart: bool
+) -> None:
+    ann, ben = await asked(rig)
+    if scope == "session":
+        scope = f"session:{ann.message.session_id}"
+    if scope == "all":
+        rig.mailbox.epochs.merge("all", 1)  # told by another node: ben's turn here goes on
+    else:
+        await rig.mailbox.stop(scope, BOB)
+        if restart:
+            await rig.reboot()
+            ben = await rig.one("ben")
+    await rig.finish(ben, "too late")
+    assert await rig.claim("ann") == []
+    replies = await rig.sql("SELECT 1 FROM messages WHERE kind = 'reply'")
+    assert replies == []
+
+
+async def test_a_request_after_the_stop_gets_its_reply(rig: MailRig) -> None:
+    await rig.mailbox.stop("agent:ann", BOB)
+    _, ben = await asked(rig)
+    await rig.finish(ben, "in time")
+    assert await rig.sql("SELECT state FROM messages WHERE kind = 'reply'") == [("queued",)]
+
+
+async def test_a_waited_answer_stays_in_the_row(rig: MailRig) -> None:
+    _, ben = await asked(rig, waited=True)
+    await rig.finish(ben, "42")
+    assert await rig.sql("SELECT 1 FROM messages WHERE kind = 'reply'") == []
+    assert (await rig.mailbox.wait_done(ben.message.message_id, 5)).result_text == "42"
+
+
+async def test_a_reply_to_an_agent_that_asked_outside_a_turn_reaches_its_people(
+    rig: MailRig,
+) -> None:
+    await rig.put("hi", "ann", conversation="home")
+    await rig.finish(await rig.one("ann"))
+    await rig.put(
+        "from a program",
+        "ben",
+        session_key="ia-ann",
+        deliver_to=DeliverTo("mailbox", agent_id="ann"),
+    )
+    await rig.finish(await rig.one("ben"), "result")
+    reply = await rig.one("ann")
+    await rig.finish(reply, "Ben says: result")
+    assert (await rig.outbox("kind = 'answer'"))[-1] == (
+        "answer",
+        "console",
+        "home",
+        "Ben says: result",
+    )
+
+
+async def test_results_for_programs_and_silent_chats_stay_in_the_row(rig: MailRig) -> None:
+    await rig.put(deliver_to=IN_STORE, silent=True)
+    await rig.finish(await rig.one(), "42")
+    await rig.put(deliver_to=DeliverTo("chat", channel="console", conversation="c1", silent=True))
+    await rig.finish(await rig.one(), "43")
+    assert await rig.outbox() == []
+    results = [message.result_text for message in await rig.mailbox.list(state=State.DONE)]
+    assert results == ["43", "42"]
+
+
+async def test_a_dropped_letter_tells_nobody_twice(rig: MailRig) -> None:
+    accepted = await rig.put()
+    for _ in range(2):
+        await rig.one()
+        await rig.mailbox.crashed("i1", "boom")
+    assert len(await rig.outbox()) == 1
+    await rig.mailbox.drop(accepted.message_id, OPERATOR)
+    assert len(await rig.outbox()) == 1
+    message = await rig.mailbox.get(accepted.message_id)
+    assert (message.state, message.error_code) == (State.CANCELLED, "dropped")
