@@ -22,6 +22,7 @@ from agentsup.model.errors import Conflict
 from agentsup.model.health import AgentState, Desired, HealthReport
 from agentsup.model.principal import Principal
 from agentsup.observe.logging import get_logger
+from agentsup.supervision.board import ChildStatus
 
 _log = get_logger(__name__)
 
@@ -152,7 +153,7 @@ class DaemonControl:
         past = self._endings.get(entry.agent_id, [])
         engine, why = self._engines.choice(spec)
         since = status.running_since_at if status else None
-        last_reason = (status.reason if status else "") or (past[-1].reason if past else "")
+        last_reason = _last_reason(status, past)
         working = unit.stack.in_flight if unit is not None and unit.stack is not None else ()
         running = [w for w in working if not w.stopped]
         return AgentView(
@@ -286,3 +287,13 @@ class DaemonControl:
 
     async def exit(self, code: int, by: Principal) -> None:
         self._end(code, f"asked for by {by.label}")
+
+
+def _last_reason(status: ChildStatus | None, past: list[Ending]) -> str:
+    """Why it is in its state, else how its last life ended that nobody had asked to end."""
+    if status is not None:
+        if status.reason:
+            return status.reason
+        if status.last_end is not None:
+            return "" if status.last_end.wanted else status.last_end.reason
+    return past[-1].reason if past else ""

@@ -141,7 +141,8 @@ def _key_of(then: DeliverTo, answerer: str) -> str:
 
 
 def _wording(name: str, message: Message, result: Result) -> str:
-    about = f"your message {message.message_id} (“{preview(message.text, 80)}”)"
+    """The reply's own text. An answer is passed on as it is; its envelope is the turn's work."""
     if result.word == "ok":
-        return f"{name} answered {about}:\n\n{result.text}"
+        return result.text
+    about = f"your message {message.message_id} (“{preview(message.text, 80)}”)"
     return f"{name} could not answer {about}: {result.text}"
