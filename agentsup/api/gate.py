@@ -6,6 +6,7 @@ is a problem document; what is not known here becomes one too, with a request id
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Mapping
 from typing import Any, Final
@@ -65,12 +66,14 @@ class UnsupportedMediaType(Refused):
 
 def gate(api: Api, routes: Mapping[Any, Route]) -> Middleware:
     """The middleware of `api`; `routes` finds the route of a registered handler."""
-    new_id = api.deps.entropy.new_id
+    # One id of this listener and a count: an id of its own per request costs more than it tells.
+    listener_id = api.deps.entropy.new_id("req")
+    number = itertools.count(1)
     clock = api.deps.clock
 
     @web.middleware
     async def check_and_serve(request: web.Request, handler: Handler) -> web.StreamResponse:
-        request_id = new_id("req")
+        request_id = f"{listener_id}.{next(number)}"
         request[_REQUEST_ID] = request_id
         began = clock.monotonic()
         try:
