@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Mapping
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import WSMsgType, web
@@ -48,7 +49,7 @@ async def chat(call: Call) -> web.StreamResponse:
     """Serve one socket until either side ends it."""
     limits = call.deps.limits
     socket = web.WebSocketResponse(
-        heartbeat=limits.heartbeat_s, max_msg_size=limits.body_bytes, timeout=_END_S
+        heartbeat=limits.heartbeat_s, max_msg_size=limits.body_bytes, timeout=_END_S, compress=False
     )
     if not socket.can_prepare(call.request).ok:
         raise BadRequest("/ws is a WebSocket; connect with one")
@@ -244,15 +245,21 @@ class ChatSocket:
         try:
             if not is_urgent and self._deps.control.draining:
                 raise _draining()
-            async with contextlib.nullcontext() if is_urgent else self._in_order:
-                said = await self._deps.inbox.say(
-                    agent_name=entry.name,
-                    channel=hello.channel,
-                    conversation=hello.conversation,
-                    text=frame.text,
-                    principal=self._call.by,
-                    external_id=frame.id,
-                )
+            say = partial(
+                self._deps.inbox.say,
+                agent_name=entry.name,
+                channel=hello.channel,
+                conversation=hello.conversation,
+                text=frame.text,
+                principal=self._call.by,
+                external_id=frame.id,
+            )
+            if is_urgent:
+                key = (entry.agent_id, _place(hello), frame.id, frame.text)
+                said = await self._call.api.connections.commands.run(key, say)
+            else:
+                async with self._in_order:
+                    said = await say()
         except AgentsupError as error:
             await self._answer(self._tell(error, frame.id))
             return

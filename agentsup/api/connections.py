@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -33,6 +34,8 @@ class Connections:
         self._closing = False
         self.work = TaskOwner("api", on_error=_note_failure)
         """Work that outlives the connection that asked for it, such as a command under way."""
+        self.commands = Once(self.work)
+        """Commands by the id that their client gave them."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -102,6 +105,44 @@ class Connections:
         except TimeoutError:
             pass  # what is left is cancelled below
         return await self.work.close(timeout_s)
+
+
+class Once:
+    """Runs a thing with a key once: said again while it is remembered, it gives the same result.
+
+    A failure is not remembered: it changed nothing, so the next try is a new one.
+    """
+
+    def __init__(self, owner: TaskOwner, *, remembered: int = 256) -> None:
+        """Run in tasks of `owner`; remember the results of the latest `remembered` keys."""
+        self._owner = owner
+        self._remembered = remembered
+        self._known: OrderedDict[Hashable, asyncio.Task[Any]] = OrderedDict()
+
+    async def run(self, key: Hashable, start: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The result of what `start` begins, or of what it began before under `key`.
+
+        It goes on when the caller is cancelled. Raises `NotReady` if the listener closes first.
+        """
+        task: asyncio.Task[T] | None = self._known.get(key)
+        if task is None:
+            task = self._owner.spawn(start(), name=f"{_WAIT}once")
+            self._known[key] = task
+            self._forget_old()
+        await asyncio.wait({task})
+        if task.cancelled():
+            raise closing()
+        if task.exception() is not None:
+            self._known.pop(key, None)
+        return task.result()
+
+    def _forget_old(self) -> None:
+        """Results only: what still runs is never forgotten."""
+        for key in list(self._known):
+            if len(self._known) <= self._remembered:
+                return
+            if self._known[key].done():
+                del self._known[key]
 
 
 def closing() -> NotReady:

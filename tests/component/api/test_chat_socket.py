@@ -138,6 +138,22 @@ async def test_a_command_passes_every_text_and_survives_its_client(rig: Rig) -> 
         await rig.call("GET", "/healthz")
 
 
+async def test_a_command_said_again_runs_once(rig: Rig) -> None:
+    async with chat(rig) as (client, _):
+        await client.send("say", id="c1", text="/hold")
+        await client.send("ping")
+        await client.next("pong")
+    async with chat(rig) as (client, _):
+        await client.send("say", id="c1", text="/hold")
+        rig.commands.let_go.set()
+        assert (await client.next("reply"))["id"] == "c1"
+        await client.send("say", id="c1", text="/hold")
+        assert (await client.next("reply"))["text"] == "ran /hold for operator"
+        await client.send("say", id="c2", text="/hold")
+        await client.next("reply")
+    assert rig.commands.ran == ["/hold", "/hold"]
+
+
 async def test_texts_keep_their_order(rig: Rig) -> None:
     async with chat(rig) as (client, _):
         for number in range(5):

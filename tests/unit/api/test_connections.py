@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from agentsup.api.connections import Connections
+from agentsup.api.connections import Connections, Once
 from agentsup.api.ports import ApiLimits
+from agentsup.kit.tasks import TaskOwner
 from agentsup.model.errors import Conflict, NotReady, Overloaded
 
 
@@ -95,3 +96,41 @@ async def test_a_cancelled_caller_ends_its_wait() -> None:
             await connections.wait(work, name="t")
     await ended.wait()
     assert connections.counts["waits"] == 0
+
+
+async def test_once_remembers_results_and_not_failures() -> None:
+    owner = TaskOwner("test", on_error=lambda task, error: None)
+    once = Once(owner, remembered=2)
+    runs: list[str] = []
+    fails = True
+
+    async def work() -> int:
+        runs.append("run")
+        if fails:
+            raise Conflict("not now")
+        return len(runs)
+
+    with pytest.raises(Conflict):
+        await once.run("a", work)
+    fails = False
+    assert await once.run("a", work) == await once.run("a", work) == 2
+    assert [await once.run(key, work) for key in "bca"] == [3, 4, 5]
+
+
+async def test_once_goes_on_without_its_caller_and_never_forgets_what_runs() -> None:
+    owner = TaskOwner("test")
+    once = Once(owner, remembered=0)
+    go = asyncio.Event()
+    runs: list[str] = []
+
+    async def work() -> str:
+        runs.append("run")
+        await go.wait()
+        return "done"
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await once.run("a", work)
+    go.set()
+    assert await once.run("a", work) == "done"
+    assert runs == ["run"]
