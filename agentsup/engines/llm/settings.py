@@ -38,6 +38,8 @@ class LlmOptions(BaseModel):
     tool_calls_limit: int = Field(default=60, ge=0)
     total_tokens_limit: int | None = Field(default=None, ge=1)
     ask_user: bool = True
+    script: str = ""
+    """For the scripted engine, which ``auto`` comes to without a model; of no effect here."""
 
 
 @dataclass(frozen=True, slots=True)

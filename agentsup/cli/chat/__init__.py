@@ -1,0 +1,29 @@
+"""The console chat: a conversation over `/ws`, in a terminal or in a pipe."""
+
+from __future__ import annotations
+
+import sys
+
+from agentsup.cli.failure import Failed
+from agentsup.cli.locate import Place
+
+__all__ = ["run_chat"]
+
+
+def run_chat(place: Place, agent: str, conversation: str) -> int:
+    """Talk to `agent` until the person leaves or the input ends; returns the exit code.
+
+    Raises `Failed` where the daemon can't be reached at first or refuses the conversation.
+    """
+    import asyncio
+
+    is_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+    if is_terminal:
+        from agentsup.cli.chat.terminal import chat_in_terminal as chat
+    else:
+        from agentsup.cli.chat.lines import chat_in_lines as chat
+    place.address()  # says at once, and before anything heavy runs, that no daemon is known
+    try:
+        return asyncio.run(chat(place, agent, conversation))
+    except KeyboardInterrupt:
+        raise Failed(exit_code=130) from None

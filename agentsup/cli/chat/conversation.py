@@ -1,0 +1,290 @@
+"""What a chat client knows: which texts are on their way, what was seen, which questions are open.
+
+Pure: frames go in, things to show come out. Serves P1 and P2 at the person's end: a text stays
+pending until the daemon confirms it and is sent again under the same id after a reconnect.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+_KEPT: Final = 1000
+"""Ids of messages remembered, for events that come in another order than they happened."""
+_RETRIED: Final = frozenset({"not_ready", "store_unavailable"})
+"""Refusals that a later attempt may not meet."""
+
+
+class Kind(StrEnum):
+    """What there is to show."""
+
+    WELCOME = "welcome"
+    PERSON = "person"
+    ANSWER = "answer"
+    NOTICE = "notice"
+    FILE = "file"
+    QUESTION = "question"
+    REPLY = "reply"
+    """To a command."""
+    ERROR = "error"
+    BEGIN = "begin"
+    DELTA = "delta"
+    TOOL = "tool"
+    END = "end"
+    PICTURE = "picture"
+    """The whole text so far of a running turn; replaces what was shown of it."""
+    COMMANDS = "commands"
+    """The reply to `/help`, which names the commands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One thing to show. `old`: it happened before this client came."""
+
+    kind: Kind
+    text: str = ""
+    who: str = ""
+    message_id: str = ""
+    ok: bool = True
+    old: bool = False
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenQuestion:
+    """A question that waits for this person."""
+
+    question_id: str
+    message_id: str
+    options: tuple[str, ...]
+
+
+class HelloRefused(Exception):
+    """The daemon refused the conversation."""
+
+
+@dataclass(slots=True)
+class Conversation:
+    """One client in one conversation with `agent`."""
+
+    agent: str
+    name: str
+    new_id: Callable[[], str]
+    seq: int | None = None
+    pending: dict[str, str] = field(default_factory=dict)
+    """Texts by their id, oldest first, until the daemon confirms them."""
+    awaited: dict[str, None] = field(default_factory=dict)
+    """Messages that were accepted and are not answered yet, oldest first."""
+    questions: dict[str, OpenQuestion] = field(default_factory=dict)
+    _mine: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    _ended: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    _quiet: set[str] = field(default_factory=set)
+
+    # -- to the daemon -----------------------------------------------------------------------------
+
+    def hello(self) -> dict[str, Any]:
+        """The first frame of a connection: who we talk to and what we have seen."""
+        frame: dict[str, Any] = {"type": "hello", "agent": self.agent, "conversation": self.name}
+        if self.seq is not None:
+            frame["after"] = self.seq
+        return frame
+
+    def say(self, text: str, *, quiet: bool = False) -> dict[str, Any]:
+        """The frame for a text the person typed; it is pending from now on.
+
+        A bare number chooses an option of the newest open question. `quiet`: its reply is for the
+        client itself.
+        """
+        say_id = self.new_id()
+        self.pending[say_id] = self._as_answer(text)
+        if quiet:
+            self._quiet.add(say_id)
+        return self._say_frame(say_id)
+
+    def unsent(self) -> Iterator[dict[str, Any]]:
+        """Frames of all pending texts, for a connection that was made anew."""
+        for say_id in list(self.pending):
+            yield self._say_frame(say_id)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something is on its way that does not wait for the person itself."""
+        asking = {question.message_id for question in self.questions.values()}
+        return bool(self.pending) or any(m not in asking for m in self.awaited)
+
+    @property
+    def unconfirmed(self) -> list[str]:
+        """What the person typed and the daemon did not confirm."""
+        return [text for say_id, text in self.pending.items() if say_id not in self._quiet]
+
+    def _say_frame(self, say_id: str) -> dict[str, Any]:
+        return {"type": "say", "id": say_id, "text": self.pending[say_id]}
+
+    def _as_answer(self, text: str) -> str:
+        number = text.strip()
+        if not (number.isascii() and number.isdecimal()):
+            return text
+        for question in reversed(self.questions.values()):
+            if 1 <= int(number) <= len(question.options):
+                del self.questions[question.question_id]
+                return f"/answer {question.question_id} {int(number)}"
+        return text
+
+    # -- from the daemon ---------------------------------------------------------------------------
+
+    def take(self, frame: Mapping[str, Any]) -> list[Shown]:
+        """What a frame means for the person. Raises `HelloRefused`."""
+        match frame.get("type"):
+            case "welcome":
+                return self._welcome(frame)
+            case "event":
+                return self._event(frame["event"], old=False)
+            case "accepted":
+                return self._accepted(frame)
+            case "reply":
+                return self._reply(frame)
+            case "error":
+                return self._error(frame)
+            case "live":
+                return [_picture(self.agent, turn) for turn in frame.get("turns", ())]
+            case "begin":
+                return [Shown(Kind.BEGIN, who=self.agent, message_id=frame["message_id"])]
+            case "delta":
+                return [Shown(Kind.DELTA, frame["text"], self.agent, frame["message_id"])]
+            case "tool":
+                ok = frame.get("state") != "failed"
+                text = f"{frame['name']} {frame['state']}"
+                return [Shown(Kind.TOOL, text, self.agent, frame["message_id"], ok=ok)]
+            case "end":
+                return [Shown(Kind.END, who=self.agent, message_id=frame["message_id"])]
+            case _:
+                return []
+
+    def closed_elsewhere(self, open_ids: frozenset[str]) -> None:
+        """Forget questions that are not open any more."""
+        for question_id in [q for q in self.questions if q not in open_ids]:
+            del self.questions[question_id]
+
+    def has_ended(self, message_id: str) -> None:
+        """A message is known to have ended; nothing more is awaited of it."""
+        self.awaited.pop(message_id, None)
+        self._ended.append(message_id)
+        for question in [q for q in self.questions.values() if q.message_id == message_id]:
+            del self.questions[question.question_id]
+
+    def _welcome(self, frame: Mapping[str, Any]) -> list[Shown]:
+        is_first = self.seq is None
+        is_reset = bool(frame.get("reset"))
+        self.agent = frame.get("agent") or self.agent
+        shown: list[Shown] = []
+        for event in frame.get("history", ()):
+            shown += self._event(event, old=True)
+        state, is_back = str(frame.get("agent_state", "")), not (is_first or is_reset)
+        shown.append(Shown(Kind.WELCOME, state, self.agent, old=is_back))
+        self.seq = frame["seq"]
+        if is_reset:
+            self.awaited.clear()
+            text = "the daemon has another store than before; what it did not keep is gone"
+            shown.append(Shown(Kind.NOTICE, text, ok=False))
+        return shown
+
+    def _event(self, event: Mapping[str, Any], *, old: bool) -> list[Shown]:
+        seq = event["seq"]
+        if not old:
+            if self.seq is not None and seq <= self.seq:
+                return []
+            self.seq = seq
+        data = event.get("data") or {}
+        if event["type"] == "chat.in":
+            return self._person(event, data, old=old)
+        if event["type"] == "chat.out":
+            return self._out(event["message_id"], data, old=old)
+        if event["type"] == "question.closed":
+            self.questions.pop(str(data.get("question_id")), None)
+        return []
+
+    def _person(
+        self, event: Mapping[str, Any], data: Mapping[str, Any], *, old: bool
+    ) -> list[Shown]:
+        text, message_id = str(data.get("text", "")), event["message_id"]
+        is_mine = message_id in self._mine or text in self.pending.values()
+        if is_mine and not old:
+            return []
+        files = "".join(f" [{name}]" for name in data.get("files") or ())
+        return [Shown(Kind.PERSON, text + files, str(data.get("from", "")), message_id, old=old)]
+
+    def _out(self, message_id: str, data: Mapping[str, Any], *, old: bool) -> list[Shown]:
+        kind, text = data.get("kind"), str(data.get("text", ""))
+        about: dict[str, Any] = {"who": self.agent, "message_id": message_id, "old": old}
+        if data.get("possible_repeat"):
+            text = f"(may be a repeat) {text}"
+        if kind == "question":
+            options = tuple(str(option) for option in data.get("options") or ())
+            question_id = str(data.get("question_id", ""))
+            self.questions[question_id] = OpenQuestion(question_id, message_id, options)
+            return [Shown(Kind.QUESTION, text, options=options, **about)]
+        if kind == "file":
+            self._ended_by(message_id, 1)
+            return [Shown(Kind.FILE, str(data.get("path") or data.get("name") or ""), **about)]
+        if kind == "notice":
+            outcome = data.get("outcome")
+            if outcome:
+                self._ended_by(message_id, int(data.get("count") or 1))
+            return [Shown(Kind.NOTICE, text, ok=outcome in {None, "ok"}, **about)]
+        self._ended_by(message_id, 1)
+        return [Shown(Kind.ANSWER, text, **about)]
+
+    def _ended_by(self, message_id: str, count: int) -> None:
+        """A message ended, and with one note the `count - 1` awaited before it."""
+        before: list[str] = []
+        if count > 1 and message_id in self.awaited:
+            for awaited in self.awaited:
+                before.append(awaited)
+                if awaited == message_id:
+                    break
+        for ended in [*before[-count:], message_id]:
+            self.has_ended(ended)
+
+    def _accepted(self, frame: Mapping[str, Any]) -> list[Shown]:
+        self.pending.pop(frame["id"], None)
+        message_id = frame["message_id"]
+        self._mine.append(message_id)
+        if message_id not in self._ended:
+            self.awaited[message_id] = None
+        position = frame.get("position")
+        if not position or frame.get("duplicate"):
+            return []
+        eta = f", about {frame['eta_s']:.0f} s" if frame.get("eta_s") else ""
+        text = f"waits behind {position} other{'s' if position > 1 else ''}{eta}; /stop drops it"
+        return [Shown(Kind.NOTICE, text, message_id=message_id)]
+
+    def _reply(self, frame: Mapping[str, Any]) -> list[Shown]:
+        self.pending.pop(frame["id"], None)
+        kind = Kind.REPLY
+        if frame["id"] in self._quiet:
+            self._quiet.discard(frame["id"])
+            kind = Kind.COMMANDS
+        return [Shown(kind, frame["text"], ok=bool(frame.get("ok", True)))]
+
+    def _error(self, frame: Mapping[str, Any]) -> list[Shown]:
+        problem = frame.get("problem") or {}
+        detail = str(problem.get("detail", "the daemon refused it"))
+        say_id = frame.get("id", "")
+        if not say_id:
+            if self.seq is None:
+                raise HelloRefused(detail)
+            return [Shown(Kind.ERROR, detail, ok=False)]
+        if problem.get("code") in _RETRIED:
+            return []  # stays pending: the daemon is going, and the next connection sends it again
+        self.pending.pop(say_id, None)
+        if say_id in self._quiet:
+            self._quiet.discard(say_id)
+            return []
+        return [Shown(Kind.ERROR, f"not sent: {detail}", ok=False)]
+
+
+def _picture(agent: str, turn: Mapping[str, Any]) -> Shown:
+    return Shown(Kind.PICTURE, str(turn.get("text", "")), agent, turn["message_id"])

@@ -1,0 +1,145 @@
+"""Chat in a pipe: a line in, its answer out, one after another.
+
+A text waits until the one before is answered (or asks something), so that an answer to a question
+can follow it in the same pipe; a command is sent at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import Final
+
+from agentsup.cli.chat.conversation import Conversation, Kind, Shown
+from agentsup.cli.chat.link import Link
+from agentsup.cli.locate import Place
+from agentsup.kit.clock import SystemClock
+from agentsup.kit.entropy import SystemEntropy
+from agentsup.kit.tasks import TaskOwner
+
+GIVE_UP_S: Final = 60.0
+_LINES_AHEAD: Final = 100
+
+
+async def chat_in_lines(place: Place, agent: str, conversation: str) -> int:
+    """Say each line of standard input; returns 0 once it has ended and all is answered."""
+    clock = SystemClock()
+    entropy = SystemEntropy(clock)
+    talk = Conversation(agent, conversation, lambda: entropy.new_id("say"))
+    notices: list[Shown] = []
+
+    def show(one: Shown) -> None:
+        text = line_of(one)
+        if text is not None:
+            print(text, flush=True)
+        if one.kind is Kind.NOTICE or (one.kind is Kind.REPLY and talk.awaited):
+            notices.append(one)
+
+    def tell(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    link = Link(place, talk, clock=clock, show=show, tell=tell, give_up_s=GIVE_UP_S)
+    lines: asyncio.Queue[str | None] = asyncio.Queue(_LINES_AHEAD)
+    tasks = TaskOwner("chat", on_error=lambda task, error: None)
+    connected = tasks.spawn(link.run(), name="link:chat")
+    reading = tasks.spawn(_read(lines), name="stdin:chat")
+    saying = tasks.spawn(_say_all(link, talk, lines, notices), name="say:chat")
+    try:
+        await asyncio.wait({connected, saying}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (connected, saying, reading):
+            if task.done():
+                task.result()
+    finally:
+        await tasks.close(2.0)
+    return 0
+
+
+async def _say_all(
+    link: Link, talk: Conversation, lines: asyncio.Queue[str | None], notices: list[Shown]
+) -> None:
+    while talk.seq is None:
+        await _change(link)
+    while (line := await lines.get()) is not None:
+        if not line.strip():
+            continue
+        if line.strip() in {"/quit", "/exit"}:
+            break
+        if not line.lstrip().startswith(("/", "!")):
+            await _quiet(link, talk, notices)
+        await link.say(line)
+    await _quiet(link, talk, notices)
+
+
+async def _quiet(link: Link, talk: Conversation, notices: list[Shown]) -> None:
+    """Return once nothing is on its way."""
+    while talk.is_waiting:
+        if notices and talk.awaited:
+            # A note may tell of messages that end without an answer of their own.
+            notices.clear()
+            await link.check_awaited()
+            continue
+        await _change(link)
+
+
+async def _change(link: Link) -> None:
+    link.changed.clear()
+    await link.changed.wait()
+
+
+def line_of(one: Shown) -> str | None:
+    """A line for a pipe; None for what a pipe does not show (history, streaming)."""
+    if one.old:
+        return None
+    match one.kind:
+        case Kind.ANSWER:
+            return f"{one.who}: {one.text}"
+        case Kind.PERSON:
+            return f"{one.who or 'you'}: {one.text}"
+        case Kind.FILE:
+            return f"{one.who}: [file {one.text}]"
+        case Kind.QUESTION:
+            options = "".join(f"\n  {n}. {o}" for n, o in enumerate(one.options, start=1))
+            return f"{one.who} asks: {one.text}{options}"
+        case Kind.NOTICE | Kind.ERROR:
+            return f"* {one.text}"
+        case Kind.REPLY:
+            return one.text
+        case _:
+            return None
+
+
+async def _read(lines: asyncio.Queue[str | None]) -> None:
+    """Put the lines of standard input into the queue, then None."""
+    try:
+        await _read_stream(lines)
+    finally:
+        await lines.put(None)
+
+
+async def _read_stream(lines: asyncio.Queue[str | None]) -> None:
+    if sys.stdin is None:
+        return
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    file = os.fdopen(os.dup(sys.stdin.fileno()), "rb", buffering=0)
+    try:
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), file
+        )
+    except (PermissionError, ValueError):
+        # A regular file or /dev/null can't be watched, and reading it does not block for long.
+        file.close()
+        for line in sys.stdin:
+            await lines.put(line.rstrip("\n"))
+        return
+    try:
+        rest = b""
+        while chunk := await reader.read(65536):
+            *whole, rest = (rest + chunk).split(b"\n")
+            for each in whole:
+                await lines.put(each.decode("utf-8", "replace").rstrip("\r"))
+        if rest:
+            await lines.put(rest.decode("utf-8", "replace"))
+    finally:
+        transport.close()

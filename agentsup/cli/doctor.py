@@ -1,0 +1,298 @@
+"""`agentsup doctor`: what could keep the daemon from running well, each with what to do."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from agentsup.cli.client import Client, ConnectionLost
+from agentsup.cli.failure import Failed, Unreachable
+from agentsup.cli.locate import Place, is_alive
+from agentsup.config.home import Home
+
+OK: Final = "ok"
+WARN: Final = "warn"
+FAIL: Final = "fail"
+LEAST_PYTHON: Final = (3, 11)
+LEAST_SQLITE: Final = (3, 37, 0)
+"""The first with STRICT tables."""
+LITTLE_DISK: Final = 1 << 30
+NO_DISK: Final = 64 << 20
+_NETWORK: Final = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "sshfs", "fuse.sshfs", "afs"}
+_EXTRAS: Final = {
+    "llm": ("pydantic_ai", "pydantic-ai-slim"),
+    "anthropic": ("anthropic", "anthropic"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line: what was looked at, how it is, and what to do about it."""
+
+    name: str
+    result: str
+    text: str
+    advice: str = ""
+
+
+def examine(place: Place) -> list[Check]:
+    """Every check, in an order in which they can be mended."""
+    checks: tuple[Callable[[], Iterator[Check]], ...] = (
+        _python,
+        _sqlite,
+        _asyncio,
+        lambda: _home(place.home),
+        lambda: _file_system(place.home),
+        lambda: _disk(place.home),
+        lambda: _token(place.home),
+        lambda: _config(place.home),
+        lambda: _daemon(place),
+        _extras,
+        lambda: _engine(place.home),
+    )
+    return [each for check in checks for each in check()]
+
+
+def _python() -> Iterator[Check]:
+    version = platform.python_version()
+    if sys.version_info[:2] < LEAST_PYTHON:
+        yield Check("python", FAIL, version, "agentsup needs Python 3.11 or newer")
+    else:
+        yield Check("python", OK, f"{version} ({sys.executable})")
+
+
+def _sqlite() -> Iterator[Check]:
+    from agentsup.store.version import SQLITE_VERSION
+
+    if tuple(int(part) for part in SQLITE_VERSION.split(".")) < LEAST_SQLITE:
+        yield Check("sqlite", FAIL, SQLITE_VERSION, "agentsup needs SQLite 3.37 or newer")
+    else:
+        yield Check("sqlite", OK, SQLITE_VERSION)
+
+
+def _asyncio() -> Iterator[Check]:
+    from asyncio.base_subprocess import BaseSubprocessTransport as Transport
+
+    at_exit = Transport._process_exited.__code__.co_names  # noqa: SLF001 - the fix can't be seen otherwise
+    at_close = Transport._call_connection_lost.__code__.co_names  # noqa: SLF001 - as above
+    if "_exit_waiters" in at_close and "_exit_waiters" not in at_exit:
+        text = (
+            "this Python's Process.wait() waits for pipes too (cpython #119710); agentsup watches "
+            "the exit of engines itself and is not affected"
+        )
+    else:
+        text = "Process.wait() returns at the exit (cpython #119710 is fixed here)"
+    yield Check("asyncio", OK, text)
+
+
+def _home(home: Home) -> Iterator[Check]:
+    root = home.root
+    if not root.exists():
+        yield Check("home", FAIL, f"{root} does not exist", "make it with `agentsup init`")
+        return
+    if not root.is_dir() or not os.access(root, os.R_OK | os.W_OK | os.X_OK):
+        advice = "choose another home, or mend its owner and mode"
+        yield Check("home", FAIL, f"{root} is not a directory we can write", advice)
+        return
+    mode = root.stat().st_mode & 0o777
+    if mode & 0o077:
+        text = f"{root} is open to other users (mode {mode:o})"
+        yield Check("home", WARN, text, f"chmod 700 {root}")
+    else:
+        yield Check("home", OK, str(root))
+
+
+def _file_system(home: Home) -> Iterator[Check]:
+    kind = file_system_of(home.root)
+    if kind in _NETWORK:
+        yield Check(
+            "file system",
+            WARN,
+            f"{home.root} is on {kind}, a network file system: locks and the write-ahead log of "
+            "SQLite can't be relied on there",
+            "put the home on a local disk",
+        )
+    elif kind:
+        yield Check("file system", OK, kind)
+
+
+def file_system_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """The kind of file system that `path` lies on; empty where the system does not tell."""
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    real = os.path.realpath(path)
+    best, kind = "", ""
+    for line in lines:
+        fields = line.split()
+        if len(fields) < 3:
+            continue
+        point = fields[1].replace("\\040", " ")
+        inside = real == point or real.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, fields[2]
+    return kind
+
+
+def _disk(home: Home) -> Iterator[Check]:
+    probe = home.root
+    while not probe.exists() and probe != probe.parent:
+        probe = probe.parent
+    free = shutil.disk_usage(probe).free
+    text = f"{free / (1 << 30):.1f} GiB free"
+    if free < NO_DISK:
+        yield Check("disk", FAIL, text, "free some space; the store can't be written without")
+    elif free < LITTLE_DISK:
+        yield Check("disk", WARN, text, "free some space")
+    else:
+        yield Check("disk", OK, text)
+
+
+def _token(home: Home) -> Iterator[Check]:
+    path = home.api_token
+    try:
+        mode = path.stat().st_mode & 0o777
+    except FileNotFoundError:
+        if home.root.is_dir():
+            yield Check("token", OK, "none yet; the daemon makes it at its first start")
+        return
+    if mode & 0o077:
+        text = f"{path} can be read by others (mode {mode:o})"
+        yield Check("token", FAIL, text, f"chmod 600 {path}")
+    elif not os.access(path, os.R_OK):
+        yield Check("token", FAIL, f"{path} is another user's", "run this as its owner")
+    else:
+        yield Check("token", OK, f"{path.name} is readable by its owner alone")
+
+
+def _config(home: Home) -> Iterator[Check]:
+    if not home.root.is_dir():
+        return
+    from agentsup.config.explain import validate
+
+    found = validate(home)
+    for one in found:
+        yield Check("config", FAIL if one.is_error else WARN, str(one))
+    if not found:
+        yield Check("config", OK, "agents.json and config.toml are right")
+
+
+def _daemon(place: Place) -> Iterator[Check]:
+    if not place.home.root.is_dir() and not place.url:
+        return
+    try:
+        client = Client.to(place)
+        status = client.ask("GET", "/status", timeout_s=5.0)
+        ready = client.ask("GET", "/readyz", timeout_s=5.0)
+    except Unreachable:
+        yield from _no_daemon(place)
+        return
+    except ConnectionLost as lost:
+        yield Check("daemon", FAIL, str(lost), "see `agentsup logs`")
+        return
+    except Failed as failure:
+        yield Check("daemon", FAIL, str(failure))
+        return
+    if status.status != 200:
+        yield Check(
+            "daemon",
+            FAIL,
+            f"what answers at {client.address.url} does not know our token",
+            "another program, or the daemon of another home, has the port; set api.port",
+        )
+    elif ready.status != 200:
+        missing = ", ".join(p["name"] for p in ready.document.get("probes", ()) if not p["ok"])
+        yield Check(
+            "daemon", WARN, f"runs, not ready: {missing or 'draining'}", "see `agentsup logs`"
+        )
+    else:
+        yield Check("daemon", OK, f"runs at {client.address.url} (pid {status.document['pid']})")
+
+
+def _no_daemon(place: Place) -> Iterator[Check]:
+    if place.url:
+        yield Check("daemon", FAIL, place.not_running())
+        return
+    lock = place.home.lock
+    holder = lock.read_text(encoding="ascii", errors="replace").strip() if lock.exists() else ""
+    if holder.isdigit() and is_alive(int(holder)) and _holds(lock):
+        text = f"process {holder} holds the home and does not answer"
+        yield Check("daemon", FAIL, text, "see `agentsup logs`; `agentsup stop` ends it")
+        return
+    yield Check("daemon", OK, "none runs for this home")
+    yield from _port(place.home)
+
+
+def _holds(lock: Path) -> bool:
+    """Whether the lock is really held: a killed daemon leaves its number in the file."""
+    from agentsup.kit.files import HomeLock, HomeLocked
+
+    probe = HomeLock(lock)
+    try:
+        probe.acquire()
+    except HomeLocked:
+        return True
+    probe.release()
+    return False
+
+
+def _port(home: Home) -> Iterator[Check]:
+    from agentsup.config.settings import parse_settings
+    from agentsup.model.errors import ConfigErrors
+
+    try:
+        content = home.config_toml.read_bytes() if home.config_toml.exists() else None
+        api = parse_settings(content).settings.api
+    except (ConfigErrors, OSError):
+        return  # told by the check of the configuration
+    family = socket.AF_INET6 if ":" in api.bind else socket.AF_INET
+    try:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((api.bind, api.port))
+    except OSError as error:
+        text = f"{api.bind}:{api.port} can't be had: {error.strerror or error}"
+        yield Check("port", FAIL, text, "end what uses it, or set api.port in config.toml")
+    else:
+        yield Check("port", OK, f"{api.bind}:{api.port} is free")
+
+
+def _extras() -> Iterator[Check]:
+    for extra, (module, package) in _EXTRAS.items():
+        if importlib.util.find_spec(module) is None:
+            yield Check(f"extra {extra}", OK, f"not installed (pip install 'agentsup[{extra}]')")
+        else:
+            yield Check(f"extra {extra}", OK, f"{package} {importlib.metadata.version(package)}")
+
+
+def _engine(home: Home) -> Iterator[Check]:
+    """Which engine `auto` comes to for main, and why."""
+    from agentsup.config.secrets import resolve_options
+    from agentsup.config.snapshot import load
+    from agentsup.engines.registry import AUTO, best_available
+    from agentsup.model.agent import MAIN
+    from agentsup.model.engine import EngineSpec
+    from agentsup.model.errors import AgentsupError
+
+    try:
+        spec = load(home).specs[MAIN]
+        options = resolve_options(spec.engine_options, base=home.root, environ=os.environ)
+    except AgentsupError:
+        return  # told by the check of the configuration
+    if spec.engine != AUTO:
+        yield Check("engine", OK, f"main thinks with {spec.engine}")
+        return
+    wanted = EngineSpec(engine=AUTO, model=spec.model or "", options=options)
+    name, why = best_available(os.environ, wanted)
+    result = OK if name != "scripted" else WARN
+    yield Check("engine", result, f"main thinks with {name}: {why}")

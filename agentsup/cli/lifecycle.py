@@ -1,0 +1,155 @@
+"""`init`, `run`, `up`, `status`, `stop`, `restart`: a home and its daemon."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agentsup.cli.failure import Failed, Unreachable
+from agentsup.cli.options import AsJson, client_of, place_of
+from agentsup.cli.show import Screen, clean, duration
+
+Port = Annotated[
+    int | None,
+    typer.Option(min=0, max=65535, help="Listen there instead of at the port of config.toml."),
+]
+HomeHere = Annotated[
+    str | None, typer.Option("--home", metavar="PATH", help="The home; see `agentsup --help`.")
+]
+StopTimeout = Annotated[
+    float, typer.Option("--timeout", min=0, help="Seconds to wait until it has ended.")
+]
+STOP_S = 60.0
+"""A drain takes at most 30 s, then cancelling and closing."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to `app`."""
+    app.command()(init)
+    app.command()(run)
+    app.command()(up)
+    app.command()(status)
+    app.command()(stop)
+    app.command()(restart)
+
+
+def init(ctx: typer.Context, home: HomeHere = None) -> None:
+    """Make a home with example agents; never overwrites a file."""
+    del home  # read before the command: --home may stand anywhere
+    from agentsup.cli.home_files import create_home
+
+    place = place_of(ctx)
+    made = create_home(place.home)
+    screen = Screen()
+    if not made:
+        screen.say(f"{place.home.root} is complete already; nothing was changed.")
+    for path in made:
+        screen.say(f"made {path}")
+    screen.say(
+        f"Next: `{place.command('up')}` starts the daemon in the background and opens a chat; "
+        f"`{place.command('run')}` keeps it in this terminal. The agents are in "
+        f"{place.home.agents_json.name}; edits apply at once."
+    )
+
+
+def run(ctx: typer.Context, home: HomeHere = None, port: Port = None) -> None:
+    """Run the daemon in the foreground until it is stopped; ends with the daemon's exit code."""
+    del home
+    from agentsup.daemon.main import run_daemon
+
+    raise typer.Exit(run_daemon(place_of(ctx).home.root, port=port))
+
+
+def up(
+    ctx: typer.Context,
+    home: HomeHere = None,
+    port: Port = None,
+    chat: Annotated[bool, typer.Option(help="Open a chat with main afterwards.")] = True,
+) -> None:
+    """Make the home if there is none, start the daemon in the background, chat."""
+    del home
+    from agentsup.cli.background import ensure_running
+    from agentsup.cli.home_files import create_home
+
+    place = place_of(ctx)
+    if place.url:
+        raise Failed("`up` starts a daemon for a home; unset AGENTSUP_URL or give --home")
+    screen = Screen()
+    if not place.home.root.is_dir() or not any(path.exists() for path in place.home.watched):
+        create_home(place.home)
+        screen.say(f"made the home {place.home.root}")
+    client = ensure_running(place, screen, port=port)
+    engine = client.get("/agents/main")
+    if engine["engine"] == "scripted":
+        screen.say(
+            "The offline engine answers: no model is configured. For a real one set OPENAI_API_KEY "
+            "or ANTHROPIC_API_KEY and `model` under [agent_defaults] in config.toml, then "
+            f"`{place.command('restart')}`."
+        )
+    else:
+        model = f" with {engine['model']}" if engine["model"] else ""
+        screen.say(f"The engine {engine['engine']} answers{model}.")
+    if chat:
+        from agentsup.cli.chat import run_chat
+
+        raise typer.Exit(run_chat(place, "main", "local"))
+
+
+def status(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """The daemon at a glance; exit code 1 where it doesn't run or does not take work."""
+    client = client_of(ctx)
+    one = client.get("/status")
+    ready = client.ask("GET", "/readyz")
+    is_ready = ready.status == 200
+    failing = [p for p in ready.document.get("probes", ()) if not p.get("ok")]
+    screen = Screen()
+    if as_json:
+        screen.json({**one, "ready": is_ready, "failing": failing})
+    else:
+        screen.facts(
+            [
+                ("state", one["state"] + ("" if is_ready else " (not ready)")),
+                ("agents", f"{one['agents_up']} of {one['agents_total']} up"),
+                ("up", duration(one["uptime_s"])),
+                ("url", one["url"]),
+                ("pid", one["pid"]),
+                ("home", one["home"]),
+                ("version", one["version"]),
+                ("not ready", "\n".join(f"{p['name']}: {p.get('detail', '')}" for p in failing)),
+                ("edit refused", one["config_error"]),
+                ("warnings", "\n".join(one["warnings"])),
+            ]
+        )
+    if not is_ready:
+        raise typer.Exit(1)
+
+
+def stop(ctx: typer.Context, timeout_s: StopTimeout = STOP_S) -> None:
+    """Let running turns end, then end the daemon; waits until it is gone."""
+    from agentsup.cli.background import stop_daemon
+
+    place = place_of(ctx)
+    try:
+        ended = stop_daemon(place, timeout_s)
+    except Unreachable as failure:
+        raise Failed(f"{failure}; nothing was stopped") from None
+    Screen().say(f"The daemon{f' (pid {ended})' if ended else ''} has ended.")
+
+
+def restart(ctx: typer.Context, timeout_s: StopTimeout = STOP_S, port: Port = None) -> None:
+    """Stop the daemon and start it anew in the background."""
+    from agentsup.cli.background import ensure_running, refuse_if_supervised, stop_daemon
+
+    place = place_of(ctx)
+    if place.url:
+        raise Failed("a daemon known by its URL alone can't be restarted from here; use --home")
+    screen = Screen()
+    refuse_if_supervised(place)
+    try:
+        stop_daemon(place, timeout_s)
+        screen.say("stopped")
+    except Unreachable:
+        screen.say(f"no daemon was running for {place.home.root}")
+    client = ensure_running(place, screen, port=port)
+    screen.say(clean(f"The daemon is up at {client.address.url}."))

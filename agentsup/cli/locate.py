@@ -1,0 +1,121 @@
+"""Where the daemon is: the home given, else the address in the environment, else the usual home."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentsup.cli.failure import Failed, Unreachable
+from agentsup.config.home import HOME_VARIABLE, Home
+
+URL_VARIABLE = "AGENTSUP_URL"
+TOKEN_VARIABLE = "AGENTSUP_TOKEN"  # noqa: S105 - a variable's name
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A daemon to talk to. `pid` is None where only its URL is known."""
+
+    url: str
+    token: str
+    pid: int | None = None
+    boot_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What the command line and the environment say about whom to talk to."""
+
+    home: Home
+    url: str = ""
+    """Set where the daemon is named by its address and not by a home."""
+    token: str = ""
+
+    @classmethod
+    def of(cls, given_home: str | None, environ: Mapping[str, str] | None = None) -> Place:
+        """`--home`, else `AGENTSUP_HOME`, else `AGENTSUP_URL` (+ `AGENTSUP_TOKEN`), else ~."""
+        environ = os.environ if environ is None else environ
+        home = Home.resolve(given_home, environ)
+        url = environ.get(URL_VARIABLE, "").rstrip("/")
+        if given_home or environ.get(HOME_VARIABLE) or not url:
+            return cls(home)
+        return cls(home, url, environ.get(TOKEN_VARIABLE, ""))
+
+    def address(self) -> Address:
+        """Where the daemon was last known. Raises `Unreachable` where none was started."""
+        if self.url:
+            if not self.token:
+                raise Failed(
+                    f"{URL_VARIABLE} names a daemon, but {TOKEN_VARIABLE} is not set; set it, or "
+                    "name a home with --home"
+                )
+            return Address(self.url, self.token)
+        written = self.written()
+        if written is None:
+            raise Unreachable(self.not_running())
+        return Address(
+            str(written["url"]).rstrip("/"),
+            self.operator_token(),
+            written.get("pid"),
+            str(written.get("boot_id", "")),
+        )
+
+    def written(self) -> dict[str, Any] | None:
+        """What a daemon wrote about itself into the home; it may have ended since."""
+        try:
+            found = json.loads(self.home.daemon_json.read_bytes())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise Failed(f"{self.home.daemon_json} can't be read: {error.strerror}") from None
+        except ValueError:
+            return None
+        is_ours = isinstance(found, dict) and isinstance(found.get("url"), str)
+        return found if is_ours else None
+
+    def operator_token(self) -> str:
+        """The token in the home. Raises `Failed` that says why it can't be had."""
+        try:
+            return self.home.api_token.read_text(encoding="ascii").strip()
+        except FileNotFoundError:
+            raise Failed(
+                f"{self.home.api_token} is missing; restart the daemon, which makes a new one"
+            ) from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise Failed(
+                f"{self.home.api_token} can't be read ({error}); run this as the user who owns "
+                "the home"
+            ) from None
+
+    def not_running(self) -> str:
+        """The sentence for a home without a daemon."""
+        if self.url:
+            return f"no daemon answers at {self.url} ({URL_VARIABLE}); is it running?"
+        return (
+            f"no daemon runs for {self.home.root}; start one with `{self.command('up')}` "
+            f"(in the background, with a chat) or `{self.command('run')}`"
+        )
+
+    def command(self, words: str) -> str:
+        """A command line a person can paste, naming the home where it is not the usual one."""
+        if self.home == Home.resolve(None, os.environ):
+            return f"agentsup {words}"
+        return f"agentsup --home {self.home.root} {words}"
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process with that number exists (not a zombie, where the system tells)."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - a kernel file
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except (OSError, IndexError):
+        return True
