@@ -508,3 +508,34 @@ async def test_heads_seek_in_the_index_of_pending_parts(bench: Bench) -> None:
     assert len(plans) == 1
     assert "outbox_pending" in plans[0]
     assert "(channel=? AND (agent_id,conversation)>" in plans[0]
+
+
+async def test_a_part_that_comes_while_its_lane_is_ending_is_not_forgotten(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, write = RecordingChannel(), bench.database.write
+    found_nothing, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow_answer(fn: Any, *, name: str = "", **options: Any) -> Any:
+        answer = await write(fn, name=name, **options)
+        if name == "relay.step" and answer.part is None:
+            found_nothing.set()
+            await go_on.wait()
+        return answer
+
+    monkeypatch.setattr(bench.database, "write", slow_answer)
+    async with running(bench.relay(channel, net_s=1e6)):
+        await bench.add("one")
+        await found_nothing.wait()
+        await bench.add("two")
+        await bench.clock.sleep(1)
+        go_on.set()
+        await channel.wait_sent(2)
+
+
+async def test_conversations_beyond_the_most_lanes_follow_as_lanes_end(bench: Bench) -> None:
+    channel = RecordingChannel()
+    for number in range(10):
+        await bench.add("x", conversation=f"c{number}")
+    async with running(bench.relay(channel, lanes=2, net_s=1e6)):
+        await channel.wait_sent(10)
