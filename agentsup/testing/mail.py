@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -92,9 +93,10 @@ class MailRig:
     async def put(self, text: str = "hello", agent: str = "ann", **changes: Any) -> Accepted:
         return await self.mailbox.accept(self.new(text, agent, **changes))
 
-    async def claim(self, agent: str = "ann", instance: str = "i1", **lanes: int) -> list[Lease]:
-        """Claim with plenty of slots, or with those given by lane name."""
-        free = {Lane(name): count for name, count in lanes.items()} if lanes else WIDE
+    async def claim(
+        self, agent: str = "ann", instance: str = "i1", free: Mapping[Lane, int] = WIDE
+    ) -> list[Lease]:
+        """Claim with plenty of slots, or with those given."""
         return await self.mailbox.claim(agent, instance, free)
 
     async def one(self, agent: str = "ann", instance: str = "i1") -> Lease:

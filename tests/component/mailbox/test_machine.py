@@ -203,7 +203,7 @@ class MailboxMachine(RuleBasedStateMachine):
             return
         accepted = self.run(work)
         if key:
-            self.keys[key] = (accepted.message_id, *body)
+            self.keys[key] = (str(accepted.message_id), *body)
         self.model.entries.append(
             Entry(
                 accepted.message_id,
@@ -420,6 +420,4 @@ class MailboxMachine(RuleBasedStateMachine):
 
 
 TestMailboxMachine = MailboxMachine.TestCase
-TestMailboxMachine.settings = settings(
-    parent=settings.default, max_examples=settings.default.max_examples, stateful_step_count=40
-)
+TestMailboxMachine.settings = settings(stateful_step_count=40)

@@ -190,12 +190,11 @@ async def test_position_and_eta_follow_the_queue(rig: MailRig) -> None:
     ids = [(await rig.put(f"m{i}", conversation=f"c{i}")).message_id for i in range(4)]
     for place, message_id in enumerate(ids):
         position = await rig.mailbox.position(message_id)
-        assert (position.position, position.eta_s) == (
-            place,
-            pytest.approx((place + 1) * 10 / 2, abs=0.1),
-        )
+        assert position.position == place
+        assert position.eta_s == pytest.approx((place + 1) * 10 / 2, abs=0.1)
     accepted = await rig.put()
-    assert (accepted.position, accepted.eta_s) == (4, pytest.approx(25.0, abs=0.2))
+    assert accepted.position == 4
+    assert accepted.eta_s == pytest.approx(25.0, abs=0.2)
     await rig.reboot()
     assert (await rig.mailbox.position(ids[0])).eta_s == pytest.approx(5.0, abs=0.1)
 

@@ -1,13 +1,16 @@
 """Order, levels, lanes and aging, as claims see them."""
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 
 from agentsup.model.message import Lane, Outcome, Priority, State
-from agentsup.testing.mail import BOB, MailRig
+from agentsup.testing.mail import BOB, WIDE, MailRig
 
 
 async def texts(rig: MailRig, **lanes: int) -> list[str]:
-    return [lease.message.text for lease in await rig.claim(**lanes)]
+    free = {Lane(name): count for name, count in lanes.items()} if lanes else WIDE
+    return [lease.message.text for lease in await rig.claim(free=free)]
 
 
 async def test_a_session_runs_strictly_in_order_and_one_at_a_time(rig: MailRig) -> None:
@@ -118,22 +121,33 @@ async def test_expire_closes_queued_messages_without_a_claim(rig: MailRig) -> No
     assert await rig.mailbox.next_deadline() is None
 
 
-@pytest.mark.parametrize("touching", ["accept", "finish", "answer", "release"])
-async def test_whatever_makes_work_claimable_wakes_the_agent(rig: MailRig, touching: str) -> None:
+async def finish(rig: MailRig) -> None:
+    await rig.finish(await rig.one())
+
+
+async def release(rig: MailRig) -> None:
+    await rig.mailbox.release(await rig.one())
+
+
+async def answer(rig: MailRig) -> None:
+    question = await rig.park(await rig.one())
+    await rig.mailbox.answer(question.question_id, "yes", BOB)
+
+
+async def crash(rig: MailRig) -> None:
+    await rig.one()
+    await rig.mailbox.crashed("i1", "boom")
+
+
+@pytest.mark.parametrize("move", [finish, release, answer, crash])
+async def test_whatever_makes_work_claimable_wakes_the_agent(
+    rig: MailRig, move: Callable[[MailRig], Awaitable[None]]
+) -> None:
     woken: list[str] = []
-    if touching != "accept":
-        await rig.put()
-        lease = await rig.one()
-    if touching == "answer":
-        question = await rig.park(lease)
-    stop_listening = rig.db.listen("agent:ann", lambda: woken.append(touching))
-    if touching == "accept":
-        await rig.put()
-    elif touching == "finish":
-        await rig.finish(lease)
-    elif touching == "answer":
-        await rig.mailbox.answer(question.question_id, "yes", BOB)
-    else:
-        await rig.mailbox.release(lease)
+    stop_listening = rig.db.listen("agent:ann", lambda: woken.append("ann"))
+    await rig.put()
+    assert woken == ["ann"]
+    woken.clear()
+    await move(rig)
+    assert woken[-1:] == ["ann"]
     stop_listening()
-    assert woken == [touching]
