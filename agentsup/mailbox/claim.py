@@ -32,18 +32,23 @@ from agentsup.store.events import append
 __all__ = ["claim_tx", "next_due_at", "renew_tx"]
 
 _HEADS = f"""
-SELECT m.seq, m.message_id, m.session_id, m.lane, m.state, m.accepted_at, m.expires_at, m.attempts,
-       m.lease_until, h.level
-FROM (
-  SELECT session_id,
-         MIN({LEVEL_SQL}) AS level,
-         COALESCE(MAX(CASE WHEN state <> 'queued' THEN seq END), MIN(seq)) AS head
-  FROM messages WHERE agent_id = :agent AND {OPEN_SQL} GROUP BY session_id
-) h JOIN messages m ON m.seq = h.head
-WHERE (m.state = 'queued' AND m.not_before <= :now)
-   OR (m.state = 'leased' AND (m.lease_boot <> :boot
-       OR (m.lease_until < :now AND (m.lease_instance <> :instance OR :own_known))))
+SELECT * FROM (
+  SELECT m.seq, m.message_id, m.session_id, m.lane, m.state, m.accepted_at, m.expires_at,
+         m.attempts, m.lease_until, h.level,
+         ROW_NUMBER() OVER (PARTITION BY m.lane ORDER BY h.level, m.seq) AS rank
+  FROM (
+    SELECT session_id,
+           MIN({LEVEL_SQL}) AS level,
+           COALESCE(MAX(CASE WHEN state <> 'queued' THEN seq END), MIN(seq)) AS head
+    FROM messages WHERE agent_id = :agent AND {OPEN_SQL} GROUP BY session_id
+  ) h JOIN messages m ON m.seq = h.head
+  WHERE (m.state = 'queued' AND m.not_before <= :now)
+     OR (m.state = 'leased' AND (m.lease_boot <> :boot
+         OR (m.lease_until < :now AND (m.lease_instance <> :instance OR :own_known))))
+) WHERE rank <= :most
 """  # noqa: S608 - constants; parameters are bound
+"""No more heads per lane than can be used: a flood of sessions must not cost each claim. Those that
+turn out unfit (expired, buried) end in this transaction, and their end wakes the next claim."""
 
 _TAKE = """
 UPDATE messages SET state = 'leased', fence = fence + 1, attempts = attempts + 1,
@@ -69,7 +74,8 @@ def claim_tx(
     """
     now = desk.clock.now_ms()
     leases = []
-    for head in pick(_heads(desk, tx, agent_id, instance_id, now, held), free):
+    most = max(free.values(), default=0) + len(held or ())
+    for head in pick(_heads(desk, tx, agent_id, instance_id, now, held, most), free):
         row = tx.one(_TAKE, (desk.boot_id, instance_id, now + LEASE_MS, now, head.seq))
         assert row is not None, "the head was read in this transaction"
         message = message_of(row)  # type: ignore[arg-type]  # Row is a mapping in all but name
@@ -94,6 +100,7 @@ def _heads(
     instance_id: str,
     now: int,
     held: Collection[str] | None,
+    most: int,
 ) -> Iterator[Head]:
     rows = tx.all(
         _HEADS,
@@ -104,6 +111,7 @@ def _heads(
             "boot": desk.boot_id,
             "instance": instance_id,
             "own_known": held is not None,
+            "most": most,
         },
     )
     for row in rows:

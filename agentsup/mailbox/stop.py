@@ -52,14 +52,17 @@ def stop_tx(
     )
     messages = [message_of(row) for row in rows]  # type: ignore[arg-type]  # Row is a mapping in all but name
     text = f"stopped by {by.label}"
+    queued = [message for message in messages if message.state is State.QUEUED]
+    ending.cancel_queued_tx(tx, queued, at=at, code="stopped", text=text)
     for message in messages:
-        ending.close_tx(tx, message, State.CANCELLED, at=at, code="stopped", text=text)
+        if message.state is not State.QUEUED:
+            ending.close_tx(tx, message, State.CANCELLED, at=at, code="stopped", text=text)
     _note_askers(desk, tx, messages, text, at)
     counts = StopCounts(
         scope,
         epoch,
         running=sum(m.state is State.LEASED for m in messages),
-        queued=sum(m.state is State.QUEUED for m in messages),
+        queued=len(queued),
         parked=sum(m.state is State.PARKED for m in messages),
         message_ids=tuple(m.message_id for m in messages if m.state is not State.QUEUED),
     )

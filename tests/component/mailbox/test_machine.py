@@ -121,7 +121,7 @@ class MailboxMachine(RuleBasedStateMachine):
         self.home = tempfile.TemporaryDirectory()
         self.model = Model()
         self.leases: list[Lease] = []
-        self.keys: dict[str, tuple[str, str, str]] = {}
+        self.keys: dict[str, tuple[str, ...]] = {}
         limits = MailboxLimits(queue_limit=LIMIT)
         self.rig = self.run(MailRig.open(Path(self.home.name), limits=limits))
 
