@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType
 
+from agentsup.api.chat_socket import ChatSocket
 from agentsup.api.ports import ApiLimits
 from agentsup.model.errors import StoreUnavailable
 from tests.component.api.conftest import LIMITS, OPERATOR_TOKEN, Rig
@@ -112,6 +113,22 @@ async def test_a_client_that_comes_back_gets_what_it_missed(rig: Rig) -> None:
     async with chat(rig, after=later + 1000) as (client, welcome):
         assert welcome["reset"] is True
         assert len(welcome["history"]) == 50
+
+
+async def test_what_is_said_while_greeting_is_shown_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last_seq = rig.deps.events.last_seq
+
+    async def racing() -> int:
+        seq = await last_seq()
+        await rig.tell("main", "just between")
+        return seq
+
+    monkeypatch.setattr(rig.deps.events, "last_seq", racing)
+    async with chat(rig) as (client, welcome):
+        assert welcome["history"] == []
+        assert (await client.next("event"))["event"]["data"] == {"text": "just between"}
 
 
 async def test_a_conversation_is_its_own(rig: Rig) -> None:
@@ -288,7 +305,17 @@ class TestImpatient:
             assert "hello" in (await client.next("error"))["problem"]["detail"]
             assert await client.closed() == 4400
 
-    async def test_a_slow_client_is_cut_and_resumes(self, rig: Rig) -> None:
+    async def test_a_slow_client_is_cut_and_resumes(
+        self, rig: Rig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sizes: list[int] = []
+        post = ChatSocket._post
+
+        async def watched(served: ChatSocket, frame: Mapping[str, Any]) -> None:
+            await post(served, frame)
+            sizes.append(served._outgoing.qsize())
+
+        monkeypatch.setattr(ChatSocket, "_post", watched)
         reader, writer = await asyncio.open_connection("127.0.0.1", rig.server.port, limit=1024)
         head = (
             f"GET /ws HTTP/1.1\r\nHost: 127.0.0.1:{rig.server.port}\r\nConnection: Upgrade\r\n"
@@ -307,5 +334,7 @@ class TestImpatient:
         while rig.server.connections["sockets"]:
             await asyncio.sleep(0.02)
         writer.close()
+        assert max(sizes) <= 4
+        assert len(sizes) < len(seqs), "the server went on filling what nobody took"
         async with chat(rig, after=seqs[0]) as (client, _):
             assert [(await client.next("event"))["seq"] for _ in seqs[1:]] == seqs[1:]
