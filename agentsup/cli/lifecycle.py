@@ -8,6 +8,7 @@ import typer
 
 from agentsup.cli.failure import Failed, Unreachable
 from agentsup.cli.options import AsJson, client_of, place_of
+from agentsup.cli.reads import status_of
 from agentsup.cli.show import Screen, clean, duration
 
 Port = Annotated[
@@ -98,18 +99,15 @@ def up(
 
 def status(ctx: typer.Context, as_json: AsJson = False) -> None:
     """The daemon at a glance; exit code 1 where it doesn't run or does not take work."""
-    client = client_of(ctx)
-    one = client.get("/status")
-    ready = client.ask("GET", "/readyz")
-    is_ready = ready.status == 200
-    failing = [p for p in ready.document.get("probes", ()) if not p.get("ok")]
+    one = status_of(client_of(ctx))
+    failing = one["failing"]
     screen = Screen()
     if as_json:
-        screen.json({**one, "ready": is_ready, "failing": failing})
+        screen.json(one)
     else:
         screen.facts(
             [
-                ("state", one["state"] + ("" if is_ready else " (not ready)")),
+                ("state", one["state"] + ("" if one["ready"] else " (not ready)")),
                 ("agents", f"{one['agents_up']} of {one['agents_total']} up"),
                 ("up", duration(one["uptime_s"])),
                 ("url", one["url"]),
@@ -121,7 +119,7 @@ def status(ctx: typer.Context, as_json: AsJson = False) -> None:
                 ("warnings", "\n".join(one["warnings"])),
             ]
         )
-    if not is_ready:
+    if not one["ready"]:
         raise typer.Exit(1)
 
 

@@ -8,6 +8,7 @@ import typer
 
 from agentsup.cli.client import segment
 from agentsup.cli.options import AsJson, client_of, group
+from agentsup.cli.reads import PAGE
 from agentsup.cli.show import Screen, clean, duration, shortened, when
 
 messages = group("Messages of all agents: list, show, cancel, reprioritise, replay.")
@@ -51,7 +52,7 @@ def list_(
     ] = None,
     session: Annotated[str | None, typer.Option(help="Of this session only.")] = None,
     thread: Annotated[str | None, typer.Option(help="Of this thread only.")] = None,
-    limit: Limit = 20,
+    limit: Limit = PAGE,
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
@@ -160,7 +161,7 @@ def _done(document: dict[str, Any], text: str, *, as_json: bool) -> None:
 def list_dead(
     ctx: typer.Context,
     agent: OfAgent = None,
-    limit: Limit = 20,
+    limit: Limit = PAGE,
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
@@ -199,7 +200,7 @@ def drop(ctx: typer.Context, message_id: MessageId, as_json: AsJson = False) -> 
 def list_questions(
     ctx: typer.Context,
     state: Annotated[str, typer.Option(help="open, answered, expired or cancelled.")] = "open",
-    limit: Limit = 20,
+    limit: Limit = PAGE,
     as_json: AsJson = False,
 ) -> None:
     """Questions in one state, oldest first."""
