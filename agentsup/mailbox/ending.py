@@ -131,8 +131,8 @@ def crashed_tx(desk: Desk, tx: Tx, instance_id: str, text: str) -> list[str]:
     """A stack crashed: each of its leases counts a crash and is queued again, or dead."""
     at = desk.clock.now_ms()
     rows = tx.all(
-        f"SELECT message_id FROM messages WHERE {OPEN_SQL} AND state = 'leased'"  # noqa: S608 - a constant
-        " AND lease_instance = ? AND lease_boot = ? ORDER BY seq",
+        f"SELECT message_id FROM messages INDEXED BY messages_open WHERE {OPEN_SQL}"  # noqa: S608 - a constant
+        " AND state = 'leased' AND lease_instance = ? AND lease_boot = ? ORDER BY seq",
         (instance_id, desk.boot_id),
     )
     for row in rows:

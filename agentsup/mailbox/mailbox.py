@@ -260,7 +260,7 @@ class Mailbox:
     async def questions(
         self, state: QuestionState | None = QuestionState.OPEN, *, limit: int = 100
     ) -> list[Question]:
-        """Questions in that state (None: any), oldest first."""
+        """Questions in that state (None: any): open ones oldest first, others newest first."""
         return await self._db.read(
             lambda reader: questions.list_of(reader, state, limit=limit), name="mailbox.questions"
         )

@@ -150,12 +150,19 @@ def next_deadline(reader: Reader) -> int | None:
 
 
 def list_of(reader: Reader, state: QuestionState | None, *, limit: int = 100) -> list[Question]:
-    """Questions in that state (None: any), oldest first."""
-    rows = reader.all(
-        "SELECT * FROM questions WHERE ? IS NULL OR state = ? ORDER BY asked_at, question_id"
-        " LIMIT ?",
-        (state, state, limit),
-    )
+    """Questions in that state (None: any): open ones oldest first, others newest first."""
+    if state is QuestionState.OPEN:
+        rows = reader.all(
+            "SELECT * FROM questions INDEXED BY questions_open WHERE state = 'open'"
+            " ORDER BY question_id LIMIT ?",
+            (limit,),
+        )
+    else:
+        rows = reader.all(
+            "SELECT * FROM questions WHERE ? IS NULL OR state = ?"
+            " ORDER BY question_id DESC LIMIT ?",
+            (state, state, limit),
+        )
     return [question_of(row) for row in rows]  # type: ignore[arg-type]  # as above
 
 

@@ -1,0 +1,81 @@
+"""No move of the mailbox walks history: every statement it runs is looked up by an index."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.model.message import IN_STORE
+from agentsup.model.principal import OPERATOR
+from agentsup.store.transaction import Reader, Tx
+from agentsup.testing.mail import BOB, MailRig
+
+BOUNDED = (
+    "SCAN messages USING INDEX messages_open",
+    "SCAN questions USING INDEX questions_open",
+    "SCAN messages USING INDEX messages_dead",
+)
+"""Walks over open rows, which the queue limits bound, and over the newest dead letters."""
+
+
+def plan_of(sql: str, params: Any, reader: Reader) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in reader.all("EXPLAIN QUERY PLAN " + sql, params)]
+
+
+async def every_move(rig: MailRig) -> None:
+    """What a daemon does all day, once."""
+    root = await rig.put(source="s", external_id="1", idempotency_key="k")
+    await rig.mailbox.retry(await rig.one(), code="net", text="x")
+    await rig.mailbox.next_due_at("ann")
+    rig.later(60)
+    lease = await rig.one()
+    await rig.mailbox.renew([lease])
+    ben = await rig.put(agent="ben", root_id=root.message_id, deliver_to=IN_STORE)
+    await rig.wait_for(lease, ben.message_id)
+    question = await rig.park(lease)
+    await rig.mailbox.questions()
+    await rig.mailbox.answer(question.question_id, "yes", BOB)
+    await rig.mailbox.release(await rig.one())
+    await rig.mailbox.position(root.message_id)
+    await rig.finish(await rig.one())
+    await rig.mailbox.next_deadline()
+    await rig.mailbox.expire()
+    await rig.one("ben")
+    await rig.mailbox.crashed("i1", "boom")
+    await rig.mailbox.interrupt(ben.session_id, BOB)
+    await rig.mailbox.thread(root.message_id)
+    await rig.mailbox.counts()
+    for scope in ("all", "agent:ann", f"session:{root.session_id}"):
+        await rig.put()
+        await rig.mailbox.stop(scope, OPERATOR)
+    await rig.mailbox.list(agent_id="ann", limit=5)
+    await rig.mailbox.list(session_id=root.session_id, limit=5)
+    await rig.mailbox.dead_list()
+
+
+async def test_no_statement_scans_the_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = await MailRig.open(tmp_path)
+    seen: dict[str, Any] = {}
+    for kind in (Reader, Tx):
+        plain = kind.execute
+
+        def record(self: Any, sql: str, params: Any = (), plain: Any = plain) -> Any:
+            seen.setdefault(sql, params)
+            return plain(self, sql, params)
+
+        monkeypatch.setattr(kind, "execute", record)
+    await every_move(rig)
+    monkeypatch.undo()
+    walks = []
+    for sql, params in seen.items():
+        for *_, step in await rig.db.read(partial(plan_of, sql, params)):
+            tables = ("messages", "m", "outbox", "events", "ledger", "questions", "sessions")
+            is_walk = any(step == f"SCAN {t}" or step.startswith(f"SCAN {t} ") for t in tables)
+            if is_walk and not step.startswith(BOUNDED):
+                walks.append((step, " ".join(sql.split())))
+    await rig.close()
+    assert len(seen) > 40
+    assert walks == []

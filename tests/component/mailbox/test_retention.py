@@ -1,0 +1,43 @@
+"""Old messages go by the rules; counts, keys and dead letters stay right."""
+
+from pathlib import Path
+
+from agentsup.mailbox.reading import retention_rules
+from agentsup.store.retention import prune
+from agentsup.testing.mail import BOB, MailRig
+
+DAY_S = 86_400
+
+
+async def test_ended_messages_go_and_everything_still_adds_up(tmp_path: Path) -> None:
+    rig = await MailRig.open(tmp_path)
+    for i in range(5):
+        await rig.put(idempotency_key=f"k{i}")
+        await rig.finish(await rig.one())
+    await rig.put("asked")
+    question = await rig.park(await rig.one())
+    await rig.mailbox.answer(question.question_id, "yes", BOB)
+    await rig.finish(await rig.one())
+    letter = await rig.put("letter")
+    for _ in range(2):
+        await rig.one()
+        await rig.mailbox.crashed("i1", "boom")
+    waiting = await rig.put("waiting")
+    rig.later(90 * DAY_S + 60)
+    young = await rig.put("young", conversation="c2")
+
+    deleted = await prune(rig.db, retention_rules(keep_days=90), clock=rig.clock, pause_s=0)
+    assert (deleted["messages"], deleted["questions"], deleted["ledger"]) == (6, 1, 0)
+    left = await rig.sql("SELECT message_id FROM messages ORDER BY seq")
+    assert left == [(x.message_id,) for x in (letter, waiting, young)]
+    await rig.check()
+    _, sums = await rig.mailbox.conservation()
+    assert (sums["accepted"], sums["pruned"], sums["dead"], sums["queued"]) == (9, 6, 1, 2)
+    assert (await rig.put(idempotency_key="k0")).duplicate
+
+    rig.later(2 * DAY_S)
+    deleted = await prune(rig.db, retention_rules(keep_days=90), clock=rig.clock, pause_s=0)
+    assert deleted["ledger"] == 5
+    assert not (await rig.put(idempotency_key="k0")).duplicate
+    await rig.check()
+    await rig.close()
