@@ -1,0 +1,122 @@
+"""Editing agents.json keeps what a person wrote, and writes nothing that would be wrong."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agentsup.cli import agents_edit
+from agentsup.cli.agents_edit import change_file, listed, with_entry, without_entry
+from agentsup.cli.failure import Failed
+from agentsup.cli.home_files import create_home
+from agentsup.config.home import Home
+
+ODD = '{\n    "agents": [\n        {"name": "a",   "slots": 2},\n\n        { "name": "b" }\n    ]\n}\n'
+TEXTS = [
+    "[]",
+    "[\n]\n",
+    '[{"name": "a"}]',
+    '[{"name": "a"}, {"name": "b"}]\n',
+    ODD,
+    '{"agents": []}',
+    '{"$schema": "]}[{", "agents": [{"name": "a", "prompt": "] } \\" ["}]}',
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_an_added_entry_is_the_last_and_its_removal_gives_the_same_entries(text: str) -> None:
+    before = listed(text).values
+    after = with_entry(text, {"name": "new", "prompt": "ä\n]"})
+    assert listed(after).values == (*before, {"name": "new", "prompt": "ä\n]"})
+    assert listed(without_entry(after, "NEW")).values == before
+
+
+def test_the_form_of_the_others_stays() -> None:
+    after = with_entry(ODD, {"name": "new"})
+    assert after.startswith(ODD[: ODD.index('{ "name": "b" }') + len('{ "name": "b" }')])
+    assert '\n        {\n          "name": "new"\n        }\n    ]\n}\n' in after
+    assert without_entry(after, "new") == ODD
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_removing_one_leaves_the_other_as_it_was_written(name: str) -> None:
+    other = {"a": '{ "name": "b" }', "b": '{"name": "a",   "slots": 2}'}[name]
+    after = without_entry(ODD, name)
+    assert other in after
+    assert len(json.loads(after)["agents"]) == 1
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (lambda t: with_entry(t, {"name": "A"}), "already"),
+        (lambda t: with_entry(t, {"name": "../x"}), "safe path"),
+        (lambda t: without_entry(t, "main"), "can't be removed"),
+        (lambda t: without_entry(t, "aa"), "did you mean 'a'"),
+    ],
+)
+def test_refusals_say_why(change: object, said: str) -> None:
+    with pytest.raises(Failed, match=said):
+        change(ODD)  # type: ignore[operator]  # a lambda of the table
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    found = Home(tmp_path / "home")
+    create_home(found)
+    return found
+
+
+def test_the_old_file_is_kept_and_the_mode_stays(home: Home) -> None:
+    before = home.agents_json.read_bytes()
+    home.agents_json.chmod(0o640)
+    backup = change_file(home, lambda text: with_entry(text, {"name": "new"}))
+    assert Path(backup).read_bytes() == before
+    assert home.agents_json.stat().st_mode & 0o777 == 0o640
+    assert [e["name"] for e in json.loads(home.agents_json.read_bytes())["agents"]][-1] == "new"
+
+
+def test_a_change_that_would_be_wrong_writes_nothing(home: Home) -> None:
+    before = home.agents_json.read_bytes()
+    with pytest.raises(Failed, match=r"nothing was written.*engin.*did you mean 'engine'"):
+        change_file(home, lambda text: with_entry(text, {"name": "new", "engin": "auto"}))
+    assert home.agents_json.read_bytes() == before
+    assert not home.backups.exists()
+
+
+def test_a_file_that_is_wrong_already_is_left_alone(home: Home) -> None:
+    home.agents_json.write_text('[{"name": "a"')
+    with pytest.raises(Failed, match="not right as it stands"):
+        change_file(home, lambda text: with_entry(text, {"name": "new"}))
+    assert home.agents_json.read_text() == '[{"name": "a"'
+
+
+def test_a_file_changed_meanwhile_is_not_overwritten(home: Home) -> None:
+    def change(text: str) -> str:
+        home.agents_json.write_text('[{"name": "theirs"}]')
+        return with_entry(text, {"name": "mine"})
+
+    with pytest.raises(Failed, match="changed meanwhile"):
+        change_file(home, change)
+    assert home.agents_json.read_text() == '[{"name": "theirs"}]'
+
+
+def test_a_missing_file_is_begun(home: Home) -> None:
+    home.agents_json.unlink()
+    assert change_file(home, lambda text: with_entry(text, {"name": "new"})) == ""
+    assert json.loads(home.agents_json.read_bytes()) == [{"name": "new"}]
+
+
+def test_a_linked_file_stays_a_link(home: Home, tmp_path: Path) -> None:
+    real = tmp_path / "dotfiles.json"
+    home.agents_json.rename(real)
+    home.agents_json.symlink_to(real)
+    change_file(home, lambda text: with_entry(text, {"name": "new"}))
+    assert home.agents_json.is_symlink()
+    assert b'"new"' in real.read_bytes()
+
+
+def test_without_a_home_nothing_is_made(tmp_path: Path) -> None:
+    with pytest.raises(Failed, match="agentsup init"):
+        change_file(Home(tmp_path / "none"), lambda text: text)
+    assert agents_edit.EMPTY == "[]\n"
