@@ -224,14 +224,14 @@ def _check_asker(desk: Desk, tx: Tx, new: NewMessage) -> None:
 
 def _check_queue(desk: Desk, tx: Tx, new: NewMessage) -> int:
     """Refuse if the agent's queue is full; returns how many messages are queued."""
-    counts = dict.fromkeys(("queued", "leased", "parked"), 0)
-    for row in tx.execute(
-        "SELECT state, count FROM counts"
-        " WHERE agent_id = ? AND state IN ('queued', 'leased', 'parked')",
+    row = tx.one(
+        "SELECT COALESCE(SUM(count), 0), COALESCE(SUM(count) FILTER (WHERE state = 'queued'), 0)"
+        " FROM counts WHERE agent_id = ? AND state IN ('queued', 'leased', 'parked')",
         (new.agent_id,),
-    ):
-        counts[row[0]] = row[1]
-    size, limit = sum(counts.values()), desk.limits.queue_limit_for(new.agent_id)
+    )
+    assert row is not None, "an aggregate always has a row"
+    size, queued = row
+    limit = desk.limits.queue_limit_for(new.agent_id)
     if size >= limit and new.kind in _REQUESTS:
         raise Overloaded(
             f"the queue of this agent is full: {size} messages are open, the most allowed are "
@@ -240,7 +240,7 @@ def _check_queue(desk: Desk, tx: Tx, new: NewMessage) -> int:
             size=size,
             limit=limit,
         )
-    return counts["queued"]
+    return int(queued)
 
 
 # -- telling ---------------------------------------------------------------------------------------
