@@ -121,6 +121,11 @@ def handler_of(route: Route, api: Api) -> Handler:
 def _check(request: web.Request, api: Api, route: Route | None) -> None:
     """Everything that can be said before the body is read. Raises the refusal."""
     headers = request.headers
+    identity = _identify(request, api)
+    if identity is not None:
+        request[_IDENTITY] = identity
+    elif route is None or route.access is not Access.OPEN:
+        raise Unauthorised(_why_unauthorised(headers.get(hdrs.AUTHORIZATION)))
     hosts = headers.getall(hdrs.HOST, ())
     if len(hosts) != 1 or not api.rules.host_allowed(hosts[0]):
         raise Forbidden(
@@ -130,11 +135,6 @@ def _check(request: web.Request, api: Api, route: Route | None) -> None:
         )
     if not api.rules.origin_allowed(headers.get(hdrs.ORIGIN)):
         raise Forbidden("requests from pages of another origin are not served", reason="origin")
-    identity = _identify(request, api)
-    if identity is not None:
-        request[_IDENTITY] = identity
-    elif route is None or route.access is not Access.OPEN:
-        raise Unauthorised(_why_unauthorised(headers.get(hdrs.AUTHORIZATION)))
     if route is None:
         return  # the handler says 404 or 405
     if identity is not None and not may(identity, route.access):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -345,7 +346,7 @@ def _hex(entropy: Entropy) -> Callable[[int], str]:
     """Random hex digits for trace ids, from the one source of chance."""
 
     def digits(count: int) -> str:
-        return "".join(f"{int(entropy.uniform(0, 16)) % 16:x}" for _ in range(count))
+        return hashlib.sha256(entropy.token().encode()).hexdigest()[:count]
 
     return digits
 
