@@ -1,0 +1,466 @@
+"""A real daemon as a child process, and raw clients for it: for proofs that kill and restart it.
+
+Nothing here uses agentsup's own client or store code: requests are plain HTTP, chats plain
+WebSocket frames, and the store is read with `sqlite3`, so that what is proved is what a stranger
+sees. Readiness and ends are waited for as events (the service manager's READY=1, a pidfd).
+
+    async with DaemonProcess(home) as daemon:
+        answer = await daemon.post("/interagent/send", {"to": "main", "message": "hello"})
+        daemon.kill()
+        await daemon.ended()
+        await daemon.start()
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import aiohttp
+
+__all__ = ["Answer", "Chat", "DaemonProcess", "group_members", "write_home"]
+
+READY_S: Final = 20.0
+REQUEST_S: Final = 15.0
+_STEP_S: Final = 0.02
+_ALLOWED_ENV: Final = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONHASHSEED", "PYTHONPATH")
+
+
+def write_home(
+    home: Path,
+    agents: Sequence[Mapping[str, Any]],
+    rules: Sequence[Mapping[str, Any]] = (),
+    config: str = "",
+) -> Path:
+    """Write a home: `agents.json`, `rules.yaml` for entries without an engine, `config.toml`.
+
+    Entries without `engine` get the scripted one with these rules (JSON is YAML). Returns `home`.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "rules.yaml").write_text(json.dumps(list(rules)))
+    scripted = {"engine": "scripted", "engine_options": {"script": "file:rules.yaml"}}
+    (home / "agents.json").write_text(
+        json.dumps([entry if "engine" in entry else {**scripted, **entry} for entry in agents])
+    )
+    if config:
+        (home / "config.toml").write_text(config)
+    return home
+
+
+def group_members(pgid: int) -> list[int]:
+    """Living (non-zombie) pids of a process group, by /proc."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
+            if int(fields[2]) == pgid and fields[0] != "Z":
+                found.append(int(stat.parent.name))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer; `body` is the parsed JSON, or the text where it is none."""
+
+    status: int
+    body: Any
+    headers: Mapping[str, str]
+
+
+class Chat:
+    """One WebSocket conversation; keeps every frame, in order."""
+
+    def __init__(self, socket_: aiohttp.ClientWebSocketResponse, name: str) -> None:
+        self._socket = socket_
+        self._name = name
+        self._says = 0
+        self._arrived = asyncio.Event()
+        self.frames: list[dict[str, Any]] = []
+        self.is_closed = False
+        self._reader = asyncio.create_task(self._read(), name=f"chat:{name}")
+
+    async def _read(self) -> None:
+        try:
+            async for message in self._socket:
+                if message.type is aiohttp.WSMsgType.TEXT:
+                    self.frames.append(json.loads(message.data))
+                    self._wake()
+        finally:
+            self.is_closed = True
+            self._wake()
+
+    def _wake(self) -> None:
+        self._arrived.set()
+        self._arrived = asyncio.Event()
+
+    async def more(self) -> None:
+        """Wait for the next frame. Raises `ConnectionError` when the socket closed."""
+        if self.is_closed:
+            raise ConnectionError(f"chat with {self._name}: closed")
+        await self._arrived.wait()
+
+    async def frame(
+        self, timeout_s: float = 10.0, *, start: int = 0, **wanted: Any
+    ) -> dict[str, Any]:
+        """The first frame from number `start` on whose members are as `wanted`, awaited.
+
+        Raises `TimeoutError` (with what did come) and `ConnectionError` when the socket closed.
+        """
+        seen = start
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    for frame in self.frames[seen:]:
+                        if all(frame.get(key) == value for key, value in wanted.items()):
+                            return frame
+                    seen = len(self.frames)
+                    await self.more()
+        raise TimeoutError(f"chat with {self._name}: no {wanted} in {self.frames[start:]}")
+
+    async def event(
+        self, message_id: str, kind: str = "answer", timeout_s: float = 10.0
+    ) -> dict[str, Any]:
+        """The data of the delivered part of `kind` for a message."""
+        found = await self._event(message_id, kind, timeout_s)
+        return dict(found["event"]["data"])
+
+    async def _event(self, message_id: str, kind: str, timeout_s: float) -> dict[str, Any]:
+        seen = 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    for frame in self.frames[seen:]:
+                        event = frame.get("event", {})
+                        if (
+                            event.get("type") == "chat.out"
+                            and event["message_id"] == message_id
+                            and event["data"]["kind"] == kind
+                        ):
+                            return frame
+                    seen = len(self.frames)
+                    await self.more()
+        raise TimeoutError(f"chat with {self._name}: no {kind} of {message_id} in {self.frames}")
+
+    async def send(self, text: str, say_id: str = "") -> str:
+        """Send one text; returns its id."""
+        self._says += 1
+        say_id = say_id or f"say-{id(self)}-{self._says}"
+        await self._socket.send_str(json.dumps({"type": "say", "id": say_id, "text": text}))
+        return say_id
+
+    async def say(self, text: str, say_id: str = "", timeout_s: float = 10.0) -> str:
+        """Send a text and wait until it is accepted; returns the message id."""
+        say_id = await self.send(text, say_id)
+        accepted = await self.frame(timeout_s, type="accepted", id=say_id)
+        return str(accepted["message_id"])
+
+    async def command(self, text: str, timeout_s: float = 15.0) -> dict[str, Any]:
+        """Run a command; the reply frame."""
+        say_id = await self.send(text)
+        return await self.frame(timeout_s, type="reply", id=say_id)
+
+    async def ask(self, text: str, timeout_s: float = 10.0) -> str:
+        """Say, and the text of the answer."""
+        data = await self.event(await self.say(text), timeout_s=timeout_s)
+        return str(data["text"])
+
+    async def close(self) -> None:
+        """Close the socket; idempotent."""
+        await self._socket.close()
+        await asyncio.wait({self._reader}, timeout=2.0)
+        self._reader.cancel()
+
+
+class DaemonProcess:
+    """One home and the daemon that runs on it, through any number of starts."""
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        """`env` is added to the few variables that each life inherits. With the notify socket the
+        daemon sees a service manager above it: set `restart_in_place` where that matters."""
+        self.home = home
+        self._env = dict(env or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        self._end: asyncio.Future[int] | None = None
+        self._http: aiohttp.ClientSession | None = None
+        self._chats: list[Chat] = []
+        self._notify: socket.socket | None = None
+        self._notify_dir: tempfile.TemporaryDirectory[str] | None = None
+        self.output = home.parent / f"{home.name}.out"
+        """Standard output and error of all starts."""
+
+    # -- life --------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def start(self, *, timeout_s: float = READY_S, **env: str) -> None:
+        """Start and wait until it says READY=1. Raises `RuntimeError` if it ends before."""
+        self.launch(**env)
+        await self.ready(timeout_s)
+
+    def launch(self, *arguments: str, **env: str) -> None:
+        """Start without waiting; `env` is added for this life."""
+        assert self._process is None or self._process.poll() is not None, "it runs already"
+        self._listen()
+        given = {name: os.environ[name] for name in _ALLOWED_ENV if name in os.environ}
+        given |= {"NOTIFY_SOCKET": self._notify_path, "PYTHONDONTWRITEBYTECODE": "1"}
+        given |= self._env | env
+        with self.output.open("ab") as output:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "agentsup", "--home", str(self.home)),
+                    *("run", "--port", "0", *arguments),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=given,
+                start_new_session=True,
+            )
+        loop = asyncio.get_running_loop()
+        self._end = loop.create_future()
+        descriptor = os.pidfd_open(self._process.pid)
+        process, end = self._process, self._end
+
+        def ended() -> None:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+            code = process.wait()
+            if not end.done():
+                end.set_result(code)
+
+        loop.add_reader(descriptor, ended)
+
+    async def ready(self, timeout_s: float = READY_S) -> None:
+        """Wait for the next READY=1 (a re-execution in place says it again)."""
+        assert self._notify is not None
+        assert self._end is not None
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(timeout_s):
+            while True:
+                receiving = asyncio.ensure_future(loop.sock_recv(self._notify, 4096))
+                first: set[asyncio.Future[Any]] = {receiving, self._end}
+                await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+                if not receiving.done():
+                    receiving.cancel()
+                    raise RuntimeError(
+                        f"the daemon ended with {self._end.result()} before it was ready:\n"
+                        f"{self.tail()}"
+                    )
+                if b"READY=1" in receiving.result():
+                    return
+
+    def kill(self) -> None:
+        """SIGKILL to the daemon alone, as the kernel or a person would."""
+        self.signal(signal.SIGKILL)
+
+    def signal(self, number: int) -> None:
+        assert self._process is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._process.pid, number)
+
+    async def ended(self, timeout_s: float = 20.0) -> int:
+        """Wait for the end; the exit code (negative: a signal)."""
+        assert self._end is not None
+        async with asyncio.timeout(timeout_s):
+            code = await asyncio.shield(self._end)
+        await self._leave()
+        return code
+
+    async def stop(self, timeout_s: float = 20.0) -> int:
+        """SIGTERM and wait."""
+        self.signal(signal.SIGTERM)
+        return await self.ended(timeout_s)
+
+    async def close(self) -> None:
+        """End whatever runs and let go of everything."""
+        if self._process is not None and self._end is not None and not self._end.done():
+            self.kill()
+            await self.ended()
+        await self._leave()
+        if self._notify is not None:
+            self._notify.close()
+            self._notify = None
+        if self._notify_dir is not None:
+            self._notify_dir.cleanup()
+            self._notify_dir = None
+
+    async def _leave(self) -> None:
+        """Close the clients of the life that is over."""
+        chats, self._chats = self._chats, []
+        for chat in chats:
+            await chat.close()
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._end is not None and not self._end.done()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def tail(self, size: int = 4000) -> str:
+        """The end of what it printed."""
+        return self.output.read_bytes()[-size:].decode(errors="replace")
+
+    def log(self) -> list[dict[str, Any]]:
+        """The daemon's log file, parsed."""
+        path = self.home / "logs" / "agentsup.log"
+        lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    # -- talking -----------------------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        address = json.loads((self.home / "daemon.json").read_text())
+        return str(address["url"]).rstrip("/")
+
+    @property
+    def token(self) -> str:
+        return (self.home / "api.token").read_text().strip()
+
+    def http(self) -> aiohttp.ClientSession:
+        """The client of this life, with the operator's token."""
+        if self._http is None:
+            self._http = aiohttp.ClientSession(
+                self.url,
+                headers={"Authorization": f"Bearer {self.token}"},
+                connector=aiohttp.TCPConnector(limit=0),
+            )
+        return self._http
+
+    async def request(
+        self, method: str, path: str, *, timeout_s: float = REQUEST_S, **options: Any
+    ) -> Answer:
+        """One request; `options` are aiohttp's (`json`, `data`, `headers`)."""
+        limit = aiohttp.ClientTimeout(total=timeout_s)
+        async with self.http().request(method, path, timeout=limit, **options) as response:
+            text = await response.text()
+            try:
+                body = json.loads(text)
+            except ValueError:
+                body = text
+            return Answer(response.status, body, dict(response.headers))
+
+    async def get(self, path: str, **options: Any) -> Any:
+        """GET that must answer 200; the body."""
+        answer = await self.request("GET", path, **options)
+        assert answer.status == 200, (path, answer)
+        return answer.body
+
+    async def post(self, path: str, body: Any = None, **options: Any) -> Answer:
+        return await self.request("POST", path, json={} if body is None else body, **options)
+
+    async def send(self, to: str, text: str, **fields: Any) -> str:
+        """send_async; the id."""
+        answer = await self.post("/interagent/send_async", {"to": to, "message": text, **fields})
+        assert answer.status == 202, answer
+        return str(answer.body["task_id"])
+
+    async def result(self, message_id: str, wait_s: float = 10.0) -> dict[str, Any]:
+        """The result document, after at most `wait_s`."""
+        path = f"/interagent/results/{message_id}?wait={wait_s}"
+        return dict(await self.get(path, timeout_s=wait_s + 5))
+
+    async def agents(self) -> dict[str, dict[str, Any]]:
+        """GET /agents by name."""
+        return {view["name"]: view for view in (await self.get("/agents"))["agents"]}
+
+    async def until(
+        self, name: str, *states: str, timeout_s: float = 10.0, **members: Any
+    ) -> dict[str, Any]:
+        """Follow the daemon's events until agent `name` is in one of `states`; its view."""
+        try:
+            async with asyncio.timeout(timeout_s), contextlib.aclosing(self.events()) as events:
+                async for _ in events:
+                    view = (await self.agents()).get(name)
+                    wanted = members.items()
+                    if (
+                        view is not None
+                        and view["status"] in states
+                        and all(view.get(key) == value for key, value in wanted)
+                    ):
+                        return view
+        except TimeoutError:
+            pass
+        raise TimeoutError(f"{name} is not {states} {members}: {(await self.agents()).get(name)}")
+
+    async def events(self, **query: str | int) -> AsyncGenerator[dict[str, Any], None]:
+        """The event stream (`after`, `agent`, `types`); first one empty event once it is open."""
+        limit = aiohttp.ClientTimeout(total=None)
+        async with self.http().get("/events", params=query, timeout=limit) as response:
+            assert response.status == 200, response.status
+            yield {}
+            async for line in response.content:
+                if line.startswith(b"data:"):
+                    yield json.loads(line[5:])
+
+    async def chat(
+        self, agent: str = "main", conversation: str = "local", after: int | None = None
+    ) -> Chat:
+        """Open a conversation and wait for its welcome."""
+        opened = await self.http().ws_connect("/ws", heartbeat=None)
+        hello = {"type": "hello", "agent": agent, "conversation": conversation}
+        if after is not None:
+            hello |= {"after": after}  # type: ignore[dict-item]  # JSON knows both
+        await opened.send_str(json.dumps(hello))
+        chat = Chat(opened, f"{agent}/{conversation}")
+        self._chats.append(chat)
+        await chat.frame(type="welcome")
+        return chat
+
+    # -- the file ----------------------------------------------------------------------------------
+
+    def sql(self, query: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        """Rows of `state.db`, read with plain sqlite3 (also while the daemon runs)."""
+        with contextlib.closing(sqlite3.connect(self.home / "state.db", timeout=5.0)) as file:
+            file.row_factory = sqlite3.Row
+            return [dict(row) for row in file.execute(query, parameters)]
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    @property
+    def _notify_path(self) -> str:
+        assert self._notify_dir is not None
+        return f"{self._notify_dir.name}/notify"
+
+    def _listen(self) -> None:
+        """A fresh notify socket, so that nothing an earlier life said is heard."""
+        if self._notify is not None:
+            self._notify.close()
+        if self._notify_dir is None:
+            self._notify_dir = tempfile.TemporaryDirectory(prefix="agentsup-notify-")
+        Path(self._notify_path).unlink(missing_ok=True)
+        self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._notify.setblocking(False)
+        self._notify.bind(self._notify_path)

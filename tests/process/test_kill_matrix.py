@@ -1,0 +1,173 @@
+"""The kill matrix (P1, P2): SIGKILL at any instant and at every fault point loses and doubles nothing.
+
+One home lives through all kills. A kill counts only with at least five confirmed items in flight.
+`AGENTSUP_KILLS` says how many kills count (40), `AGENTSUP_KILL_SEED` replays a schedule.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.kit.faults import POINTS
+from agentsup.testing.daemon_process import DaemonProcess, write_home
+from agentsup.testing.kill_oracle import check_after_kill, check_at_the_end
+from agentsup.testing.kill_traffic import (
+    AGENTS,
+    RULES,
+    SLOTS,
+    Record,
+    Stopper,
+    User,
+    answer_questions,
+)
+
+pytestmark = pytest.mark.process
+
+KILLS = int(os.environ.get("AGENTSUP_KILLS", "40"))
+SEED = int(os.environ.get("AGENTSUP_KILL_SEED") or random.SystemRandom().randrange(1 << 32))
+USERS = 16
+NEEDED_IN_FLIGHT = 5
+POINT_S = 3.0
+"""A point that was not passed by then is left for a later life, with an earlier passing."""
+PASSINGS = {"store.before_commit": 60, "store.after_commit": 60, "stop.before_commit": 2}
+PASSINGS |= {"stop.after_commit": 2, "question.parked": 2, "question.answered": 2}
+USUAL_PASSINGS = 16
+
+
+class Matrix:
+    """One run: a home, its users, and the schedule of kills."""
+
+    def __init__(self, home: Path, kills: int, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.daemon = DaemonProcess(home)
+        self.record = Record()
+        self.users = [User(n, random.Random(seed + n), self.record) for n in range(USERS)]
+        self.stopper = Stopper(self.record)
+        self.kills = kills
+        self.fired: Counter[str] = Counter()
+        self.points = sorted(POINTS)
+        self.chance.shuffle(self.points)
+        self.tries: Counter[str] = Counter()
+
+    async def run(self) -> None:
+        counted = lives = 0
+        while counted < self.kills or self.points:
+            lives += 1
+            assert lives <= 4 * self.kills + 40, f"{counted} kills counted, left {self.points}"
+            # Points first, so that a short run reaches them all.
+            point = self.points[0] if self.points else ""
+            fired = await self._life(point)
+            check_after_kill(self.daemon.home, self.record)
+            counts = self.record.in_flight >= NEEDED_IN_FLIGHT
+            counted += counts
+            if counts:
+                self.fired[fired] += 1
+            if point and fired == point and counts:
+                self.points.pop(0)
+            elif point:
+                self.points.append(self.points.pop(0))
+        await self._calm()
+        check_at_the_end(self.daemon.home, self.record)
+        print(f"{lives} lives, {counted} kills counted, {len(self.record.items)} items", self.fired)
+
+    async def _life(self, point: str) -> str:
+        """Start, let the users work, have it killed; the point that did it, or `random`."""
+        environ = {}
+        if point:
+            self.tries[point] += 1
+            most = max(1, PASSINGS.get(point, USUAL_PASSINGS) // self.tries[point])
+            environ["AGENTSUP_FAULT"] = f"{point}:{self.chance.randint(1, most)}"
+        self.daemon.launch(**environ)
+        try:
+            await self.daemon.ready()
+        except RuntimeError:
+            assert point, self.daemon.tail()
+            assert await self.daemon.ended() == -signal.SIGKILL, self.daemon.tail()
+            return point
+        work = self._begin(lambda: True)
+        by_itself = False
+        if point:
+            with contextlib.suppress(TimeoutError):
+                code = await self.daemon.ended(POINT_S)
+                assert code == -signal.SIGKILL, (code, self.daemon.tail())
+                by_itself = True
+        else:
+            await self._busy(self.chance.uniform(0.1, 1.2))
+        if not by_itself:
+            assert self.daemon.is_running, self.daemon.tail()
+            self.daemon.kill()
+            await self.daemon.ended()
+        await self._over(work)
+        return point if by_itself else "random"
+
+    async def _busy(self, seconds: float) -> None:
+        """A random instant, but not before enough is in flight."""
+        async with asyncio.timeout(10):
+            await asyncio.sleep(seconds)
+            while self.record.in_flight < NEEDED_IN_FLIGHT:
+                await asyncio.sleep(0.01)
+
+    def _begin(self, wants_more: Any) -> list[asyncio.Task[None]]:
+        work: list[Coroutine[Any, Any, None]] = [
+            u.live(self.daemon, wants_more) for u in self.users
+        ]
+        work.append(self.stopper.live(self.daemon, wants_more))
+        work.append(answer_questions(self.daemon, self.record, self.chance))
+        return [asyncio.create_task(each) for each in work]
+
+    async def _over(self, work: list[asyncio.Task[None]]) -> None:
+        done, pending = await asyncio.wait(work, timeout=10)
+        for task in pending:
+            task.cancel()
+        assert not pending, pending
+        for task in done:
+            task.result()
+
+    async def _calm(self) -> None:
+        """No more kills, no more work: everything comes to its end."""
+        await self.daemon.start()
+        *users, stopper, answering = self._begin(lambda: False)
+        await asyncio.wait({stopper}, timeout=30)
+        await self.stopper.finish(self.daemon)
+        async with asyncio.timeout(60):
+            await asyncio.wait(users)
+        await self._over([*users, stopper])
+        async with asyncio.timeout(30), contextlib.aclosing(self.daemon.events()) as events:
+            async for _ in events:
+                if not self._unfinished():
+                    break
+        answering.cancel()
+        assert await self.daemon.stop() == 0
+        await asyncio.wait({answering})
+
+    def _unfinished(self) -> bool:
+        return bool(
+            self.daemon.sql(
+                "SELECT 1 FROM messages WHERE state IN ('queued', 'leased', 'parked')"
+                " UNION ALL SELECT 1 FROM outbox WHERE state = 'pending' LIMIT 1"
+            )
+        )
+
+
+@pytest.mark.timeout(max(240, KILLS * 8))
+async def test_no_kill_loses_or_doubles_anything(tmp_path: Path) -> None:
+    print(
+        f"replay: AGENTSUP_KILL_SEED={SEED} AGENTSUP_KILLS={KILLS} "
+        ".venv/bin/python -m pytest tests/process/test_kill_matrix.py"
+    )
+    agents = [{"name": name, "slots": SLOTS} for name in AGENTS]
+    matrix = Matrix(write_home(tmp_path / "home", agents, RULES), KILLS, SEED)
+    try:
+        await matrix.run()
+    finally:
+        await matrix.daemon.close()
+    never = POINTS - set(matrix.fired)
+    assert not never, f"these points never killed with enough in flight: {sorted(never)}"
