@@ -17,7 +17,7 @@ from agentsup.agents import prompt
 from agentsup.agents.knowledge import SharedKnowledge
 from agentsup.agents.turn import TurnHandler, TurnServices
 from agentsup.mailbox.bus import AgentDirectory, Asker
-from agentsup.mailbox.pump import Handler, Pump, Work
+from agentsup.mailbox.pump import EXIT_DRAIN_S, Handler, Pump, Work
 from agentsup.model.agent import AgentSpec
 from agentsup.model.engine import Engine, EngineSpec
 from agentsup.model.ids import AgentId, InstanceId
@@ -56,8 +56,10 @@ class AgentStack:
         directory: AgentDirectory,
         knowledge: SharedKnowledge,
         handler: Handler | None = None,
+        drain_s: float = EXIT_DRAIN_S,
     ) -> None:
-        """``handler`` replaces the engine-driven one, for a host that works on messages itself.
+        """``handler`` replaces the engine-driven one, for a host that works on messages itself;
+        ``drain_s`` bounds the turns beside one that asked for the stack's end.
 
         Raises ``EngineFailed`` when the engine can't be made.
         """
@@ -77,6 +79,7 @@ class AgentStack:
             instance_id=instance_id,
             slots=_lanes(spec),
             handler=handler or TurnHandler(services, agent_id, self),
+            exit_drain_s=drain_s,
         )
 
     # -- life --------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ decides who may end a turn, so a late completion changes nothing (P1, P2).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,14 +27,16 @@ __all__ = [
     "cancel_queued_tx",
     "close_tx",
     "complete_tx",
-    "crashed_tx",
     "expire_tx",
     "held_tx",
+    "let_go_tx",
     "release_tx",
     "retry_tx",
 ]
 
 _RETRY_CAP_S = 300.0
+_RETRY_MOST_S = 24 * 3600.0
+"""A provider that asks for a longer pause is asked again after a day."""
 
 
 def held_tx(desk: Desk, tx: Tx, lease: Lease) -> Message:
@@ -96,10 +98,20 @@ def complete_tx(desk: Desk, tx: Tx, lease: Lease, completion: Completion) -> Non
     faults.point("turn.complete.before_commit")
 
 
-def retry_tx(desk: Desk, tx: Tx, lease: Lease, *, code: str, text: str, unit: float) -> State:
+def retry_tx(
+    desk: Desk,
+    tx: Tx,
+    lease: Lease,
+    *,
+    code: str,
+    text: str,
+    unit: float,
+    least_s: float = 0.0,
+) -> State:
     """A transient failure: back to the queue with a delay, or dead after the last attempt.
 
-    ``unit`` in [0, 1] places the delay within its jitter. Raises ``LeaseLost``.
+    ``unit`` in [0, 1] places the delay within its jitter; it is never below ``least_s``. Raises
+    ``LeaseLost``.
     """
     message = held_tx(desk, tx, lease)
     at = desk.clock.now_ms()
@@ -108,6 +120,7 @@ def retry_tx(desk: Desk, tx: Tx, lease: Lease, *, code: str, text: str, unit: fl
         bury_tx(desk, tx, message.message_id, code=code, text=sentence, at=at)
         return State.DEAD
     delay_s = backoff.delay_s(message.attempts, base_s=1.0, cap_s=_RETRY_CAP_S, unit=unit)
+    delay_s = max(delay_s, min(least_s, _RETRY_MOST_S))
     not_before = at + round(delay_s * 1000)
     _requeue(tx, message, attempts=message.attempts, not_before=not_before, code=code, text=text)
     _tell(
@@ -123,35 +136,57 @@ def retry_tx(desk: Desk, tx: Tx, lease: Lease, *, code: str, text: str, unit: fl
 def release_tx(desk: Desk, tx: Tx, lease: Lease) -> None:
     """Back to the queue at the same place, without counting an attempt. Raises ``LeaseLost``."""
     message = held_tx(desk, tx, lease)
-    _requeue(tx, message, attempts=message.attempts - 1)
-    _tell(tx, EventType.MESSAGE_RETRY, message, desk.clock.now_ms(), {"code": "released"})
+    _give_back(tx, message, desk.clock.now_ms())
 
 
-def crashed_tx(desk: Desk, tx: Tx, instance_id: str, text: str) -> list[str]:
-    """A stack crashed: each of its leases counts a crash and is queued again, or dead."""
+def let_go_tx(
+    desk: Desk,
+    tx: Tx,
+    instance_id: str,
+    *,
+    culprits: Collection[str] | None = (),
+    text: str = "",
+) -> list[str]:
+    """A stack is over: no lease of its instance stays held. Returns the ids of the culprits.
+
+    ``culprits`` are the messages on which it crashed (None: all of them): each counts a crash and
+    is queued again, or dead. The others go back to the queue without counting an attempt, whether
+    their turn was known to the stack or still on its way to it.
+    """
     at = desk.clock.now_ms()
     rows = tx.all(
-        f"SELECT message_id FROM messages INDEXED BY messages_open WHERE {OPEN_SQL}"  # noqa: S608 - a constant
-        " AND state = 'leased' AND lease_instance = ? AND lease_boot = ? ORDER BY seq",
+        f"SELECT message_id FROM messages WHERE {OPEN_SQL} AND state = 'leased'"  # noqa: S608 - a constant
+        " AND lease_instance = ? AND lease_boot = ? ORDER BY seq",
         (instance_id, desk.boot_id),
     )
+    blamed = []
     for row in rows:
         message = need_message(tx, row["message_id"])
-        crashes = message.crashes + 1
-        tx.execute("UPDATE messages SET crashes = ? WHERE seq = ?", (crashes, message.seq))
-        if crashes >= desk.limits.max_crashes or message.attempts >= desk.limits.max_attempts:
-            sentence = f"the agent crashed on it {crashes} times, the last time: {text}"
-            bury_tx(desk, tx, message.message_id, code="crashed", text=sentence, at=at)
-            continue
-        _requeue(tx, message, attempts=message.attempts, code="crashed", text=text)
-        _tell(
-            tx,
-            EventType.MESSAGE_RETRY,
-            message,
-            at,
-            {"code": "crashed", "text": text, "attempt": message.attempts},
-        )
-    return [row["message_id"] for row in rows]
+        if desk.epochs.stops(message.agent_id, message.session_id, message.accepted_at):
+            continue  # the stop that is under way cancels it
+        if culprits is None or message.message_id in culprits:
+            blamed.append(str(message.message_id))
+            _crash(desk, tx, message, text, at)
+        else:
+            _give_back(tx, message, at)
+    return blamed
+
+
+def _give_back(tx: Tx, message: Message, at: int) -> None:
+    _requeue(tx, message, attempts=message.attempts - 1)
+    _tell(tx, EventType.MESSAGE_RETRY, message, at, {"code": "released"})
+
+
+def _crash(desk: Desk, tx: Tx, message: Message, text: str, at: int) -> None:
+    crashes = message.crashes + 1
+    tx.execute("UPDATE messages SET crashes = ? WHERE seq = ?", (crashes, message.seq))
+    if crashes >= desk.limits.max_crashes or message.attempts >= desk.limits.max_attempts:
+        sentence = f"the agent crashed on it {crashes} times, the last time: {text}"
+        bury_tx(desk, tx, message.message_id, code="crashed", text=sentence, at=at)
+        return
+    _requeue(tx, message, attempts=message.attempts, code="crashed", text=text)
+    facts = {"code": "crashed", "text": text, "attempt": message.attempts}
+    _tell(tx, EventType.MESSAGE_RETRY, message, at, facts)
 
 
 def bury_tx(desk: Desk, tx: Tx, message_id: str, *, code: str, text: str, at: int) -> None:

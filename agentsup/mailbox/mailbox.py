@@ -186,11 +186,14 @@ class Mailbox:
             closing=True,
         )
 
-    async def retry(self, lease: Lease, *, code: str, text: str) -> State:
-        """A transient failure: queued again with back-off, or dead after the last attempt."""
+    async def retry(self, lease: Lease, *, code: str, text: str, least_s: float = 0.0) -> State:
+        """A transient failure: queued again with back-off (at least ``least_s`` seconds, as a
+        provider asked), or dead after the last attempt."""
         unit = self._entropy.uniform(0.0, 1.0)
         return await self._db.write(
-            lambda tx: ending.retry_tx(self._desk, tx, lease, code=code, text=text, unit=unit),
+            lambda tx: ending.retry_tx(
+                self._desk, tx, lease, code=code, text=text, unit=unit, least_s=least_s
+            ),
             name="mailbox.retry",
             closing=True,
         )
@@ -204,10 +207,17 @@ class Mailbox:
         )
 
     async def crashed(self, instance_id: str, text: str) -> list[str]:
-        """A stack crashed: count it on each of its leases; returns their message ids."""
+        """A stack crashed on all its leases: count it on each; returns their message ids."""
+        return await self.let_go(instance_id, culprits=None, text=text)
+
+    async def let_go(
+        self, instance_id: str, *, culprits: Collection[str] | None = (), text: str = ""
+    ) -> list[str]:
+        """A stack is over: its leases go back to the queue, except that a crash is counted on
+        the messages that caused it (``culprits``; None: all). Returns the ids of those."""
         return await self._db.write(
-            lambda tx: ending.crashed_tx(self._desk, tx, instance_id, text),
-            name="mailbox.crashed",
+            lambda tx: ending.let_go_tx(self._desk, tx, instance_id, culprits=culprits, text=text),
+            name="mailbox.let_go",
             closing=True,
         )
 

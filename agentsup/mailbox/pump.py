@@ -18,7 +18,7 @@ from agentsup.kit.clock import Clock
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.slots import Slots, TurnSlot
-from agentsup.model.errors import AgentsupError, ExitRequested, LeaseLost, StoreUnavailable
+from agentsup.model.errors import ExitRequested, LeaseLost, StoreUnavailable
 from agentsup.model.ids import AgentId, InstanceId
 from agentsup.model.message import LEASE_RENEW_S, Lane, Lease, Message
 from agentsup.store.database import Database
@@ -26,6 +26,11 @@ from agentsup.store.database import Database
 NET_S = 30.0
 """A lost wake would be noticed after this long; finding work that way is counted as a fault."""
 STORE_PAUSE_S = 1.0
+CANCEL_S = 4.0
+"""How long cancelled turns may take at the end of a pump; below a stack's own cancel grace of 5 s,
+so that leases are given back before the stack itself is given up."""
+EXIT_DRAIN_S = 30.0
+"""How long other turns may go on after one of them asked the stack to end."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,7 +40,7 @@ class Work:
     lease: Lease
     slot: TurnSlot
     stopped: bool = False
-    """A stop or interrupt ended this turn; its row is settled already."""
+    """A stop, an interrupt or a lost lease ended this turn; its row is settled already."""
     note: str = ""
     """What the turn does now, for people."""
 
@@ -44,7 +49,8 @@ class Handler(Protocol):
     """What works on messages. The agent stack is the default; a host may plug in its own.
 
     It settles the lease (complete, retry, park) before it returns. ``ExitRequested`` after that
-    asks the stack to end; any other exception is a crash of the stack.
+    asks the stack to end, once the other turns have ended; any other exception is a crash of the
+    stack.
     """
 
     async def handle(self, work: Work) -> None: ...
@@ -71,6 +77,7 @@ class Pump:
         instance_id: InstanceId,
         slots: Mapping[Lane, int],
         handler: Handler,
+        exit_drain_s: float = EXIT_DRAIN_S,
     ) -> None:
         self._mailbox = mailbox
         self._database = database
@@ -82,9 +89,10 @@ class Pump:
         self.slots = Slots(slots, self._wake.set)
         self._tasks = TaskOwner(f"pump:{agent_id}")
         self._working: dict[asyncio.Task[None], Work] = {}
+        self._exit_drain_s = exit_drain_s
         self._failure: BaseException | None = None
-        self._culprit: Lease | None = None
-        self._paused = False
+        self._culprits: list[str] = []
+        self._exit: ExitRequested | None = None
         self._draining = False
         self.stats = PumpStats()
 
@@ -104,14 +112,18 @@ class Pump:
         self._tasks.spawn(self._renew(), name=f"renew:{self._agent_id}")
         self._tasks.spawn(self._watch_drain(draining), name=f"drain:{self._agent_id}")
         ready()
+        missed = False
         try:
             while self._failure is None and not (self._draining and not self._working):
                 self._wake.clear()
                 if not self._draining:
-                    await self._claim_round()
-                await self._pause()
+                    found = await self._claim_round()
+                    self.stats.lost_wakes += missed and found
+                missed = await self._pause()
             if self._failure is not None:
                 raise self._failure
+            if self._exit is not None:
+                raise self._exit
         finally:
             unlisten()
             await self._settle_rest()
@@ -135,10 +147,11 @@ class Pump:
 
     # -- claiming ----------------------------------------------------------------------------------
 
-    async def _claim_round(self) -> None:
+    async def _claim_round(self) -> bool:
+        """Start what may start now; whether there was anything."""
         free = self.slots.free()
         if not any(free.values()):
-            return
+            return False
         try:
             leases = await self._mailbox.claim(
                 self._agent_id,
@@ -149,10 +162,11 @@ class Pump:
         except StoreUnavailable:
             await self._clock.sleep(STORE_PAUSE_S)
             self._wake.set()
-            return
+            return False
         for lease in leases:
             faults.point("mailbox.claimed")
             self._start(lease)
+        return any(not lease.resumed for lease in leases)
 
     def _start(self, lease: Lease) -> None:
         work = Work(lease, self.slots.take(lease.message.lane))
@@ -163,19 +177,45 @@ class Pump:
     async def _handle(self, work: Work) -> None:
         try:
             await self._handler.handle(work)
-        except (LeaseLost, StoreUnavailable):
-            # Lost: someone else has it. Unavailable: the lease runs out and is taken again.
-            return
+        except LeaseLost:
+            return  # someone else has it, or it was stopped
+        except StoreUnavailable as error:
+            await self._try_later(work.lease, error)
         except ExitRequested as request:
-            self._fail(request, None)
-        except AgentsupError as error:
-            self._fail(error, work.lease)
+            self._end_with(request)
         except Exception as error:  # noqa: BLE001 - supervision boundary: the stack's crash
             self._fail(error, work.lease)
 
-    def _fail(self, error: BaseException, culprit: Lease | None) -> None:
-        if self._failure is None:
-            self._failure, self._culprit = error, culprit
+    async def _try_later(self, lease: Lease, error: StoreUnavailable) -> None:
+        """The turn could not be settled: it counts as an attempt once the store can write it."""
+        while True:
+            await self._clock.sleep(STORE_PAUSE_S)
+            try:
+                await self._mailbox.retry(lease, code=error.code, text=error.message)
+            except StoreUnavailable:
+                continue
+            except LeaseLost:
+                return
+            return
+
+    def _end_with(self, request: ExitRequested) -> None:
+        """Nothing new is begun; the other turns may finish within the drain, then it is raised."""
+        if self._exit is None:
+            self._exit = request
+            self._draining = True
+            self._tasks.spawn(self._cut_drain(), name=f"exit:{self._agent_id}")
+        self._wake.set()
+
+    async def _cut_drain(self) -> None:
+        await self._clock.sleep(self._exit_drain_s)
+        if self._exit is not None:
+            self._failure = self._failure or self._exit
+        self._wake.set()
+
+    def _fail(self, error: BaseException, culprit: Lease) -> None:
+        if self._failure is None or self._failure is self._exit:
+            self._failure = error
+        self._culprits.append(culprit.message.message_id)
         self._wake.set()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -193,20 +233,27 @@ class Pump:
             self.stats.names_abandoned = [*self.stats.names_abandoned[-9:], task.get_name()]
         self._wake.set()
 
-    async def _pause(self) -> None:
-        """Until woken, until a delayed message is due, or the net."""
+    async def _pause(self) -> bool:
+        """Until woken, until a delayed message is due, or the net; whether it was the net."""
         if self._wake.is_set():
-            return
+            return False
         timeout_s = NET_S
         if not self._draining:
-            due_at = await self._mailbox.next_due_at(self._agent_id)
+            due_at = await self._next_due_at()
             if due_at is not None:
                 timeout_s = min(NET_S, max(0.0, (due_at - self._clock.now_ms()) / 1000))
         try:
             async with asyncio.timeout(timeout_s):
                 await self._wake.wait()
         except TimeoutError:
-            return
+            return timeout_s == NET_S
+        return False
+
+    async def _next_due_at(self) -> int | None:
+        try:
+            return await self._mailbox.next_due_at(self._agent_id)
+        except StoreUnavailable:
+            return self._clock.now_ms() + round(STORE_PAUSE_S * 1000)
 
     async def _watch_drain(self, draining: asyncio.Event) -> None:
         await draining.wait()
@@ -228,30 +275,27 @@ class Pump:
             for task, work in held:
                 if work.lease.message.message_id in lost and not task.done():
                     work.stopped = True
-                    task.cancel()
+                    self._tasks.spawn(self._end_lost(task), name=f"lost:{task.get_name()}")
+
+    async def _end_lost(self, task: asyncio.Task[None]) -> None:
+        """Another owner works on it now; its slot must not wait for one that won't go."""
+        task.cancel()
+        await asyncio.wait({task}, timeout=CANCEL_S)
+        if not task.done():
+            self._abandon(task)
 
     async def _settle_rest(self) -> None:
-        """Cancel what still runs and give its leases back; name the culprit of a crash."""
-        rest = dict(self._working)
+        """Cancel what still runs and give every lease back; blame the culprits of a crash."""
+        rest = set(self._working)
         for task in rest:
             task.cancel()
         if rest:
-            _, pending = await asyncio.wait(rest, timeout=1.0)
+            _, pending = await asyncio.wait(rest, timeout=CANCEL_S)
             for task in pending:
                 self._abandon(task)
         await self._tasks.close(timeout_s=0.5)
+        text = f"{type(self._failure).__name__}: {self._failure}" if self._culprits else ""
         try:
-            for work in rest.values():
-                if not work.stopped and work.lease is not self._culprit:
-                    await self._release(work.lease)
-            if self._culprit is not None:
-                text = f"{type(self._failure).__name__}: {self._failure}"
-                await self._mailbox.crashed(self._instance_id, text)
+            await self._mailbox.let_go(self._instance_id, culprits=self._culprits, text=text)
         except StoreUnavailable:
             return  # void by the next instance's or boot's claim, once the lease has run out
-
-    async def _release(self, lease: Lease) -> None:
-        try:
-            await self._mailbox.release(lease)
-        except LeaseLost:
-            return

@@ -82,25 +82,50 @@ class TurnSlot:
         self._slots = slots
         self._lane = lane
         self._held = True
+        self._finished = False
         self._waits = 0
+        self._retaking = asyncio.Lock()
 
     @asynccontextmanager
     async def released(self) -> AsyncIterator[None]:
-        """The slot is free for others inside the block. Parallel waits of one turn share it."""
+        """The slot is free for others inside the block. Parallel waits of one turn share it.
+
+        It is held again after the block, also after a wait that failed; a turn that was cancelled
+        doesn't queue for it any more.
+        """
         self._waits += 1
         if self._held:
             self._held = False
             self._slots._give(self._lane)  # noqa: SLF001 - the slot is part of its Slots
         try:
             yield
-        finally:
+        except asyncio.CancelledError:
             self._waits -= 1
-        if self._waits == 0:
+            raise
+        except BaseException:
+            self._waits -= 1
+            await self._hold_again()
+            raise
+        self._waits -= 1
+        await self._hold_again()
+
+    async def _hold_again(self) -> None:
+        # Two waits may end, or one end and another begin, while the lane is full.
+        async with self._retaking:
+            if not self._needs_slot():
+                return
             await self._slots._retake(self._lane)  # noqa: SLF001 - as above
-            self._held = True
+            if self._needs_slot():
+                self._held = True
+            else:
+                self._slots._give(self._lane)  # noqa: SLF001 - as above
+
+    def _needs_slot(self) -> bool:
+        return not (self._held or self._waits or self._finished)
 
     def finish(self) -> None:
-        """The turn is over; idempotent."""
+        """The turn is over, or left behind; idempotent."""
+        self._finished = True
         if self._held:
             self._held = False
             self._slots._give(self._lane)  # noqa: SLF001 - as above
