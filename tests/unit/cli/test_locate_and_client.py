@@ -106,7 +106,7 @@ def test_nobody_there(tmp_path: Path) -> None:
         client.get("/status")
 
 
-def home_with(tmp_path: Path, daemon: object, token: str | None = "t0ken") -> str:  # noqa: S107 - a test's token
+def home_with(tmp_path: Path, daemon: object, token: str | None = "t0ken") -> str:
     (tmp_path / "daemon.json").write_text(daemon if isinstance(daemon, str) else json.dumps(daemon))
     if token is not None:
         (tmp_path / "api.token").write_text(token + "\n")
@@ -166,7 +166,14 @@ def test_home_may_stand_anywhere(line: list[str], expected: list[str]) -> None:
 def test_only_plain_reads_are_read_quickly() -> None:
     assert path_of(["agents", "list"]) == "/agents"
     assert path_of(["agents", "show", "a b"]) == "/agents/a%20b"
-    for line in ("agents", "agents lst", "agents list x", "agents show", "agents show -h", "send a b"):
+    for line in (
+        "agents",
+        "agents lst",
+        "agents list x",
+        "agents show",
+        "agents show -h",
+        "send a b",
+    ):
         assert path_of(line.split()) is None
     assert all(path.startswith("/") for path in READS.values())
 

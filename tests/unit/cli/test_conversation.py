@@ -1,0 +1,204 @@
+"""What a chat client makes of frames: nothing lost, nothing doubled, questions answered by number."""
+
+import itertools
+from typing import Any
+
+import pytest
+
+from agentsup.cli.chat.conversation import Conversation, HelloRefused, Kind, Shown
+
+
+def conversation() -> Conversation:
+    numbers = itertools.count(1)
+    talk = Conversation("main", "local", lambda: f"say_{next(numbers)}")
+    talk.take(welcome(10))
+    return talk
+
+
+def welcome(seq: int, **more: Any) -> dict[str, Any]:
+    return {"type": "welcome", "agent": "main", "agent_state": "running", "seq": seq, **more}
+
+
+def event(seq: int, what: str, message_id: str = "m1", **data: Any) -> dict[str, Any]:
+    body = {"seq": seq, "type": what, "message_id": message_id, "data": data}
+    return {"type": "event", "seq": seq, "event": body}
+
+
+def out(seq: int, kind: str, text: str = "", message_id: str = "m1", **data: Any) -> dict[str, Any]:
+    return event(seq, "chat.out", message_id, kind=kind, text=text, **data)
+
+
+def accepted(say_id: str, message_id: str = "m1", **more: Any) -> dict[str, Any]:
+    return {"type": "accepted", "id": say_id, "message_id": message_id, "position": 0, **more}
+
+
+def kinds(shown: list[Shown]) -> list[Kind]:
+    return [one.kind for one in shown]
+
+
+def test_the_first_hello_asks_for_history_and_the_next_resumes() -> None:
+    talk = Conversation("main", "local", lambda: "say_1")
+    assert "after" not in talk.hello()
+    talk.take(welcome(10))
+    talk.take(out(12, "answer", "hi"))
+    assert talk.hello()["after"] == 12
+
+
+def test_a_text_is_pending_until_confirmed_and_is_sent_again_under_its_id() -> None:
+    talk = conversation()
+    first, second = talk.say("one"), talk.say("two")
+    assert [f["id"] for f in talk.unsent()] == [first["id"], second["id"]]
+    talk.take(accepted(first["id"]))
+    assert list(talk.unsent()) == [second]
+    assert talk.unconfirmed == ["two"]
+
+
+def test_an_event_seen_twice_counts_once() -> None:
+    talk = conversation()
+    assert kinds(talk.take(out(11, "answer", "hi"))) == [Kind.ANSWER]
+    assert talk.take(out(11, "answer", "hi")) == []
+    assert talk.take(out(9, "answer", "old")) == []
+
+
+def test_the_answer_may_come_before_the_confirmation() -> None:
+    talk = conversation()
+    frame = talk.say("one")
+    talk.take(out(12, "answer", "hi"))
+    talk.take(accepted(frame["id"], duplicate=True))
+    assert not talk.is_waiting
+    assert not talk.awaited
+
+
+@pytest.mark.parametrize("event_first", [True, False])
+def test_my_own_text_is_not_echoed_and_another_clients_is(event_first: bool) -> None:
+    talk = conversation()
+    frame = talk.say("mine")
+    steps = [event(11, "chat.in", text="mine"), accepted(frame["id"])]
+    for step in steps if event_first else reversed(steps):
+        assert talk.take(step) == []
+    (other,) = talk.take(event(12, "chat.in", "m2", text="theirs", **{"from": "anna"}))
+    assert (other.kind, other.who, other.text) == (Kind.PERSON, "anna", "theirs")
+
+
+def test_a_number_answers_the_newest_open_question() -> None:
+    talk = conversation()
+    talk.take(accepted(talk.say("choose")["id"]))
+    (asked,) = talk.take(out(11, "question", "Which?", question_id="q1", options=["tea", "coffee"]))
+    assert asked.options == ("tea", "coffee")
+    assert not talk.is_waiting, "what waits for the person is not waited for"
+    assert talk.say("3")["text"] == "3"
+    assert talk.say(" 2 ")["text"] == "/answer q1 2"
+    assert talk.is_waiting
+    assert talk.say("2")["text"] == "2", "it is answered"
+
+
+def test_without_a_question_a_number_is_a_text() -> None:
+    talk = conversation()
+    assert talk.say("2")["text"] == "2"
+    talk.take(out(11, "question", "Name?", question_id="q1", options=[]))
+    assert talk.say("2")["text"] == "2", "a free question is answered with /answer"
+
+
+def test_a_question_is_closed_by_its_answer_elsewhere() -> None:
+    talk = conversation()
+    for number, question_id in enumerate(("q1", "q2", "q3")):
+        talk.take(
+            out(11 + number, "question", "?", f"m{number}", question_id=question_id, options=["a"])
+        )
+    talk.take(event(20, "question.closed", question_id="q3"))
+    talk.take(out(21, "answer", "done", "m1"))
+    assert list(talk.questions) == ["q1"]
+    talk.closed_elsewhere(frozenset({"q9"}))
+    assert talk.say("1")["text"] == "1"
+
+
+def test_a_failure_ends_the_wait() -> None:
+    talk = conversation()
+    talk.take(accepted(talk.say("one")["id"]))
+    (shown,) = talk.take(out(11, "notice", "the engine failed", outcome="failed"))
+    assert not shown.ok
+    assert not talk.is_waiting
+
+
+def test_a_note_about_something_else_does_not() -> None:
+    talk = conversation()
+    talk.take(accepted(talk.say("one")["id"]))
+    talk.take(out(11, "notice", "researcher asked writer", "m9"))
+    assert talk.is_waiting
+
+
+def test_one_note_may_end_several() -> None:
+    talk = conversation()
+    for number in range(4):
+        talk.take(accepted(talk.say(f"text {number}")["id"], f"m{number}"))
+    talk.take(out(11, "notice", "3 messages were stopped", "m2", outcome="cancelled", count=3))
+    assert list(talk.awaited) == ["m3"]
+
+
+def test_a_refused_text_is_told_and_dropped_but_not_where_the_daemon_is_going() -> None:
+    talk = conversation()
+    first, second = talk.say("one"), talk.say("two")
+    assert talk.take({"type": "error", "id": first["id"], "problem": {"code": "not_ready"}}) == []
+    problem = {"code": "overloaded", "detail": "the queue is full"}
+    (shown,) = talk.take({"type": "error", "id": second["id"], "problem": problem})
+    assert shown.text == "not sent: the queue is full"
+    assert [f["id"] for f in talk.unsent()] == [first["id"]]
+
+
+def test_a_refused_hello_ends_it() -> None:
+    talk = Conversation("mian", "local", lambda: "say_1")
+    with pytest.raises(HelloRefused, match="did you mean"):
+        talk.take(
+            {"type": "error", "id": "", "problem": {"detail": "no agent; did you mean main?"}}
+        )
+
+
+def test_another_store_is_told_and_texts_are_sent_again() -> None:
+    talk = conversation()
+    talk.take(accepted(talk.say("one")["id"]))
+    frame = talk.say("two")
+    shown = talk.take(welcome(2, reset=True, history=[]))
+    assert Kind.NOTICE in kinds(shown)
+    assert not talk.awaited
+    assert list(talk.unsent()) == [frame]
+    assert talk.seq == 2
+
+
+def test_history_is_old_and_awaits_nothing() -> None:
+    talk = Conversation("main", "local", lambda: "say_1")
+    history = [
+        event(1, "chat.in", text="hi")["event"],
+        out(2, "answer", "hello")["event"],
+    ]
+    shown = talk.take(welcome(5, history=history))
+    assert [(one.kind, one.old) for one in shown] == [
+        (Kind.PERSON, True),
+        (Kind.ANSWER, True),
+        (Kind.WELCOME, False),
+    ]
+    assert talk.seq == 5
+
+
+def test_a_place_in_the_queue_is_told() -> None:
+    talk = conversation()
+    (shown,) = talk.take(accepted(talk.say("x")["id"], position=2, eta_s=3.2))
+    assert shown.text == "waits behind 2 others, about 3 s; /stop drops it"
+
+
+def test_a_quiet_command_is_for_the_client() -> None:
+    talk = conversation()
+    frame = talk.say("/help", quiet=True)
+    assert talk.unconfirmed == []
+    (shown,) = talk.take({"type": "reply", "id": frame["id"], "text": "/new …", "ok": True})
+    assert shown.kind is Kind.COMMANDS
+    (loud,) = talk.take(
+        {"type": "reply", "id": talk.say("/help")["id"], "text": "/new", "ok": True}
+    )
+    assert loud.kind is Kind.REPLY
+
+
+def test_unknown_frames_of_a_later_version_are_ignored() -> None:
+    talk = conversation()
+    assert talk.take({"type": "sparkle"}) == []
+    assert talk.take(event(30, "message.sparkled")) == []
+    assert talk.seq == 30

@@ -1,0 +1,130 @@
+"""The log as people read it, and what the doctor finds."""
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from agentsup.cli import doctor
+from agentsup.cli.doctor import Check, examine, file_system_of
+from agentsup.cli.home_files import create_home
+from agentsup.cli.locate import Place
+from agentsup.cli.log_lines import tail_log, text_of
+from agentsup.config.home import Home
+from agentsup.kit.files import HomeLock
+
+
+def line(number: int, agent: str | None = None) -> str:
+    facts = {"at": "2026-11-21T03:12:18.000Z", "level": "info", "event": f"event {number}"}
+    return json.dumps({**facts, **({"agent": agent} if agent else {})})
+
+
+def test_the_tail_reaches_into_rotated_pieces(tmp_path: Path) -> None:
+    log = tmp_path / "agentsup.log"
+    for name, numbers in (("agentsup.log.2", (1, 2)), ("agentsup.log.1", (3, 4)), (log.name, (5,))):
+        (tmp_path / name).write_text("".join(line(n) + "\n" for n in numbers))
+    (tmp_path / "agentsup.log.gz").write_text("no piece")
+    assert tail_log(log, 4, None) == [line(n) for n in (2, 3, 4, 5)]
+    assert len(tail_log(log, 99, None)) == 5
+    assert tail_log(log, 0, None) == []
+
+
+def test_the_tail_of_one_agent(tmp_path: Path) -> None:
+    log = tmp_path / "agentsup.log"
+    log.write_text(
+        "\n".join([line(1, "main"), line(2, "writer"), "torn {", line(3, "Main")]) + "\n"
+    )
+    assert tail_log(log, 9, "main") == [line(1, "main"), line(3, "Main")]
+
+
+def test_a_line_for_people() -> None:
+    facts = {
+        "at": "2026-11-21T03:12:18.000Z",
+        "level": "warning",
+        "event": "retry\x1b[2J",
+        "agent": "main",
+        "code": 7,
+        "exception": "Traceback\n  boom",
+    }
+    text = text_of(json.dumps(facts), plain=True)
+    assert text.split(" ", 2)[2] == "warning [main] retry·[2J code=7\nTraceback\n  boom"
+    assert text_of("not json \x1b", plain=True) == "not json ·"
+
+
+def found(checks: list[Check], name: str) -> Check:
+    return next(one for one in checks if one.name == name)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    for name in list(os.environ):
+        if name.endswith(("_API_KEY", "_BASE_URL")):
+            monkeypatch.delenv(name)
+    made = Home(tmp_path / "home")
+    create_home(made)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        made.config_toml.write_text(f"[api]\nport = {free.getsockname()[1]}\n")
+    return made
+
+
+def checks(home: Home) -> list[Check]:
+    return examine(Place.of(str(home.root), {}))
+
+
+def test_a_new_home_is_well(home: Home) -> None:
+    result = checks(home)
+    assert [one for one in result if one.result == doctor.FAIL] == []
+    assert found(result, "port").result == doctor.OK
+    assert found(result, "daemon").text == "none runs for this home"
+    engine = found(result, "engine")
+    assert engine.result == doctor.WARN
+    assert "OPENAI_API_KEY" in engine.text
+
+
+def test_a_missing_home(tmp_path: Path) -> None:
+    home = found(examine(Place.of(str(tmp_path / "none"), {})), "home")
+    assert (home.result, home.advice) == (doctor.FAIL, "make it with `agentsup init`")
+
+
+def test_an_open_token_and_an_open_home(home: Home) -> None:
+    home.api_token.write_text("secret")
+    home.api_token.chmod(0o644)
+    home.root.chmod(0o755)
+    result = checks(home)
+    assert found(result, "token").advice == f"chmod 600 {home.api_token}"
+    assert found(result, "home").result == doctor.WARN
+
+
+def test_a_wrong_configuration_is_named_with_its_place(home: Home) -> None:
+    home.agents_json.write_text('[{"name": "a", "modle": "x"}]')
+    config = found(checks(home), "config")
+    assert config.result == doctor.FAIL
+    assert "agents.json:1:16" in config.text
+    assert "did you mean 'model'?" in config.text
+
+
+def test_a_taken_port(home: Home) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        home.config_toml.write_text(f"[api]\nport = {taken.getsockname()[1]}\n")
+        assert found(checks(home), "port").result == doctor.FAIL
+
+
+def test_a_daemon_that_was_killed_left_its_number_behind(home: Home) -> None:
+    home.lock.write_text(f"{os.getpid()}\n")
+    assert found(checks(home), "daemon").result == doctor.OK
+    with HomeLock(home.lock):
+        held = found(checks(home), "daemon")
+    assert (held.result, str(os.getpid()) in held.text) == (doctor.FAIL, True)
+
+
+def test_network_file_systems_are_known(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/a / ext4 rw 0 0\nserver:/x {tmp_path} nfs4 rw 0 0\nproc /proc proc\n")
+    assert file_system_of(tmp_path / "home", mounts) == "nfs4"
+    assert file_system_of(Path("/etc"), mounts) == "ext4"
+    assert file_system_of(tmp_path, tmp_path / "none") == ""

@@ -1,0 +1,141 @@
+"""What a person sees while an answer streams in: every character once, in order."""
+
+import random
+
+import pytest
+
+from agentsup.cli.chat.conversation import Kind, Shown
+from agentsup.cli.chat.painter import Painter
+from agentsup.cli.show import width_of
+
+
+class Paper:
+    def __init__(self, width: int = 200) -> None:
+        self.lines: list[str] = []
+        self.painter = Painter(self.lines.append, lambda: width, plain=True)
+
+    def show(self, kind: Kind, text: str = "", message_id: str = "m1", **more: bool) -> None:
+        self.painter.show(Shown(kind, text, "main", message_id, **more))
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+
+def test_a_streamed_answer_is_shown_once() -> None:
+    paper = Paper()
+    paper.show(Kind.BEGIN)
+    for piece in ("Hel", "lo\nwor", "ld"):
+        paper.show(Kind.DELTA, piece)
+    assert paper.lines == ["main: Hello"]
+    assert paper.painter.tail == "world"
+    paper.show(Kind.END)
+    paper.show(Kind.ANSWER, "Hello\nworld")
+    assert paper.lines == ["main: Hello", "world"]
+    assert paper.painter.tail == ""
+
+
+def test_what_the_stream_missed_comes_with_the_answer() -> None:
+    paper = Paper()
+    paper.show(Kind.DELTA, "Hel")
+    paper.show(Kind.ANSWER, "Hello")
+    paper.show(Kind.DELTA, "lo")
+    paper.show(Kind.END)
+    assert paper.lines == ["main: Hello"]
+
+
+def test_an_answer_without_a_stream() -> None:
+    paper = Paper()
+    paper.show(Kind.ANSWER, "a\nb")
+    assert paper.lines == ["main: a", "b"]
+
+
+def test_an_answer_other_than_the_stream_is_shown_whole() -> None:
+    paper = Paper()
+    paper.show(Kind.DELTA, "draft")
+    paper.show(Kind.ANSWER, "final")
+    assert paper.lines == ["main: draft", "main: final"]
+
+
+def test_tools_stand_between() -> None:
+    paper = Paper()
+    paper.show(Kind.DELTA, "I ask.")
+    paper.show(Kind.TOOL, "ask_agent started")
+    paper.show(Kind.TOOL, "ask_agent finished")
+    paper.show(Kind.TOOL, "ask_agent failed", ok=False)
+    paper.show(Kind.DELTA, " Done.")
+    paper.show(Kind.ANSWER, "I ask. Done.")
+    assert paper.lines == [
+        "main: I ask.",
+        "  · ask_agent started",
+        "  · ask_agent failed",
+        " Done.",
+    ]
+
+
+def test_a_notice_does_not_break_a_word_in_two_places() -> None:
+    paper = Paper()
+    paper.show(Kind.DELTA, "one ")
+    paper.show(Kind.NOTICE, "writer was asked", message_id="m9")
+    paper.show(Kind.DELTA, "two")
+    paper.show(Kind.ANSWER, "one two")
+    assert paper.lines == ["main: one ", "* writer was asked", "two"]
+
+
+def test_a_client_that_comes_late_sees_the_text_so_far_and_no_more() -> None:
+    paper = Paper()
+    paper.show(Kind.PICTURE, "one two")
+    paper.show(Kind.PICTURE, "one two three")
+    paper.show(Kind.DELTA, " four")
+    paper.show(Kind.ANSWER, "one two three four")
+    assert paper.lines == ["main: one two three four"]
+
+
+def test_a_turn_that_goes_on_after_a_question() -> None:
+    paper = Paper()
+    paper.show(Kind.BEGIN)
+    paper.show(Kind.DELTA, "I need to know.")
+    paper.show(Kind.END)
+    paper.painter.show(Shown(Kind.QUESTION, "Which?", "main", "m1", options=("tea", "coffee")))
+    paper.show(Kind.BEGIN)
+    paper.show(Kind.DELTA, "Coffee.")
+    paper.show(Kind.END)
+    paper.show(Kind.ANSWER, "I need to know.Coffee.")
+    assert paper.lines == [
+        "main: I need to know.",
+        "main asks: Which?",
+        "  1. tea",
+        "  2. coffee",
+        "  (type its number)",
+        "Coffee.",
+    ]
+
+
+@pytest.mark.parametrize("width", [24, 40, 80])
+def test_lines_are_broken_at_spaces_and_lose_nothing(width: int) -> None:
+    words = "the quick brown fox jumps over the lazy dog and runs away from it all 日本語"
+    chance = random.Random(width)
+    paper = Paper(width)
+    rest = words
+    while rest:
+        cut = chance.randint(1, 7)
+        paper.show(Kind.DELTA, rest[:cut])
+        rest = rest[cut:]
+    paper.show(Kind.ANSWER, words)
+    assert " ".join(paper.lines) == f"main: {words}"
+    assert max(map(width_of, paper.lines)) < width
+
+
+def test_a_word_longer_than_the_line_is_broken_hard() -> None:
+    paper = Paper(24)
+    paper.show(Kind.ANSWER, "")
+    paper.show(Kind.DELTA, "x" * 100, message_id="m2")
+    paper.show(Kind.END, message_id="m2")
+    assert "".join(paper.lines).replace("main:", "").strip() == "x" * 100
+
+
+def test_escape_sequences_of_an_answer_do_nothing() -> None:
+    paper = Paper()
+    paper.show(Kind.DELTA, "\x1b[2J")
+    paper.show(Kind.ANSWER, "\x1b[2J!")
+    assert "\x1b" not in paper.text
