@@ -82,29 +82,41 @@ class Model:
             head = holders[0] if holders else rows[0]
             if head.state == "parked" or (head.state == "queued" and head.not_before > now):
                 continue
-            if head.state == "leased":
-                void = head.boot != self.boot
-                if not void and (head.lease_until >= now or head.instance == instance):
-                    continue
-                old = now - (head.lease_until - 30_000) > 15 * 60_000
-                if head.attempts >= 4 or old:
-                    head.state = "dead"
-                    continue
-            elif head.expires_at is not None and head.expires_at <= now:
-                head.state = "done"
+            if (
+                head.state == "leased"
+                and head.boot == self.boot
+                and (head.lease_until >= now or head.instance == instance)
+            ):
                 continue
             level = min(max(0, e.priority - max(0, now - e.accepted_at) // 1_800_000) for e in rows)
             heads.append((level, head.order, head))
+        looked_at = dict.fromkeys(Lane, max(free.values()))
         chosen = []
         for _, _, head in sorted(heads):
-            if free.get(head.lane, 0) > 0:
-                free[head.lane] -= 1
-                chosen.append(head)
-                head.state, head.boot, head.instance = "leased", self.boot, instance
-                head.fence += 1
-                head.attempts += 1
-                head.lease_until = now + 30_000
+            looked_at[head.lane] -= 1
+            if looked_at[head.lane] < 0 or self.ends(head, now) or free[head.lane] == 0:
+                continue
+            free[head.lane] -= 1
+            chosen.append(head)
+            head.state, head.boot, head.instance = "leased", self.boot, instance
+            head.fence += 1
+            head.attempts += 1
+            head.lease_until = now + 30_000
         return chosen
+
+    @staticmethod
+    def ends(head: Entry, now: int) -> bool:
+        """Whether a head that a claim looks at ends instead of starting."""
+        if head.state == "leased":
+            is_old = now - (head.lease_until - 30_000) > 15 * 60_000
+            if head.attempts < 4 and not is_old:
+                return False
+            head.state = "dead"
+            return True
+        if head.expires_at is None or head.expires_at > now:
+            return False
+        head.state = "done"
+        return True
 
 
 AGENTS = st.sampled_from(["ann", "ben"])
