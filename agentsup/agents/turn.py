@@ -7,7 +7,7 @@ repeated; where a blind call's outcome is unknown, a person is asked before anyt
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agentsup.agents import prompt, transcript
+from agentsup.agents.carried import Carried
 from agentsup.agents.host import TurnHost
 from agentsup.agents.processes import ProcessTable
 from agentsup.engines.guard import GuardedSession, RunLimits, open_guarded
@@ -40,7 +41,7 @@ from agentsup.model.engine import (
     ToolStarted,
     Usage,
 )
-from agentsup.model.errors import EngineFailed, ExitRequested
+from agentsup.model.errors import EngineFailed, ExitRequested, StoreUnavailable
 from agentsup.model.ids import AgentId
 from agentsup.model.message import Message, Outcome, Part
 from agentsup.model.tool import ToolRegistry
@@ -95,6 +96,9 @@ class TurnServices:
     processes: ProcessTable
     tools: ToolRegistry
     tokens: RunTokens
+    turn_ended: Callable[[str, str, float], None] = lambda agent, outcome, seconds: None
+    """Hears of each segment's end: the agent's name, ok | failed | parked | retry | cancelled,
+    and how long it ran."""
 
 
 @dataclass(slots=True)
@@ -123,18 +127,33 @@ class TurnHandler:
         the lease moved, and what an engine lets escape on purpose.
         """
         message = work.lease.message
-        with bind(
-            agent=self._around.spec.name,
-            session=message.session_id,
-            message=message.message_id,
-            trace=message.traceparent[3:35],
-        ):
-            resume: Resume | None = None
-            if work.lease.resumed:
-                resume = await self._services.journal.load_resume(message.message_id)
-                if await self._held_back(work):
-                    return
-            await self._run_segment(work, resume)
+        name, began_s, outcome = (
+            self._around.spec.name,
+            self._services.clock.monotonic(),
+            "cancelled",
+        )
+        try:
+            with bind(
+                agent=name,
+                session=message.session_id,
+                message=message.message_id,
+                trace=message.traceparent[3:35],
+            ):
+                outcome = await self._work_on(work)
+        except ExitRequested:
+            outcome = "ok"
+            raise
+        finally:
+            seconds = self._services.clock.monotonic() - began_s
+            self._services.turn_ended(name, outcome, seconds)
+
+    async def _work_on(self, work: Work) -> str:
+        resume: Resume | None = None
+        if work.lease.resumed:
+            resume = await self._services.journal.load_resume(work.lease.message.message_id)
+            if await self._held_back(work):
+                return "parked"
+        return await self._run_segment(work, resume)
 
     # -- before ------------------------------------------------------------------------------------
 
@@ -156,15 +175,16 @@ class TurnHandler:
                 options=UNCERTAIN_OPTIONS,
                 kind="uncertain",
             )
-            await self._park(work, question, {}, segment_no=None, call_id=call.call_id)
+            await self._park(work, question, call_id=call.call_id)
             return True
         return False
 
     # -- a segment ---------------------------------------------------------------------------------
 
-    async def _run_segment(self, work: Work, resume: Resume | None) -> None:
+    async def _run_segment(self, work: Work, resume: Resume | None) -> str:
+        """Returns how it ended: ok | failed | parked | retry."""
         services, message, around = self._services, work.lease.message, self._around
-        counts, checkpoint = _unpack(resume)
+        carried = Carried.of(resume)
         segment_no = await services.journal.begin_segment(work.lease)
         memory = await services.database.read(
             lambda r: transcript.load_memory(r, message.session_id, around.engine.name),
@@ -178,7 +198,7 @@ class TurnHandler:
             allowed=around.spec.tools,
             journal=services.journal,
             processes=services.processes,
-            counts=counts,
+            counts=carried.counts,
             on_tool=lambda name, state: services.live.tool(message.message_id, name, state),
         )
         segment = Segment(
@@ -190,22 +210,26 @@ class TurnHandler:
             parts=message.parts,
             history=memory.history,
             engine_state=memory.engine_state,
-            resume=Resume(checkpoint, resume.answer) if resume else None,
+            resume=Resume(carried.checkpoint, resume.answer) if resume else None,
         )
         token = services.tokens.issue_run(self._agent_id, around.spec.name, message.message_id)
         services.live.begin(self._agent_id, _conversation(message), message.message_id)
-        heard = _Heard()
+        heard = _Heard(files=list(carried.files))
         faults.point("turn.before_engine")
         try:
             end = await self._think(host, segment, token, heard)
+        except BaseException:
+            await self._cost_of_unfinished(work, heard)
+            raise
         finally:
             services.tokens.revoke(token)
             services.live.end(message.message_id)
         faults.point("turn.after_engine")
         if isinstance(end, Suspended):
-            await self._park(work, end, host.counts, segment_no=segment_no, heard=heard)
-            return
-        await self._settle(work, end, heard, segment_no)
+            carry = Carried(host.counts, tuple(heard.files), end.checkpoint)
+            await self._park(work, end, segment=(segment_no, carry), heard=heard)
+            return "parked"
+        return await self._settle(work, end, heard, segment_no)
 
     async def _think(
         self, host: TurnHost, segment: Segment, token: str, heard: _Heard
@@ -222,6 +246,13 @@ class TurnHandler:
             return await self._consume(session, segment, heard)
         finally:
             await session.close()
+
+    async def _cost_of_unfinished(self, work: Work, heard: _Heard) -> None:
+        """What a stopped or crashed turn has used is paid for all the same."""
+        try:
+            await self._record_usage(work, heard)
+        except StoreUnavailable as error:
+            _log.warning("usage of an unfinished turn is not recorded", reason=error.message)
 
     async def _consume(
         self, session: GuardedSession, segment: Segment, heard: _Heard
@@ -250,19 +281,22 @@ class TurnHandler:
 
     # -- after -------------------------------------------------------------------------------------
 
-    async def _settle(self, work: Work, end: Done, heard: _Heard, segment_no: int) -> None:
+    async def _settle(self, work: Work, end: Done, heard: _Heard, segment_no: int) -> str:
         if end.outcome == "failed" and not end.permanent:
             await self._record_usage(work, heard)
-            state = await self._services.mailbox.retry(work.lease, code=end.code, text=end.error)
+            state = await self._services.mailbox.retry(
+                work.lease, code=end.code, text=end.error, least_s=end.retry_after_s or 0.0
+            )
             _log.warning("turn will be retried", code=end.code, error=end.error, state=state.value)
-            return
+            return "retry"
         await self._complete(work, end, heard, segment_no)
         if end.exit_code is not None:
             raise ExitRequested(
                 end.exit_code, f"asked for by message {work.lease.message.message_id}"
             )
+        return "ok" if end.outcome == "ok" else "failed"
 
-    async def _complete(self, work: Work, end: Done, heard: _Heard, segment_no: int | None) -> None:
+    async def _complete(self, work: Work, end: Done, heard: _Heard, segment_no: int) -> None:
         services, lease, around = self._services, work.lease, self._around
         message, now = lease.message, services.clock.now_ms()
         failed = end.outcome != "ok"
@@ -295,8 +329,7 @@ class TurnHandler:
             for notice in heard.notices:
                 _notify_tx(tx, message, notice, now)
             self._usage_tx(tx, message, heard)
-            if segment_no is not None:
-                services.journal.end_segment_tx(tx, message.message_id, segment_no, now)
+            services.journal.end_segment_tx(tx, message.message_id, segment_no, now)
 
         await services.database.write(commit, name="turn.complete", closing=True)
         if failed:
@@ -308,29 +341,32 @@ class TurnHandler:
         self,
         work: Work,
         end: Suspended,
-        counts: dict[str, int],
         *,
-        segment_no: int | None,
+        segment: tuple[int, Carried] | None = None,
         call_id: str = "",
         heard: _Heard | None = None,
     ) -> None:
+        """Ask and wait: for the answer to ``segment`` (its number and what it hands on), or for
+        word about the uncertain call ``call_id``."""
         services, lease = self._services, work.lease
         now = services.clock.now_ms()
 
         def commit(tx: Tx) -> None:
             question = services.mailbox.park_tx(tx, lease, end)
-            if segment_no is not None:
+            if segment is not None:
                 services.journal.suspend_segment_tx(
                     tx,
                     lease.message.message_id,
-                    segment_no,
-                    _pack(counts, end.checkpoint),
+                    segment[0],
+                    segment[1].pack(),
                     question.question_id,
                     now,
                 )
             if call_id:
                 services.journal.ask_about_tx(tx, call_id, question.question_id)
             if heard is not None:
+                for notice in heard.notices:
+                    _notify_tx(tx, lease.message, notice, now)
                 self._usage_tx(tx, lease.message, heard)
 
         await services.database.write(commit, name="turn.park", closing=True)
@@ -354,18 +390,6 @@ class TurnHandler:
                 model=self._around.spec.model or "",
                 at=self._services.clock.now_ms(),
             )
-
-
-def _pack(counts: dict[str, int], checkpoint: bytes) -> bytes:
-    """A checkpoint of ours: the call counts as one JSON line, then the engine's own bytes."""
-    return json.dumps(counts).encode() + b"\n" + checkpoint
-
-
-def _unpack(resume: Resume | None) -> tuple[dict[str, int], bytes | None]:
-    if resume is None or not resume.checkpoint:
-        return {}, None
-    head, _, checkpoint = resume.checkpoint.partition(b"\n")
-    return json.loads(head), checkpoint
 
 
 def _notify_tx(tx: Tx, message: Message, text: str, at: int) -> None:

@@ -59,6 +59,8 @@ class DirectoryEntry:
     can_delegate_to: tuple[str, ...] | None = None
     slots_interactive: int = 1
     description: str = ""
+    is_wanted_up: bool = True
+    """False: an operator or its entry keeps it down, so that nothing will work on its mail soon."""
 
 
 class AgentDirectory(Protocol):
@@ -145,15 +147,7 @@ class InterAgentBus:
                 f"timeout must be over 0 and at most {MAX_TIMEOUT_S:.0f} seconds", field="timeout"
             )
         target = self._directory.lookup(request.to)
-        if target.status in (AgentState.STOPPED, AgentState.FAILED, AgentState.STOPPING):
-            why = f": {target.last_reason}" if target.last_reason else ""
-            raise AgentDown(
-                f"agent {target.name} is {target.status}{why}. Revive it with "
-                f"/agent_start {target.name} or `agentsup agents start {target.name}`, "
-                "or use send_async, which queues",
-                agent=target.name,
-                agent_state=target.status,
-            )
+        _check_up(target)
         new = self._compose(request, target, caller, asker, waited=True)
         waiter = asker.lease if asker else None
         faults.point("bus.before_accept")
@@ -258,6 +252,7 @@ class InterAgentBus:
     def _check_path(
         self, sender: DirectoryEntry, target: DirectoryEntry, path: tuple[str, ...]
     ) -> None:
+        """No request to oneself, to whoever waits on it already, or past ``can_delegate_to``."""
         if target.agent_id == sender.agent_id:
             raise LoopDetected(f"{sender.name} can't send to itself", agent=sender.name)
         if target.agent_id in path:
@@ -268,13 +263,7 @@ class InterAgentBus:
                 agent=target.name,
                 path=names,
             )
-        allowed = sender.can_delegate_to
-        if allowed is not None and target.name.casefold() not in {a.casefold() for a in allowed}:
-            raise Forbidden(
-                f"{sender.name} may not send to {target.name}: its can_delegate_to lists "
-                f"{', '.join(allowed) or 'nobody'}",
-                agent=target.name,
-            )
+        _check_may_send(sender, target)
 
     def _deliver_to(
         self,
@@ -284,18 +273,12 @@ class InterAgentBus:
         *,
         waited: bool,
     ) -> DeliverTo:
-        if parent is not None:
-            return DeliverTo(
-                "mailbox",
-                agent_id=parent.agent_id,
-                session_id=parent.session_id,
-                waited=waited,
-                silent=request.silent,
-                then=parent.deliver_to,
-            )
         if waited:
-            return DeliverTo("http")
-        back_to = self._directory.lookup(request.reply_to) if request.reply_to else sender
+            return _to_asker(request, parent, waited=True) if parent else DeliverTo("http")
+        back_to = self._back_to(request, sender)
+        if parent is not None and back_to is None and not request.chat_id:
+            return _to_asker(request, parent, waited=False)
+        back_to = back_to or sender
         if back_to is None:
             return IN_STORE
         then = None
@@ -305,6 +288,17 @@ class InterAgentBus:
                 "chat", agent_id=back_to.agent_id, channel="console", conversation=conversation
             )
         return DeliverTo("mailbox", agent_id=back_to.agent_id, silent=request.silent, then=then)
+
+    def _back_to(self, request: BusRequest, sender: DirectoryEntry | None) -> DirectoryEntry | None:
+        """The agent that gets the result in place of the sender; None: the sender itself."""
+        if not request.reply_to:
+            return None
+        named = self._directory.lookup(request.reply_to)
+        if sender is not None:
+            if named.agent_id == sender.agent_id:
+                return None
+            _check_may_send(sender, named)
+        return named
 
     @staticmethod
     def _reply_of(message: Message, target: DirectoryEntry) -> BusReply:
@@ -334,6 +328,46 @@ class InterAgentBus:
             " WHERE message_id = ? AND state IN ('queued', 'leased', 'parked')",
             (target_id,),
         )
+
+
+def _check_up(target: DirectoryEntry) -> None:
+    """Refuse to wait for an agent that stays down; one that is being rebuilt will answer."""
+    is_kept_down = not target.is_wanted_up and target.status in (
+        AgentState.STOPPED,
+        AgentState.STOPPING,
+    )
+    if target.status != AgentState.FAILED and not is_kept_down:
+        return
+    why = f": {target.last_reason}" if target.last_reason else ""
+    raise AgentDown(
+        f"agent {target.name} is {target.status}{why}. Revive it with "
+        f"/agent_start {target.name} or `agentsup agents start {target.name}`, "
+        "or use send_async, which queues",
+        agent=target.name,
+        agent_state=target.status,
+    )
+
+
+def _check_may_send(sender: DirectoryEntry, target: DirectoryEntry) -> None:
+    allowed = sender.can_delegate_to
+    if allowed is not None and target.name.casefold() not in {a.casefold() for a in allowed}:
+        raise Forbidden(
+            f"{sender.name} may not send to {target.name}: its can_delegate_to lists "
+            f"{', '.join(allowed) or 'nobody'}",
+            agent=target.name,
+        )
+
+
+def _to_asker(request: BusRequest, parent: Message, *, waited: bool) -> DeliverTo:
+    """Back into the session of the turn that asks, and on to whoever asked that one."""
+    return DeliverTo(
+        "mailbox",
+        agent_id=parent.agent_id,
+        session_id=parent.session_id,
+        waited=waited,
+        silent=request.silent,
+        then=parent.deliver_to,
+    )
 
 
 __all__ = [

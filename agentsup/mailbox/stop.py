@@ -7,7 +7,6 @@ closed questions and waits, and one note per asker.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from agentsup.kit import faults
 from agentsup.mailbox import ending, waits
@@ -139,9 +138,10 @@ def _condition(scope: str) -> tuple[str, tuple[str, ...]]:
 def _note_askers(desk: Desk, tx: Tx, messages: list[Message], text: str, at: int) -> None:
     """One note per conversation or asking session; nothing for those who are stopped too."""
     stopped_sessions = {message.session_id for message in messages}
-    groups: dict[tuple[Any, ...], list[Message]] = {}
+    groups: dict[tuple[str, ...], list[Message]] = {}
     for message in messages:
         to = message.deliver_to
+        key: tuple[str, ...]
         if to.kind == "chat" and not to.silent:
             key = ("chat", to.agent_id or message.agent_id, to.channel, to.conversation)
         elif to.kind == "mailbox" and not to.waited and to.session_id not in stopped_sessions:

@@ -51,7 +51,7 @@ def wait_tx(desk: Desk, tx: Tx, lease: Lease, target_id: str) -> None:
     if state is None:
         return
     own = lease.message.message_id
-    chain = [own] if target_id == own else _chain(desk, tx, [target_id], own)
+    chain: list[str] = [own] if target_id == own else _chain(desk, tx, [target_id], own)
     if chain:
         raise _refusal(tx, own, chain)
     add_tx(tx, lease, target_id)
