@@ -1,0 +1,34 @@
+"""From the start of the process to `/readyz`: an existing home with two agents."""
+
+from __future__ import annotations
+
+from benchmarks.figure import Figure, Ground, median
+from benchmarks.household import write_home
+from benchmarks.process import Process, run_ms
+
+LIBRARIES = "import asyncio, aiohttp.web, aiosqlite, pydantic_settings, structlog, watchfiles"
+
+
+async def measure(ground: Ground) -> list[Figure]:
+    """Starts in turns with a process that only imports the libraries."""
+    ready_ms, bare_ms = [], []
+    async with ground.fresh("start") as folder:
+        write_home(folder, [{"name": name, "engine": "scripted"} for name in ("ann", "bob")])
+        for _ in range(ground.size(9, 1)):
+            process = Process(folder)
+            try:
+                ready_ms.append(await process.ready())
+            finally:
+                await process.end()
+            bare_ms.append(await run_ms("-c", LIBRARIES))
+    return [
+        Figure(
+            "start to ready",
+            median(ready_ms),
+            "ms",
+            1_200,
+            raw=median(bare_ms),
+            raw_is="a process that imports the libraries and ends",
+            note=f"best {min(ready_ms):.0f}, worst {max(ready_ms):.0f}",
+        )
+    ]
