@@ -81,10 +81,11 @@ async def end(database: Database, clock: Clock, boot_id: str, code: int, reason:
 
 
 def restart_storm(boot: Boot, code: int, *, limit: int, window_ms: int) -> bool:
-    """Whether more than ``limit`` boots within ``window_ms`` ended with ``code``: main loops."""
+    """Whether this boot, ending with ``code``, is one of more than ``limit`` that did so within
+    ``window_ms``: main loops."""
     since = boot.started_at - window_ms
     recent = [b for b in boot.earlier if b.exit_code == code and (b.ended_at or 0) >= since]
-    return len(recent) > limit
+    return len(recent) + 1 > limit
 
 
 async def record_ending(database: Database, boot_id: str, ending: Ending) -> None:
