@@ -190,11 +190,15 @@ class DaemonProcess:
         home: Path,
         *,
         env: Mapping[str, str] | None = None,
+        command: Sequence[str] = ("-m", "agentsup"),
     ) -> None:
-        """`env` is added to the few variables that each life inherits. With the notify socket the
+        """`command` is what Python runs, before `--home`; another one may prepare something first.
+
+        `env` is added to the few variables that each life inherits. With the notify socket the
         daemon sees a service manager above it: set `restart_in_place` where that matters."""
         self.home = home
         self._env = dict(env or {})
+        self._command = tuple(command)
         self._process: subprocess.Popen[bytes] | None = None
         self._end: asyncio.Future[int] | None = None
         self._http: aiohttp.ClientSession | None = None
@@ -228,13 +232,13 @@ class DaemonProcess:
         assert self._process is None or self._process.poll() is not None, "it runs already"
         self._listen()
         given = {name: os.environ[name] for name in _ALLOWED_ENV if name in os.environ}
-        given |= {"NOTIFY_SOCKET": self._notify_path, "PYTHONDONTWRITEBYTECODE": "1"}
+        given |= {"NOTIFY_SOCKET": self._notify_path}
         given |= self._env | env
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "agentsup", "--home", str(self.home)),
-                    *("run", "--port", "0", *arguments),
+                    *(sys.executable, *self._command, "--home", str(self.home)),
+                    *("run", *(arguments or ("--port", "0"))),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -289,7 +293,7 @@ class DaemonProcess:
         assert self._end is not None
         async with asyncio.timeout(timeout_s):
             code = await asyncio.shield(self._end)
-        await self._leave()
+        await self.leave()
         return code
 
     async def stop(self, timeout_s: float = 20.0) -> int:
@@ -302,7 +306,7 @@ class DaemonProcess:
         if self._process is not None and self._end is not None and not self._end.done():
             self.kill()
             await self.ended()
-        await self._leave()
+        await self.leave()
         if self._notify is not None:
             self._notify.close()
             self._notify = None
@@ -310,8 +314,8 @@ class DaemonProcess:
             self._notify_dir.cleanup()
             self._notify_dir = None
 
-    async def _leave(self) -> None:
-        """Close the clients of the life that is over."""
+    async def leave(self) -> None:
+        """Close the clients of a life that is over."""
         chats, self._chats = self._chats, []
         for chat in chats:
             await chat.close()

@@ -1,0 +1,33 @@
+"""Real daemons on temporary homes; whatever still runs at the end of a test is ended."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.testing.daemon_process import DaemonProcess, write_home
+
+MakeDaemon = Callable[..., DaemonProcess]
+
+
+@pytest.fixture
+async def make_daemon(tmp_path: Path) -> AsyncIterator[MakeDaemon]:
+    """`make_daemon(agents, rules, config)`: a home and its daemon, not started yet."""
+    made: list[DaemonProcess] = []
+
+    def make(
+        agents: Sequence[str | Mapping[str, Any]],
+        rules: Sequence[Mapping[str, Any]] = (),
+        config: str = "",
+        **options: Any,
+    ) -> DaemonProcess:
+        entries = [{"name": agent} if isinstance(agent, str) else agent for agent in agents]
+        home = write_home(tmp_path / f"home{len(made)}", entries, rules, config)
+        daemon = DaemonProcess(home, **options)
+        made.append(daemon)
+        return daemon
+
+    yield make
+    for daemon in made:
+        await daemon.close()
