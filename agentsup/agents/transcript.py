@@ -48,6 +48,6 @@ def load_memory(reader: Reader, session_id: str, engine: str) -> SessionMemory:
     row = reader.one(
         "SELECT engine, engine_state FROM sessions WHERE session_id = ?", (session_id,)
     )
-    state = row["engine_state"] if row is not None and row["engine"] == engine else None
+    state = row["engine_state"] or None if row is not None and row["engine"] == engine else None
     history = tuple(HistoryItem(r["role"], r["text"]) for r in reversed(rows))
     return SessionMemory(history, state)

@@ -309,7 +309,8 @@ class TurnHandler:
             error_text=end.error,
             parts=tuple(heard.files),
             engine=around.engine.name,
-            engine_state=end.engine_state,
+            # After an answer, nothing kept means: start from the transcript, not from older state.
+            engine_state=end.engine_state if failed else end.engine_state or b"",
         )
 
         def commit(tx: Tx) -> None:
