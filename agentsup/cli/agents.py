@@ -144,7 +144,12 @@ def explain(ctx: typer.Context, agent: AgentName, as_json: AsJson = False) -> No
         return
     headers = ("field", "from", "change", "value")
     rows = [
-        (v["field"], v["origin"], v["cls"], json.dumps(v["value"], ensure_ascii=False))
+        (
+            v["field"],
+            v["origin"],
+            _change_of(v["field"]),
+            json.dumps(v["value"], ensure_ascii=False),
+        )
         for v in values
     ]
     screen.table(headers, rows, empty="There is nothing to explain.")
@@ -166,16 +171,18 @@ def _explained(ctx: typer.Context, agent: str) -> list[dict[str, Any]]:
             raise
     from agentsup.config.explain import explain as explain_files
 
-    return [
-        {
-            "field": v.field,
-            "value": v.value,
-            "origin": v.origin,
-            "cls": v.cls.value,
-            "doc": v.doc,
-        }
-        for v in explain_files(place_of(ctx).home, agent)
-    ]
+    found = explain_files(place_of(ctx).home, agent)
+    return [{"field": v.field, "value": v.value, "origin": v.origin} for v in found]
+
+
+def _change_of(field: str) -> str:
+    """What it takes until a change of `field` is in effect."""
+    from agentsup.model.agent import field_info
+
+    try:
+        return field_info(field).cls.value
+    except KeyError:
+        return ""
 
 
 @app.command()

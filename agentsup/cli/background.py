@@ -220,5 +220,16 @@ def refuse_if_supervised(place: Place) -> None:
         return
     if any(each.startswith(b"NOTIFY_SOCKET=") for each in environ):
         raise Failed("systemd runs this daemon; use `systemctl --user restart agentsup`")
-    if Path("/.dockerenv").exists():
+    if _is_of_container(pid):
         raise Failed("a container runs this daemon; restart the container")
+
+
+def _is_of_container(pid: int) -> bool:
+    """Whether `pid` is what a container was started for: process 1, or in the session of it.
+
+    A daemon started by `up` has a session of its own, in a container too.
+    """
+    try:
+        return pid == 1 or os.getsid(pid) == 1
+    except ProcessLookupError:
+        return False
