@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
 from aiohttp import web
@@ -36,7 +37,7 @@ def build_app(deps: ApiDeps, *, port: int = 0) -> web.Application:
         deps=deps,
         connections=connections,
         rules=HostRules.of(port, deps.allowed_hosts),
-        document=encode(openapi.document(ROUTES, version=deps.version)),
+        document=cache(lambda: encode(openapi.document(ROUTES, version=deps.version))),
     )
     handlers = {handler_of(route, api): route for route in ROUTES}
     app = web.Application(

@@ -29,8 +29,8 @@ class Api:
     deps: ApiDeps
     connections: Connections
     rules: HostRules
-    document: bytes = b""
-    """The OpenAPI document."""
+    document: Callable[[], bytes] = bytes
+    """Renders the OpenAPI document; the first call takes some 25 ms."""
 
 
 @dataclass(frozen=True, slots=True)

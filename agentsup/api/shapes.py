@@ -18,13 +18,13 @@ from agentsup.model.question import QuestionState
 class Document(BaseModel):
     """A JSON object; later versions may add members."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
 class Problem(BaseModel):
     """RFC 9457. `code` is stable; further members are facts of the error."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", defer_build=True)
     type: str
     title: str
     status: int

@@ -60,7 +60,9 @@ async def metrics(call: Call) -> web.Response:
 
 async def openapi(call: Call) -> web.Response:
     """This API as an OpenAPI 3.1 document."""
-    return web.Response(body=call.api.document, content_type="application/json")
+    return web.Response(
+        body=await asyncio.to_thread(call.api.document), content_type="application/json"
+    )
 
 
 async def no_tasks(call: Call) -> web.Response:

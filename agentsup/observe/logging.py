@@ -23,8 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self, TextIO
 
-import structlog
-
+from agentsup.observe.lean import structlog
 from agentsup.observe.redact import Redactor
 
 __all__ = ["Bound", "LogSystem", "bind", "get_logger", "setup_logging"]
