@@ -158,11 +158,13 @@ class InterAgentBus:
             async with released:
                 message = await self._mailbox.wait_done(accepted.message_id, timeout_s)
         except TimedOut:
-            if asker is not None:
-                await self._database.write(
-                    lambda tx: self._stop_waiting(tx, asker.lease, accepted.message_id),
-                    name="bus.unwait",
-                )
+            if asker is not None and not await self._database.write(
+                lambda tx: self._stop_waiting(tx, asker.lease, accepted.message_id),
+                name="bus.unwait",
+            ):
+                # It ended between the last look and the end of patience: no reply was made for a
+                # caller that waits, so this is the only place where its answer can be told.
+                return self._reply_of(await self._mailbox.get(accepted.message_id), target)
             raise TimedOut(
                 f"{target.name} has not answered within {timeout_s:g} s; the message goes on",
                 message_id=accepted.message_id,
@@ -320,14 +322,16 @@ class InterAgentBus:
             session=message.session_id,
         )
 
-    def _stop_waiting(self, tx: Tx, lease: Lease, target_id: str) -> None:
-        """The caller's patience ended: what comes later is delivered as a reply message."""
+    def _stop_waiting(self, tx: Tx, lease: Lease, target_id: str) -> bool:
+        """The caller's patience ended: what comes later is delivered as a reply message. False
+        if nothing comes any more, because the message has ended."""
         self._mailbox.unwait_tx(tx, lease, target_id)
-        tx.execute(
+        changed = tx.execute(
             "UPDATE messages SET deliver_to = json_remove(deliver_to, '$.waited')"
             " WHERE message_id = ? AND state IN ('queued', 'leased', 'parked')",
             (target_id,),
-        )
+        ).rowcount
+        return changed > 0
 
 
 def _check_up(target: DirectoryEntry) -> None:

@@ -149,7 +149,7 @@ class Pump:
 
     async def _claim_round(self) -> bool:
         """Start what may start now; whether there was anything."""
-        free = self.slots.free()
+        free = self.slots.keep()
         if not any(free.values()):
             return False
         try:
@@ -159,13 +159,16 @@ class Pump:
                 free,
                 held={w.lease.message.message_id for w in self._working.values()},
             )
+            for lease in leases:
+                faults.point("mailbox.claimed")
+                self._start(lease)
         except StoreUnavailable:
+            self.slots.let_go()
             await self._clock.sleep(STORE_PAUSE_S)
             self._wake.set()
             return False
-        for lease in leases:
-            faults.point("mailbox.claimed")
-            self._start(lease)
+        finally:
+            self.slots.let_go()
         return any(not lease.resumed for lease in leases)
 
     def _start(self, lease: Lease) -> None:

@@ -21,6 +21,7 @@ class Slots:
     def __init__(self, limits: Mapping[Lane, int], on_free: Callable[[], None]) -> None:
         self._limits = dict(limits)
         self._used = dict.fromkeys(Lane, 0)
+        self._kept = dict.fromkeys(Lane, 0)
         self._returning: dict[Lane, deque[asyncio.Future[None]]] = {lane: deque() for lane in Lane}
         self._on_free = on_free
 
@@ -38,9 +39,22 @@ class Slots:
             for lane in Lane
         }
 
+    def keep(self) -> dict[Lane, int]:
+        """The free slots, kept for new work until ``let_go``: while a claim is on its way, a turn
+        that comes back from a wait must not take the slot that the claim was promised."""
+        self._kept = self.free()
+        return dict(self._kept)
+
     def take(self, lane: Lane) -> TurnSlot:
         self._used[lane] += 1
+        self._kept[lane] = max(0, self._kept[lane] - 1)
         return TurnSlot(self, lane)
+
+    def let_go(self) -> None:
+        """What was kept and not taken is for turns that come back."""
+        self._kept = dict.fromkeys(Lane, 0)
+        for lane in Lane:
+            self._hand_over(lane)
 
     def total(self) -> int:
         return sum(self._limits.values())
@@ -55,14 +69,17 @@ class Slots:
 
     def _hand_over(self, lane: Lane) -> None:
         waiting = self._returning[lane]
-        while waiting and self._used[lane] < self._limits[lane]:
+        while waiting and self._has_room(lane):
             future = waiting.popleft()
             if not future.done():
                 self._used[lane] += 1
                 future.set_result(None)
 
+    def _has_room(self, lane: Lane) -> bool:
+        return self._used[lane] + self._kept[lane] < self._limits[lane]
+
     async def _retake(self, lane: Lane) -> None:
-        if self._used[lane] < self._limits[lane] and not self._returning[lane]:
+        if self._has_room(lane) and not self._returning[lane]:
             self._used[lane] += 1
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -99,7 +116,7 @@ class TurnSlot:
             self._slots._give(self._lane)  # noqa: SLF001 - the slot is part of its Slots
         try:
             yield
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, GeneratorExit):
             self._waits -= 1
             raise
         except BaseException:
