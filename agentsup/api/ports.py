@@ -165,7 +165,7 @@ class ApiDeps:
     events: EventLog
     inbox: Inbox
     live: Live
-    metrics: Callable[[], bytes]
+    metrics: Callable[[], Awaitable[bytes]]
     abort_turn: Callable[[str], Awaitable[None]]
     """Ends the turn of a message that was cancelled just now, if one runs."""
     asker_of: Callable[[TokenIdentity], Asker | None]

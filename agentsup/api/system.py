@@ -55,7 +55,7 @@ async def drain(call: Call) -> web.Response:
 
 async def metrics(call: Call) -> web.Response:
     """Prometheus text."""
-    return web.Response(body=call.deps.metrics(), headers={"Content-Type": METRICS_TYPE})
+    return web.Response(body=await call.deps.metrics(), headers={"Content-Type": METRICS_TYPE})
 
 
 async def openapi(call: Call) -> web.Response:

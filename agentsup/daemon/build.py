@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
+import logging
 import os
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from agentsup import __version__
 from agentsup.agents.commands import ChatCommands
 from agentsup.agents.commands.chat import CommandServices, chat_commands
+from agentsup.agents.commands.looking import looking_commands
 from agentsup.agents.commands.main_chat import main_commands
 from agentsup.agents.knowledge import SharedKnowledge
 from agentsup.agents.processes import ProcessTable
@@ -21,67 +20,41 @@ from agentsup.api.ports import ApiDeps, ApiLimits
 from agentsup.api.server import ApiServer
 from agentsup.channels.console import ConsoleChannel
 from agentsup.channels.inbox import Inbox
-from agentsup.config.home import Home
-from agentsup.config.secrets import resolve
 from agentsup.config.snapshot import ConfigSnapshot
-from agentsup.daemon import boot as boots
-from agentsup.daemon import services
+from agentsup.daemon import measures, services
 from agentsup.daemon.control import DaemonControl, DaemonFacts
 from agentsup.daemon.engines import DaemonEngines
 from agentsup.daemon.fleet import Fleet
+from agentsup.daemon.ground import Ground, hex_digits, mailbox_limits, redact_secrets
 from agentsup.daemon.reconcile import Reconciler
 from agentsup.daemon.recorder import Recorder
-from agentsup.daemon.roster import Roster
 from agentsup.daemon.stopping import Stopper
 from agentsup.daemon.supervisor import AgentSupervisor
-from agentsup.daemon.tokens import TokenBook
 from agentsup.engines.registry import EngineRegistry, default_registry
-from agentsup.kit.clock import Clock
-from agentsup.kit.entropy import Entropy
+from agentsup.kit import sdnotify
 from agentsup.kit.lag import LagProbe
 from agentsup.kit.procgroup import child_env
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.bus import Asker, InterAgentBus
 from agentsup.mailbox.journal import Journal
-from agentsup.mailbox.mailbox import Mailbox, MailboxLimits
+from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.relay import Relay
-from agentsup.model.agent import AgentSpec
-from agentsup.model.channel import Channel
+from agentsup.model.agent import MAIN, AgentSpec
 from agentsup.model.control import TokenIdentity
-from agentsup.model.errors import ConfigError, ConfigErrors
 from agentsup.model.ids import AgentId, InstanceId
 from agentsup.observe.live import LiveHub
-from agentsup.observe.redact import Redactor
-from agentsup.store.database import Database
+from agentsup.observe.metrics import Metrics
 from agentsup.store.events import EventLog
-from agentsup.store.probe import probe
 from agentsup.supervision.board import Board
 from agentsup.supervision.child import SupervisedChild
 from agentsup.supervision.spec import Grace
 from agentsup.supervision.spine import Spine
-from agentsup.supervision.watchdog import Probe, Watchdog
+from agentsup.supervision.watchdog import Watchdog
 
+__all__ = ["Daemon", "Ground", "build"]
 
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """What exists before anything is built: the home, its store, this boot."""
-
-    home: Home
-    database: Database
-    clock: Clock
-    entropy: Entropy
-    boot: boots.Boot
-    endings: dict[str, list[boots.Ending]]
-    roster: Roster
-    snapshot: ConfigSnapshot
-    first_complaint: ConfigErrors | None
-    tokens: TokenBook
-    redactor: Redactor
-    environ: Mapping[str, str]
-    port: int | None = None
-    engines: EngineRegistry | None = None
-    """Replaces the engines that come with agentsup; for hosts and tests."""
-    channels: Mapping[str, Channel] | None = None
+WATCHDOG_S = 5.0
+"""How often the probes are asked where systemd doesn't ask for more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,270 +77,297 @@ class Daemon:
 
 def build(ground: Ground) -> Daemon:
     """Wire one boot. Nothing runs yet."""
-    g = ground
-    tasks = TaskOwner("daemon")
-    board = Board()
-    holder: list[ConfigSnapshot] = [g.snapshot]
-    limits = g.snapshot.settings.limits
+    return _Assembly(ground).daemon()
 
-    def settings() -> ConfigSnapshot:
-        return holder[0]
 
-    mailbox = Mailbox(
-        g.database, g.clock, g.entropy, boot_id=g.boot.boot_id, limits=_mailbox_limits(g, settings)
-    )
-    journal = Journal(g.database, g.clock)
-    live = LiveHub()
-    processes = ProcessTable(g.database, g.clock, g.boot.boot_id)
-    recorder = Recorder(g.database, g.clock, g.roster, board, g.boot.boot_id, tasks)
-    registry = g.engines or default_registry(g.clock, g.environ)
-    engines = DaemonEngines(registry, g.home.root, g.environ)
-    bus = InterAgentBus(
-        mailbox=mailbox, database=g.database, directory=g.roster, hex_digits=_hex(g.entropy)
-    )
+class _Assembly:
+    """The parts in the order in which they rest on each other.
 
-    def url() -> str:
-        return api.url
+    Where an earlier part must reach a later one (the listener's address, the end of the daemon) it
+    gets a callable that looks here when it is called.
+    """
 
-    def make_stack(spec: AgentSpec, agent_id: AgentId, instance_id: InstanceId) -> AgentStack:
+    def __init__(self, ground: Ground) -> None:
+        self.ground = ground
+        self.snapshot = ground.snapshot
+        self.tasks = TaskOwner("daemon")
+        self.board = Board()
+        self._mail()
+        self._agents()
+        self._measures()
+        self._people()
+        self._supervision()
+
+    def daemon(self) -> Daemon:
+        return Daemon(
+            supervisor=self.supervisor,
+            control=self.control,
+            mailbox=self.mailbox,
+            bus=self.bus,
+            inbox=self.inbox,
+            fleet=self.fleet,
+            reconciler=self.reconciler,
+            processes=self.processes,
+            recorder=self.recorder,
+            api=self.api,
+            engines=self.registry,
+            board=self.board,
+        )
+
+    # -- how work travels --------------------------------------------------------------------------
+
+    def _mail(self) -> None:
+        g = self.ground
+        self.mailbox = Mailbox(
+            g.database,
+            g.clock,
+            g.entropy,
+            boot_id=g.boot.boot_id,
+            limits=mailbox_limits(g, lambda: self.snapshot),
+        )
+        self.bus = InterAgentBus(
+            mailbox=self.mailbox,
+            database=g.database,
+            directory=g.roster,
+            hex_digits=hex_digits(g.entropy),
+        )
+        self.live = LiveHub()
+        self.events = EventLog(g.database)
+        channels = g.channels or {"console": ConsoleChannel()}
+        self.relay = Relay(g.database, g.clock, g.entropy, channels, boot_id=g.boot.boot_id)
+
+    # -- who works ---------------------------------------------------------------------------------
+
+    def _agents(self) -> None:
+        g = self.ground
+        limits = g.snapshot.settings.limits
+        self.recorder = Recorder(
+            g.database, g.clock, g.roster, self.board, g.boot.boot_id, self.tasks
+        )
+        self.processes = ProcessTable(g.database, g.clock, g.boot.boot_id)
+        self.registry = g.engines or default_registry(g.clock, g.environ)
+        self.engines = DaemonEngines(self.registry, g.home.root, g.environ)
+        self.fleet = Fleet(
+            clock=g.clock,
+            entropy=g.entropy,
+            board=self.board,
+            make_stack=self._make_stack,
+            on_main_exit=lambda code: self.supervisor.end(code, "main ended"),
+            grace=Grace(drain_s=limits.drain_s),
+            ready_timeout_s=limits.ready_timeout_s,
+            main_restarts=lambda: self.snapshot.settings.main_crash == "restart",
+        )
+        g.roster.watch_status(self.fleet.status)
+        self.knowledge = SharedKnowledge(
+            g.home.shared_memory, lambda: [stack.workspace for stack in self.fleet.stacks()]
+        )
+        tools = Tools(
+            (*peer_tools(self.bus, g.roster, self.fleet), shared_memory_tool(self.knowledge))
+        )
+        self.turn_services = TurnServices(
+            database=g.database,
+            mailbox=self.mailbox,
+            journal=Journal(g.database, g.clock),
+            live=self.live,
+            clock=g.clock,
+            processes=self.processes,
+            tools=tools,
+            tokens=g.tokens,
+            turn_ended=lambda *facts: self.metrics.turn_ended(*facts),  # noqa: PLW0108 - built later
+        )
+        self.reconciler = Reconciler(
+            home=g.home,
+            snapshot=g.snapshot,
+            database=g.database,
+            clock=g.clock,
+            roster=g.roster,
+            fleet=self.fleet,
+            tasks=self.tasks,
+            tell=self.recorder.tell_main,
+            on_snapshot=self._on_snapshot,
+            on_removed=self._on_removed,
+            engine_of=lambda spec: self.engines.choice(spec)[0],
+        )
+
+    def _make_stack(
+        self, spec: AgentSpec, agent_id: AgentId, instance_id: InstanceId
+    ) -> AgentStack:
+        g = self.ground
         place = StackPlace(
-            g.home.root, g.home.workspace(spec.name), url, lambda: child_env(source=g.environ)
+            g.home.root,
+            g.home.workspace(spec.name),
+            lambda: self.api.url,
+            lambda: child_env(source=g.environ),
         )
         return AgentStack(
             spec=spec,
             agent_id=agent_id,
             instance_id=instance_id,
             place=place,
-            services=turn_services,
-            engines=engines,
+            services=self.turn_services,
+            engines=self.engines,
             directory=g.roster,
-            knowledge=knowledge,
+            knowledge=self.knowledge,
+            drain_s=g.snapshot.settings.limits.drain_s,
         )
 
-    fleet = Fleet(
-        clock=g.clock,
-        entropy=g.entropy,
-        board=board,
-        make_stack=make_stack,
-        on_main_exit=lambda code: supervisor.end(code, "main ended"),
-        grace=Grace(drain_s=limits.drain_s),
-        ready_timeout_s=limits.ready_timeout_s,
-        main_restarts=lambda: settings().settings.main_crash == "restart",
-    )
-    g.roster.watch_status(fleet.status)
-    knowledge = SharedKnowledge(
-        g.home.shared_memory, lambda: [stack.workspace for stack in fleet.stacks()]
-    )
-    tools = Tools((*peer_tools(bus, g.roster, fleet), shared_memory_tool(knowledge)))
-    turn_services = TurnServices(
-        database=g.database,
-        mailbox=mailbox,
-        journal=journal,
-        live=live,
-        clock=g.clock,
-        processes=processes,
-        tools=tools,
-        tokens=g.tokens,
-    )
+    def _on_snapshot(self, snapshot: ConfigSnapshot) -> None:
+        self.snapshot = snapshot
+        logging.getLogger().setLevel(snapshot.settings.log.level.upper())
+        redact_secrets(self.ground.redactor, snapshot, self.ground.home.root, self.ground.environ)
 
-    def on_snapshot(snapshot: ConfigSnapshot) -> None:
-        holder[0] = snapshot
-        redact_secrets(g.redactor, snapshot, g.home.root, g.environ)
+    def _on_removed(self, agent_id: str) -> None:
+        self.ground.tokens.revoke_agent(agent_id)
+        self.metrics.forget_agent(self.ground.roster.name_of(agent_id))
 
-    reconciler = Reconciler(
-        home=g.home,
-        snapshot=g.snapshot,
-        database=g.database,
-        clock=g.clock,
-        roster=g.roster,
-        fleet=fleet,
-        tasks=tasks,
-        tell=recorder.tell_main,
-        on_snapshot=on_snapshot,
-        on_removed=g.tokens.revoke_agent,
-    )
-    lag = LagProbe()
-    watchdog = Watchdog(lag, _probes(g, fleet), clock=g.clock)
-    stopper = Stopper(
-        mailbox=mailbox,
-        processes=processes,
-        clock=g.clock,
-        stacks=fleet.stacks,
-        name_of=g.roster.name_of,
-        tasks=tasks,
-    )
-    control = DaemonControl(
-        facts=DaemonFacts(
-            __version__,
-            g.boot.boot_id,
-            g.boot.node_id,
-            os.getpid(),
-            str(g.home.root),
-            g.boot.started_at,
-        ),
-        clock=g.clock,
-        roster=g.roster,
-        fleet=fleet,
-        reconciler=reconciler,
-        stopper=stopper,
-        mailbox=mailbox,
-        engines=engines,
-        endings=g.endings,
-        health=watchdog.health,
-        state=lambda: supervisor.state,
-        url=url,
-        end=lambda code, reason: supervisor.end(code, reason),  # noqa: PLW0108 - bound later
-        extra_warnings=lambda: (knowledge.problem,) if knowledge.problem else (),
-    )
-    command_services = CommandServices(control, mailbox, g.database, g.roster, g.clock, g.entropy)
-    commands = ChatCommands(
-        (*chat_commands(command_services), *main_commands(command_services)),
-        lambda: g.roster.entry("main").agent_id,
-    )
-    events = EventLog(g.database)
-    inbox = Inbox(
-        mailbox=mailbox,
-        events=events,
-        directory=g.roster,
-        commands=commands,
-        hex_digits=_hex(g.entropy),
-    )
-    api = ApiServer(
-        ApiDeps(
-            control=control,
-            tokens=g.tokens,
-            bus=bus,
+    # -- how it is ---------------------------------------------------------------------------------
+
+    def _measures(self) -> None:
+        g = self.ground
+        stalls = measures.StallTeller(g.clock, self.tasks, self.recorder.tell_main)
+        self.lag = LagProbe(on_stall=stalls.heard)
+        self.watchdog = Watchdog(
+            self.lag,
+            measures.probes(g.database, g.clock, g.roster, self.fleet),
+            clock=g.clock,
+            interval_s=min(WATCHDOG_S, sdnotify.watchdog_interval_s() or WATCHDOG_S),
+        )
+        self.metrics = Metrics(
+            measures.metric_sources(
+                mailbox=self.mailbox,
+                database=g.database,
+                roster=g.roster,
+                fleet=self.fleet,
+                relay=self.relay,
+                lag=self.lag,
+                dropped_log_lines=g.dropped_log_lines,
+                uptime_s=lambda: (g.clock.now_ms() - g.boot.started_at) / 1000,
+            ),
+            version=__version__,
+        )
+
+    # -- who speaks to it --------------------------------------------------------------------------
+
+    def _people(self) -> None:
+        g = self.ground
+        self.stopper = Stopper(
+            mailbox=self.mailbox,
+            processes=self.processes,
+            clock=g.clock,
+            stacks=self.fleet.stacks,
+            name_of=g.roster.name_of,
+            tasks=self.tasks,
+        )
+        self.control = DaemonControl(
+            facts=DaemonFacts(
+                __version__,
+                g.boot.boot_id,
+                g.boot.node_id,
+                os.getpid(),
+                str(g.home.root),
+                g.boot.started_at,
+            ),
+            clock=g.clock,
+            roster=g.roster,
+            fleet=self.fleet,
+            reconciler=self.reconciler,
+            stopper=self.stopper,
+            mailbox=self.mailbox,
+            engines=self.engines,
+            endings=g.endings,
+            health=self.watchdog.health,
+            state=lambda: self.supervisor.state,
+            url=lambda: self.api.url,
+            end=lambda code, reason: self.supervisor.end(code, reason),  # noqa: PLW0108 - as above
+            extra_warnings=lambda: tuple(filter(None, (self.knowledge.problem,))),
+        )
+        commanding = CommandServices(
+            self.control, self.mailbox, g.database, g.roster, g.clock, g.entropy, g.home.memory
+        )
+        self.inbox = Inbox(
+            mailbox=self.mailbox,
+            events=self.events,
             directory=g.roster,
-            mailbox=mailbox,
-            events=events,
-            inbox=inbox,
-            live=live,
-            metrics=lambda: b"",
-            abort_turn=lambda message_id: stopper.cancel_turns((message_id,)),
-            asker_of=_asker_of(fleet),
+            commands=ChatCommands(
+                (
+                    *chat_commands(commanding),
+                    *looking_commands(commanding),
+                    *main_commands(commanding),
+                ),
+                lambda: g.roster.entry(MAIN).agent_id,
+            ),
+            hex_digits=hex_digits(g.entropy),
+        )
+        settings = g.snapshot.settings
+        self.api = ApiServer(
+            self._api_deps(),
+            host=settings.api.bind,
+            port=settings.api.port if g.port is None else g.port,
+        )
+
+    def _api_deps(self) -> ApiDeps:
+        g = self.ground
+        settings = g.snapshot.settings
+        return ApiDeps(
+            control=self.control,
+            tokens=g.tokens,
+            bus=self.bus,
+            directory=g.roster,
+            mailbox=self.mailbox,
+            events=self.events,
+            inbox=self.inbox,
+            live=self.live,
+            metrics=self.metrics.scrape,
+            abort_turn=lambda message_id: self.stopper.cancel_turns((message_id,)),
+            asker_of=self._asker_of,
             clock=g.clock,
             entropy=g.entropy,
             version=__version__,
-            allowed_hosts=g.snapshot.settings.api.allowed_hosts,
-            limits=ApiLimits(body_bytes=limits.body_bytes),
-        ),
-        host=g.snapshot.settings.api.bind,
-        port=g.snapshot.settings.api.port if g.port is None else g.port,
-    )
-    channels: Mapping[str, Channel] = g.channels or {"console": ConsoleChannel()}
-    relay = Relay(g.database, g.clock, g.entropy, channels, boot_id=g.boot.boot_id)
-    spine = Spine(
-        (
-            services.lag_spec(lag),
-            services.relay_spec(relay),
-            services.housekeeping_spec(
-                g.database, mailbox, g.clock, lambda: settings().settings.limits.keep_days
+            allowed_hosts=settings.api.allowed_hosts,
+            limits=ApiLimits(body_bytes=settings.limits.body_bytes),
+        )
+
+    def _asker_of(self, identity: TokenIdentity) -> Asker | None:
+        return self.fleet.asker(identity.message_id) if identity.message_id else None
+
+    # -- what keeps it running ---------------------------------------------------------------------
+
+    def _supervision(self) -> None:
+        g = self.ground
+        spine = Spine(
+            (
+                services.lag_spec(self.lag),
+                services.relay_spec(self.relay),
+                services.housekeeping_spec(
+                    g.database,
+                    self.mailbox,
+                    g.clock,
+                    lambda: self.snapshot.settings.limits.keep_days,
+                ),
+                services.watchdog_spec(self.watchdog),
             ),
-            services.watchdog_spec(watchdog),
-        ),
-        clock=g.clock,
-        entropy=g.entropy,
-        board=board,
-    )
-    watcher = SupervisedChild(
-        services.watcher_spec(g.home, reconciler, knowledge.refresh, g.clock),
-        clock=g.clock,
-        entropy=g.entropy,
-        record=board.record,
-    )
-    supervisor = AgentSupervisor(
-        clock=g.clock,
-        api=api,
-        spine=spine,
-        fleet=fleet,
-        reconciler=reconciler,
-        knowledge=knowledge.refresh,
-        watcher=watcher,
-        tasks=tasks,
-        grace=lambda: Grace(drain_s=settings().settings.limits.drain_s),
-        main_ready_timeout_s=lambda: settings().settings.limits.ready_timeout_s,
-        first_complaint=g.first_complaint,
-        on_listening=lambda port: recorder.write_address(g.home.daemon_json, api.url),
-        check_health=watchdog.check,
-    )
-    return Daemon(
-        supervisor,
-        control,
-        mailbox,
-        bus,
-        inbox,
-        fleet,
-        reconciler,
-        processes,
-        recorder,
-        api,
-        registry,
-        board,
-    )
-
-
-def redact_secrets(
-    redactor: Redactor, snapshot: ConfigSnapshot, home: Path, environ: Mapping[str, str]
-) -> None:
-    """Let the log know every secret that can be resolved, so that it never shows one."""
-    for secret in snapshot.secrets():
-        try:
-            redactor.add(resolve(secret, base=home, environ=environ).reveal())
-        except ConfigError:
-            continue
-
-
-def _mailbox_limits(g: Ground, settings: Callable[[], ConfigSnapshot]) -> MailboxLimits:
-    limits = g.snapshot.settings.limits
-
-    def spec_of(agent_id: str) -> AgentSpec | None:
-        return settings().find(g.roster.name_of(agent_id))
-
-    def queue_limit_of(agent_id: str) -> int | None:
-        spec = spec_of(agent_id)
-        return spec.queue_limit if spec else None
-
-    def slots_of(agent_id: str) -> int | None:
-        spec = spec_of(agent_id)
-        return spec.slots.interactive if spec else None
-
-    return MailboxLimits(
-        max_depth=limits.depth,
-        max_messages_per_root=limits.messages_per_root,
-        max_body_bytes=limits.body_bytes,
-        max_attempts=limits.attempts,
-        max_crashes=limits.crashes,
-        queue_limit_of=queue_limit_of,
-        slots_of=slots_of,
-    )
-
-
-def _hex(entropy: Entropy) -> Callable[[int], str]:
-    """Random hex digits for trace ids, from the one source of chance."""
-
-    def digits(count: int) -> str:
-        return hashlib.sha256(entropy.token().encode()).hexdigest()[:count]
-
-    return digits
-
-
-def _asker_of(fleet: Fleet) -> Callable[[TokenIdentity], Asker | None]:
-    def asker(identity: TokenIdentity) -> Asker | None:
-        return fleet.asker(identity.message_id) if identity.message_id else None
-
-    return asker
-
-
-def _probes(g: Ground, fleet: Fleet) -> dict[str, Probe]:
-    async def store() -> str | None:
-        health = await probe(g.database, clock=g.clock)
-        if not health.is_ok:
-            return health.detail or health.reason
-        return "the disk is nearly full" if health.is_disk_low else None
-
-    async def main() -> str | None:
-        entry = g.roster.entry("main")
-        state, reason = fleet.status(entry.agent_id)
-        return None if state in ("running", "degraded") else f"main is {state} {reason}".strip()
-
-    return {"store": store, "main": main}
+            clock=g.clock,
+            entropy=g.entropy,
+            board=self.board,
+        )
+        watcher = SupervisedChild(
+            services.watcher_spec(g.home, self.reconciler, self.knowledge.refresh, g.clock),
+            clock=g.clock,
+            entropy=g.entropy,
+            record=self.board.record,
+        )
+        self.supervisor = AgentSupervisor(
+            clock=g.clock,
+            api=self.api,
+            spine=spine,
+            fleet=self.fleet,
+            reconciler=self.reconciler,
+            knowledge=self.knowledge.refresh,
+            watcher=watcher,
+            tasks=self.tasks,
+            grace=lambda: Grace(drain_s=self.snapshot.settings.limits.drain_s),
+            main_ready_timeout_s=lambda: self.snapshot.settings.limits.ready_timeout_s,
+            first_complaint=g.first_complaint,
+            on_listening=lambda port: self.recorder.write_address(g.home.daemon_json, self.api.url),
+            check_health=self.watchdog.check,
+        )

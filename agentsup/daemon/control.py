@@ -18,7 +18,7 @@ from agentsup.kit.clock import Clock
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.agent import MAIN
 from agentsup.model.control import AgentView, DaemonView, StopReport
-from agentsup.model.errors import Conflict
+from agentsup.model.errors import Conflict, NotReady
 from agentsup.model.health import AgentState, Desired, HealthReport
 from agentsup.model.principal import Principal
 from agentsup.observe.logging import get_logger
@@ -95,6 +95,7 @@ class DaemonControl:
 
     async def start_agent(self, name: str, by: Principal) -> AgentView:
         entry, unit = self._unit(name)
+        self._check_not_draining()
         if not unit.spec.enabled:
             raise Conflict(
                 f'{entry.name} is disabled in agents.json; set "enabled": true there',
@@ -102,6 +103,7 @@ class DaemonControl:
             )
         _log.info("agent start", agent=entry.name, by=by.label)
         await self._roster.set_desired(entry.name, Desired.UP)
+        self._check_not_draining()
         unit.child.start()
         return await self._settled(name, unit.child.until_settled_or_ready())
 
@@ -113,10 +115,13 @@ class DaemonControl:
             )
         _log.info("agent stop", agent=entry.name, by=by.label)
         await self._roster.set_desired(entry.name, Desired.DOWN)
-        return await self._settled(name, self._reconciler.converge(unit))
+        self._reconciler.wake(unit)
+        # Not through the reconciler's lock: a stop cuts a rebuild short.
+        return await self._settled(name, unit.child.stop())
 
     async def restart_agent(self, name: str, by: Principal) -> AgentView:
         entry, unit = self._unit(name)
+        self._check_not_draining()
         if entry.desired is Desired.DOWN or unit.child.state in (
             AgentState.FAILED,
             AgentState.STOPPED,
@@ -129,6 +134,10 @@ class DaemonControl:
             await unit.child.until_settled_or_ready()
 
         return await self._settled(name, rebuilt())
+
+    def _check_not_draining(self) -> None:
+        if self.draining:
+            raise NotReady("the daemon is ending; no agent is started any more")
 
     async def _settled(self, name: str, act: Awaitable[object]) -> AgentView:
         try:
@@ -248,7 +257,12 @@ class DaemonControl:
             kept[field] = self._reconciler.snapshot.override(entry.name, field, value)
         await self._roster.set_overrides(entry.name, kept)
         _log.info("override", agent=entry.name, field=field, by=by.label)
-        await self._reconciler.reload()
+        if not await self._reconciler.reload():
+            raise Conflict(
+                f"{field} of {entry.name} is noted, and takes effect once the files are mended: "
+                f"{self._reconciler.config_error}",
+                agent=entry.name,
+            )
         return await self.agent(name)
 
     # -- the daemon --------------------------------------------------------------------------------

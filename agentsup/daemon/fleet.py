@@ -22,6 +22,9 @@ from agentsup.supervision.child import SupervisedChild
 from agentsup.supervision.policy import EndKind, RestartPolicy
 from agentsup.supervision.spec import ChildContext, ChildSpec, Grace, Restart
 
+MAIN_PATIENCE = 5
+"""A main agent that is slow to start is reported and left alone; only after this many times the
+usual limit is its start a failure, since that ends the daemon."""
 StackMaker = Callable[[AgentSpec, AgentId, InstanceId], AgentStack]
 
 
@@ -37,6 +40,8 @@ class Unit:
     built: AgentSpec | None = None
     """What the present life was built from."""
     instance_id: str = ""
+    engine: str = ""
+    """The engine that the present life thinks with."""
     last_crash_error: str = ""
     pending: str = ""
 
@@ -78,7 +83,7 @@ class Fleet:
                 factory=life,
                 restart=Restart.PERMANENT,
                 significant=spec.is_main,
-                ready_timeout_s=self._ready_timeout_s,
+                ready_timeout_s=self._ready_timeout_s * (MAIN_PATIENCE if spec.is_main else 1),
                 grace=self._grace,
                 policy=self._policy(spec),
             ),
@@ -146,6 +151,7 @@ class Fleet:
         instance_id = InstanceId(self._entropy.new_id("ins"))
         stack = self._make_stack(unit.spec, agent_id, instance_id)
         unit.instance_id, unit.stack, unit.built = instance_id, stack, stack.spec
+        unit.engine = stack.engine.name
 
         def ready() -> None:
             unit.pending = ""

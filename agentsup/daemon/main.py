@@ -11,9 +11,11 @@ import threading
 from pathlib import Path
 
 from agentsup.config.home import Home
+from agentsup.config.settings import LogSettings, parse_settings
 from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.daemon import boot
-from agentsup.daemon.build import Daemon, Ground, build, redact_secrets
+from agentsup.daemon.build import Daemon, build
+from agentsup.daemon.ground import Ground, redact_secrets
 from agentsup.daemon.reconcile import first_snapshot, keep_applied
 from agentsup.daemon.roster import Roster
 from agentsup.daemon.supervisor import REBUILD_CODE, Ending
@@ -22,9 +24,9 @@ from agentsup.kit import procgroup
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.files import HomeLock, HomeLocked
-from agentsup.model.errors import AgentsupError
+from agentsup.model.errors import AgentsupError, ConfigErrors
 from agentsup.model.ids import BootId
-from agentsup.observe.logging import get_logger, setup_logging
+from agentsup.observe.logging import LogSystem, get_logger, setup_logging
 from agentsup.observe.redact import Redactor
 from agentsup.store.database import Database
 
@@ -36,7 +38,7 @@ LAST_RESORT_S = 50.0
 """After an end was asked for, the process is gone at the latest after this (the graces and 5 s)."""
 
 
-def run_daemon(home: Path, *, port: int | None, foreground_log: bool = True) -> int:
+def run_daemon(home: Path, *, port: int | None) -> int:
     """Run the daemon of ``home`` until it ends; returns the exit code (blocking).
 
     Errors that a person must mend are printed as one sentence on standard error: 1 is returned.
@@ -56,15 +58,9 @@ def run_daemon(home: Path, *, port: int | None, foreground_log: bool = True) -> 
     except OSError as error:
         return _refuse(f"the home {place.root} can't be used: {error.strerror or error}")
     redactor = Redactor()
-    log = setup_logging(
-        level="info",
-        json=not sys.stderr.isatty(),
-        file=place.logs / "agentsup.log",
-        redactor=redactor,
-        stream=sys.stderr if foreground_log else None,
-    )
+    log = _open_log(place, redactor)
     try:
-        ending, in_place = asyncio.run(_boot(place, port, redactor))
+        ending, in_place = asyncio.run(_boot(place, port, redactor, log))
     except AgentsupError as error:
         return _refuse(str(error))
     finally:
@@ -75,12 +71,32 @@ def run_daemon(home: Path, *, port: int | None, foreground_log: bool = True) -> 
     return ending.code
 
 
+def _open_log(home: Home, redactor: Redactor) -> LogSystem:
+    """The log as ``[log]`` says; as by default where the files are wrong, which is told later."""
+    try:
+        data = home.config_toml.read_bytes() if home.config_toml.exists() else None
+        wanted = parse_settings(data).settings.log
+    except (ConfigErrors, OSError):
+        wanted = LogSettings()
+    return setup_logging(
+        level=wanted.level,
+        json=wanted.format == "json",
+        plain=wanted.format == "text",
+        file=home.logs / "agentsup.log" if wanted.file else None,
+        redactor=redactor,
+        file_bytes=wanted.max_bytes,
+        files_kept=wanted.keep,
+    )
+
+
 def _refuse(text: str) -> int:
     sys.stderr.write(f"agentsup: {text}\n")
     return 1
 
 
-async def _boot(home: Home, port: int | None, redactor: Redactor) -> tuple[Ending, bool]:
+async def _boot(
+    home: Home, port: int | None, redactor: Redactor, log: LogSystem
+) -> tuple[Ending, bool]:
     clock = SystemClock()
     entropy = SystemEntropy(clock)
     procgroup.become_subreaper()
@@ -92,12 +108,13 @@ async def _boot(home: Home, port: int | None, redactor: Redactor) -> tuple[Endin
         roster = Roster(database, clock, entropy)
         await roster.load()
         snapshot, complaint = await asyncio.to_thread(first_snapshot, home, roster.overrides())
+        # Where config.toml is wrong, the level that was applied last.
         logging.getLogger().setLevel(snapshot.settings.log.level.upper())
         logging.getLogger("watchfiles").setLevel(logging.WARNING)
         redact_secrets(redactor, snapshot, home.root, os.environ)
         await roster.take_over(snapshot.specs)
         if complaint is None:
-            await asyncio.to_thread(keep_applied, home)
+            await asyncio.to_thread(keep_applied, home, snapshot)
         ground = Ground(
             home=home,
             database=database,
@@ -112,6 +129,7 @@ async def _boot(home: Home, port: int | None, redactor: Redactor) -> tuple[Endin
             redactor=redactor,
             environ=os.environ,
             port=port,
+            dropped_log_lines=lambda: log.dropped,
         )
         ending = await _serve(build(ground), begun)
         await boot.end(database, clock, begun.boot_id, ending.code, ending.reason)

@@ -13,16 +13,16 @@ from pathlib import Path
 
 from agentsup.config.diff import Plan, diff, diff_specs
 from agentsup.config.home import Home
-from agentsup.config.snapshot import ConfigSnapshot, Overrides, load
+from agentsup.config.snapshot import ConfigSnapshot, Overrides, content_hash, load
 from agentsup.daemon.fleet import Fleet, Unit
-from agentsup.daemon.roster import Roster
+from agentsup.daemon.roster import Roster, is_wanted_up
 from agentsup.kit.clock import Clock
 from agentsup.kit.files import write_atomic
 from agentsup.kit.tasks import TaskOwner
-from agentsup.model.agent import FieldClass
+from agentsup.model.agent import AgentSpec, FieldClass
 from agentsup.model.errors import ConfigErrors, NotFound
 from agentsup.model.event import EventType
-from agentsup.model.health import AgentState, Desired
+from agentsup.model.health import AgentState
 from agentsup.observe.logging import get_logger
 from agentsup.store.database import Database
 from agentsup.store.events import append
@@ -58,9 +58,11 @@ class Reconciler:
         tell: Callable[[str], Awaitable[None]],
         on_snapshot: Callable[[ConfigSnapshot], None],
         on_removed: Callable[[str], None],
+        engine_of: Callable[[AgentSpec], str],
     ) -> None:
         """``tell(text)`` reaches main's conversation; ``on_snapshot`` hears of each new one;
-        ``on_removed(agent_id)`` lets go of what else belongs to an agent."""
+        ``on_removed(agent_id)`` lets go of what else belongs to an agent; ``engine_of(spec)`` is
+        the engine that would be built now."""
         self._home = home
         self.snapshot = snapshot
         self._database = database
@@ -71,6 +73,8 @@ class Reconciler:
         self._tell = tell
         self._on_snapshot = on_snapshot
         self._on_removed = on_removed
+        self._engine_of = engine_of
+        self._is_closed = False
         self._lock = asyncio.Lock()
         self.config_error = ""
         self.needs_restart: tuple[str, ...] = ()
@@ -100,7 +104,7 @@ class Reconciler:
                 await self._tell("The configuration is valid again and was applied.")
             if not plan.is_empty or mended:
                 await self._record_applied(plan, took_ms)
-                await asyncio.to_thread(keep_applied, self._home)
+                await asyncio.to_thread(keep_applied, self._home, new)
             return True
 
     async def complain(self, error: ConfigErrors) -> None:
@@ -138,7 +142,7 @@ class Reconciler:
         if plan.needs_restart:
             self.needs_restart = tuple(dict.fromkeys((*self.needs_restart, *plan.needs_restart)))
         self._on_snapshot(new)
-        self.converge_all(edited=set(plan.changed))
+        self.converge_all(edited={*plan.changed, *plan.added})
 
     async def _clear_override(self, name: str, field: str) -> None:
         try:
@@ -166,8 +170,14 @@ class Reconciler:
 
     # -- converging --------------------------------------------------------------------------------
 
+    def close(self) -> None:
+        """Begin nothing any more: the daemon ends, and what it stops must stay stopped."""
+        self._is_closed = True
+
     def converge_all(self, *, edited: set[str] | None = None, only_main: bool = False) -> None:
         """Begin to bring every agent to what is wanted; returns at once."""
+        if self._is_closed:
+            return
         edited = edited or set()
         for entry in self._roster.present():
             spec = self.snapshot.find(entry.name)
@@ -178,16 +188,15 @@ class Reconciler:
                 unit = self._fleet.add(entry.agent_id, spec)
             else:
                 self._fleet.update(unit, spec)
-            if spec.name in edited and self.rebuild_fields(unit):
-                unit.pending = f"rebuild pending: {', '.join(self.rebuild_fields(unit))}"
-            self._spawn(unit, was_edited=spec.name in edited)
+            self.wake(unit, was_edited=spec.name in edited)
         for unit in self._fleet.units():
             if not self._is_declared(unit):
-                unit.pending = "removed; draining"
-                self._spawn(unit, was_edited=True)
+                self.wake(unit, was_edited=True)
 
-    def _spawn(self, unit: Unit, *, was_edited: bool) -> None:
-        self._tasks.spawn(
+    def wake(self, unit: Unit, *, was_edited: bool = False) -> asyncio.Task[None]:
+        """Begin to bring one agent to what is wanted; the task goes on whoever waits for it."""
+        self._name_pending(unit)
+        return self._tasks.spawn(
             self.converge(unit, was_edited=was_edited), name=f"converge:{unit.spec.name}"
         )
 
@@ -197,8 +206,13 @@ class Reconciler:
             child = unit.child
             if not self._is_declared(unit):
                 await child.stop()
-                self._on_removed(unit.agent_id)
-                self._fleet.remove(unit.agent_id)
+                # It may have come back while it drained; it is the same agent then.
+                if not self._is_declared(unit):
+                    self._on_removed(unit.agent_id)
+                    self._fleet.remove(unit.agent_id)
+                    return
+                unit.pending = ""
+            if self._is_closed or self._fleet.get(unit.agent_id) is not unit:
                 return
             if not self.is_wanted_up(unit):
                 await child.stop()
@@ -210,35 +224,58 @@ class Reconciler:
                 child.start()
             elif self.rebuild_fields(unit):
                 await child.restart()
+            else:
+                unit.pending = ""
+
+    def _name_pending(self, unit: Unit) -> None:
+        is_down = unit.child.state in (AgentState.STOPPED, AgentState.FAILED)
+        if not self._is_declared(unit):
+            unit.pending = "removed; draining"
+        elif not self.is_wanted_up(unit):
+            unit.pending = "" if is_down else "stopping; draining"
+        elif fields := self.rebuild_fields(unit):
+            unit.pending = f"rebuild pending: {', '.join(fields)}"
 
     def is_wanted_up(self, unit: Unit) -> bool:
         """Declared, enabled and not stopped by an operator."""
-        entry = self._roster.entry(unit.spec.name)
-        return unit.spec.is_main or (unit.spec.enabled and entry.desired is Desired.UP)
+        return is_wanted_up(self._roster.entry(unit.spec.name), unit.spec)
 
     def rebuild_fields(self, unit: Unit) -> tuple[str, ...]:
         """Fields in which the wanted spec differs from the running one and that need a rebuild."""
-        if unit.built is None or unit.stack is None:
+        if unit.built is None or unit.stack is None or unit.built == unit.spec:
             return ()
         changes = diff_specs(unit.built, unit.spec)
-        return tuple(path for path, c in changes.items() if c.cls is not FieldClass.LIVE)
+        fields = tuple(path for path, c in changes.items() if c.cls is not FieldClass.LIVE)
+        if not fields and self._engine_of(unit.spec) != unit.engine:
+            return ("engine",)  # "auto" chooses another one since a live field changed
+        return fields
 
     def _is_declared(self, unit: Unit) -> bool:
         return any(entry.agent_id == unit.agent_id for entry in self._roster.present())
 
 
-def keep_applied(home: Home) -> None:
-    """Copy the declared files as applied, for a start that meets a broken edit. Blocks."""
+def keep_applied(home: Home, snapshot: ConfigSnapshot) -> None:
+    """Copy the declared files as applied, for a start that meets a broken edit. Blocks.
+
+    A file that was saved again since ``snapshot`` read it is left to the reload of that edit: what
+    is kept here has been found valid.
+    """
     applied = AppliedHome(home.root)
     applied.agents_json.parent.mkdir(exist_ok=True)
     for source, target in (
         (home.agents_json, applied.agents_json),
         (home.config_toml, applied.config_toml),
     ):
-        if source.exists():
-            write_atomic(target, source.read_bytes(), mode=0o600)
-        else:
+        try:
+            data: bytes | None = source.read_bytes()
+        except FileNotFoundError:
+            data = None
+        if content_hash(data) != snapshot.file_hashes.get(source.name):
+            continue
+        if data is None:
             target.unlink(missing_ok=True)
+        else:
+            write_atomic(target, data, mode=0o600)
 
 
 def first_snapshot(home: Home, overrides: Overrides) -> tuple[ConfigSnapshot, ConfigErrors | None]:

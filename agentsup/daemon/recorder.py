@@ -21,6 +21,7 @@ from agentsup.observe.logging import get_logger
 from agentsup.store.database import Database, Tx
 from agentsup.store.events import append
 from agentsup.supervision.board import Board, ChildStatus
+from agentsup.supervision.policy import Ended
 
 _log = get_logger(__name__)
 
@@ -69,43 +70,55 @@ class Recorder:
     def _changed(self, status: ChildStatus) -> None:
         before = self._seen.get(status.child_id)
         self._seen[status.child_id] = status
-        if before is not None and before.state is status.state:
+        is_new_state = before is None or before.state is not status.state
+        end = status.last_end
+        is_new_end = end is not None and (before is None or before.last_end != end)
+        if not (is_new_state or is_new_end):
             return
         name = self._roster.name_of(status.child_id)
-        level = _log.warning if status.state in _UNWELL else _log.info
-        level("child", child=name, state=status.state.value, reason=status.reason)
+        if is_new_state:
+            level = _log.warning if status.state in _UNWELL else _log.info
+            level("child", child=name, state=status.state.value, reason=status.reason)
+        ending = self._ending(status, end) if is_new_end and end is not None else None
         try:
-            self._tasks.spawn(self._keep(name, status, before), name=f"record:{name}")
+            self._tasks.spawn(
+                self._keep(name, status if is_new_state else None, ending), name=f"record:{name}"
+            )
         except OwnerClosed:
             return
 
-    async def _keep(self, name: str, status: ChildStatus, before: ChildStatus | None) -> None:
+    async def _keep(
+        self, name: str, status: ChildStatus | None, ending: boot.Ending | None
+    ) -> None:
         try:
-            await self._database.write(
-                lambda tx: self._state_tx(tx, name, status), name="recorder.state"
-            )
-            end = status.last_end
-            if end is not None and (before is None or before.last_end != end):
-                await boot.record_ending(
-                    self._database,
-                    self._boot_id,
-                    boot.Ending(
-                        status.child_id,
-                        self._clock.now_ms(),
-                        end.kind.value,
-                        end.code,
-                        end.reason,
-                        round(end.uptime_s * 1000),
-                        status.state.value,
-                    ),
+            if status is not None:
+                await self._database.write(
+                    lambda tx: self._state_tx(tx, name, status), name="recorder.state"
                 )
-            if status.state is AgentState.FAILED:
-                await self.tell_main(
-                    f"{name} has failed and stays down: {status.reason}. "
-                    f"/agent_start {name} tries again."
-                )
+            if ending is not None:
+                await boot.record_ending(self._database, self._boot_id, ending)
+            if status is not None and status.state is AgentState.FAILED:
+                await self._tell_failed(name, status)
         except StoreUnavailable as error:
             _log.warning("state not recorded", child=name, reason=error.message)
+
+    async def _tell_failed(self, name: str, status: ChildStatus) -> None:
+        if self._roster.by_id(status.child_id) is None:
+            return  # a part of the spine, which starts it again or ends the daemon
+        await self.tell_main(
+            f"{name} has failed and stays down: {status.reason}. /agent_start {name} tries again."
+        )
+
+    def _ending(self, status: ChildStatus, end: Ended) -> boot.Ending:
+        return boot.Ending(
+            status.child_id,
+            self._clock.now_ms(),
+            end.kind.value,
+            end.code,
+            end.reason,
+            round(end.uptime_s * 1000),
+            status.state.value,
+        )
 
     def _state_tx(self, tx: Tx, name: str, status: ChildStatus) -> None:
         append(

@@ -159,7 +159,13 @@ class Roster:
             can_delegate_to=spec.can_delegate_to if spec else None,
             slots_interactive=spec.slots.interactive if spec else 1,
             description=spec.description if spec else "",
+            is_wanted_up=is_wanted_up(entry, spec) if spec else entry.desired is Desired.UP,
         )
+
+
+def is_wanted_up(entry: RosterEntry, spec: AgentSpec) -> bool:
+    """Declared, enabled and not stopped by an operator; main always."""
+    return spec.is_main or (spec.enabled and entry.desired is Desired.UP)
 
 
 def _store(tx: Tx, entries: Iterable[RosterEntry], now: int) -> None:

@@ -91,7 +91,9 @@ class AgentSupervisor:
         if not self._end.done():
             self._end.set_result(Ending(code, reason))
             self.state = "draining"
-            sdnotify.notify("STOPPING=1")
+            self._reconciler.close()
+            limit_us = round((2 * self._grace().total_s + 10.0) * 1_000_000)
+            sdnotify.notify(f"STOPPING=1\nEXTEND_TIMEOUT_USEC={limit_us}")
             _log.info("ending", code=code, reason=reason)
 
     def force(self) -> None:

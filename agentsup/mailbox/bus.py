@@ -59,8 +59,8 @@ class DirectoryEntry:
     can_delegate_to: tuple[str, ...] | None = None
     slots_interactive: int = 1
     description: str = ""
-    is_wanted_up: bool = True
-    """False: an operator or its entry keeps it down, so that nothing will work on its mail soon."""
+    is_wanted_up: bool = False
+    """It is started or rebuilt where it doesn't run now; nobody keeps it down."""
 
 
 class AgentDirectory(Protocol):

@@ -79,23 +79,29 @@ def setup_logging(
     file: Path | None,
     redactor: Redactor,
     stream: TextIO | None = None,
+    plain: bool = False,
+    file_bytes: int | None = None,
+    files_kept: int | None = None,
 ) -> LogSystem:
     """Configure structlog and the standard library's logging; once, at the start of the process.
 
     ``level`` is a name such as "info". Lines go to ``stream`` (default: stderr), as JSON if
-    ``json`` or if it is no terminal, and as JSON to ``file``, kept to six pieces of 5 MiB. Raises
-    ``ValueError`` for an unknown level and ``OSError`` if the file can't be opened. Close the
-    result at the end, so that the last lines are written.
+    ``json`` or if it is no terminal (unless ``plain``), and as JSON to ``file``, in pieces of
+    ``file_bytes`` (5 MiB) of which ``files_kept`` (5) full ones are kept. Raises ``ValueError``
+    for an unknown level and ``OSError`` if the file can't be opened. Close the result at the end,
+    so that the last lines are written.
     """
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
         raise ValueError(f"there is no log level {level!r}: use debug, info, warning or error")
     stream = stream or sys.stderr
     console = logging.StreamHandler(stream)
-    console.setFormatter(_JsonFormatter() if json or not stream.isatty() else _LineFormatter())
+    is_json = json or not (plain or stream.isatty())
+    console.setFormatter(_JsonFormatter() if is_json else _LineFormatter())
     targets: list[logging.Handler] = [console]
     if file is not None:
-        targets.append(_open_file(file))
+        kept = FILES_KEPT if files_kept is None else files_kept
+        targets.append(_open_file(file, file_bytes or FILE_BYTES, kept))
     system = LogSystem(targets, redactor)
     system.take_over(number)
     # Each request as a line is for debugging; what is wrong is logged where it is handled.
@@ -321,8 +327,8 @@ class _RotatingFile(logging.handlers.RotatingFileHandler):
         return os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
 
-def _open_file(path: Path) -> logging.Handler:
+def _open_file(path: Path, max_bytes: int, kept: int) -> logging.Handler:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handler = _RotatingFile(path, maxBytes=FILE_BYTES, backupCount=FILES_KEPT, encoding="utf-8")
+    handler = _RotatingFile(path, maxBytes=max_bytes, backupCount=kept, encoding="utf-8")
     handler.setFormatter(_JsonFormatter())
     return handler

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from agentsup.agents.commands import texts
 from agentsup.agents.commands.dispatch import Command
@@ -31,6 +33,8 @@ class CommandServices:
     directory: AgentDirectory
     clock: Clock
     entropy: Entropy
+    memory_of: Callable[[str], Path]
+    """The MEMORY.md of an agent, by its name."""
 
 
 class _ChatCommandSet:

@@ -96,7 +96,7 @@ def main_commands(services: CommandServices) -> tuple[Command, ...]:
         Command("agent_start", "NAME", "start or revive an agent", run.agent_start, True, True),
         Command("agent_stop", "NAME", "stop an agent until started", run.agent_stop, True, True),
         Command("agent_restart", "NAME", "rebuild an agent", run.agent_restart, True, True),
-        Command("agent_diff", "", "what an edit left pending", run.agent_diff, True),
+        Command("agent_diff", "", "what an edit left pending", run.agent_diff, True, True),
         Command("stop_all", "", "stop all work now", _StopOfOne(services).stop_all, operator=True),
         Command("dead", "[requeue|replay|drop ID]", "dead letters", run.dead, True, True),
     )

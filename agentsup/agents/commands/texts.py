@@ -89,6 +89,25 @@ def dead(message: Message) -> str:
     return f"{message.message_id}\n   “{shown}”\n   {message.error_text or message.error_code}"
 
 
+def step(message: Message, agent: str, depth: int, *, since_ms: int) -> str:
+    """One message of a trace: who, what became of it, when it began and how long it took."""
+    state = message.state.value
+    if message.outcome is not None:
+        state += f" ({message.outcome.value})"
+    begun = message.started_at or message.accepted_at
+    line = f"{'   ' * depth}{message.message_id} {agent}: {state}, +{_ms(begun - since_ms)}"
+    if message.started_at is not None and message.finished_at is not None:
+        line += f", took {_ms(message.finished_at - message.started_at)}"
+    if message.error_code:
+        line += f", {message.error_code}"
+    text = " ".join(message.text.split())
+    return f"{line}\n{'   ' * depth}   “{text if len(text) <= 60 else text[:59] + '…'}”"
+
+
+def _ms(value: int) -> str:
+    return f"{value} ms" if value < 1000 else duration(value / 1000)
+
+
 def question(item: Question) -> str:
     """One open question, for /status."""
     options = f" [{' | '.join(item.options)}]" if item.options else ""

@@ -19,6 +19,7 @@ ASK_TIMEOUT_S = 300.0
 _TO = {"type": "string", "description": "Name of the agent, as list_agents shows it."}
 _TEXT = {"type": "string", "description": "What to ask or tell it; it sees only this text."}
 _NEW = {"type": "boolean", "description": "Start a fresh session with it instead of going on."}
+_SILENT = {"type": "boolean", "description": "Don't tell the other agent's user."}
 
 
 class Askers(Protocol):
@@ -27,90 +28,49 @@ class Askers(Protocol):
     def asker(self, message_id: str) -> Asker | None: ...
 
 
+_ASK = {
+    "type": "object",
+    "properties": {
+        "to": _TO,
+        "message": _TEXT,
+        "new_session": _NEW,
+        "timeout": {"type": "number", "description": "Seconds to wait at most; default 300."},
+        "silent": _SILENT,
+    },
+    "required": ["to", "message"],
+    "additionalProperties": False,
+}
+_ASK_ASYNC = {
+    "type": "object",
+    "properties": {
+        "to": _TO,
+        "message": _TEXT,
+        "new_session": _NEW,
+        "summary": {"type": "string", "description": "One line for the other agent's user."},
+        "silent": _SILENT,
+    },
+    "required": ["to", "message"],
+    "additionalProperties": False,
+}
+
+
 def peer_tools(bus: InterAgentBus, directory: AgentDirectory, askers: Askers) -> tuple[Tool, ...]:
     """The three tools over one bus."""
-
-    def asker_of(context: ToolContext) -> Asker:
-        found = askers.asker(context.message_id)
-        if found is None or found.lease.fence != context.fence:
-            raise LeaseLost("the turn that asks is over", message_id=context.message_id)
-        return found
-
-    def request(context: ToolContext, args: dict[str, Any]) -> BusRequest:
-        return BusRequest(
-            to=arguments.text(args, "to"),
-            text=arguments.text(args, "message"),
-            new_session=arguments.flag(args, "new_session"),
-            summary=arguments.text(args, "summary", default=""),
-            silent=arguments.flag(args, "silent"),
-            idempotency_key=context.call_id,
-        )
-
-    def caller(context: ToolContext) -> Principal:
-        return Principal(PrincipalKind.AGENT, context.agent_id, context.agent_name)
-
-    async def ask(context: ToolContext, args: dict[str, Any]) -> str:
-        reply = await bus.send(
-            request(context, args),
-            caller=caller(context),
-            timeout_s=arguments.number(args, "timeout", default=ASK_TIMEOUT_S),
-            asker=asker_of(context),
-        )
-        return reply.text
-
-    async def ask_async(context: ToolContext, args: dict[str, Any]) -> str:
-        wanted = request(context, args)
-        accepted = await bus.send_async(wanted, caller=caller(context), asker=asker_of(context))
-        return f"Sent to {wanted.to} as {accepted.message_id}; its answer will come as a message."
-
-    async def list_agents(context: ToolContext, args: dict[str, Any]) -> str:
-        del args
-        lines = []
-        for name in directory.names():
-            entry = directory.lookup(name)
-            if entry.agent_id != context.agent_id:
-                about = f": {entry.description}" if entry.description else ""
-                lines.append(f"{entry.name} ({entry.status}){about}")
-        return "\n".join(lines) or "There are no other agents."
-
-    ask_parameters = {
-        "type": "object",
-        "properties": {
-            "to": _TO,
-            "message": _TEXT,
-            "new_session": _NEW,
-            "timeout": {"type": "number", "description": "Seconds to wait at most; default 300."},
-            "silent": {"type": "boolean", "description": "Don't tell the other agent's user."},
-        },
-        "required": ["to", "message"],
-        "additionalProperties": False,
-    }
-    async_parameters = {
-        "type": "object",
-        "properties": {
-            "to": _TO,
-            "message": _TEXT,
-            "new_session": _NEW,
-            "summary": {"type": "string", "description": "One line for the other agent's user."},
-            "silent": {"type": "boolean", "description": "Don't tell the other agent's user."},
-        },
-        "required": ["to", "message"],
-        "additionalProperties": False,
-    }
+    peers = _Peers(bus, directory, askers)
     return (
         Tool(
             "ask_agent",
             "Ask another agent and wait for its answer.",
-            ask_parameters,
-            ask,
+            _ASK,
+            peers.ask,
             Effect.KEYED,
             Safety.MODERATE,
         ),
         Tool(
             "ask_agent_async",
             "Give another agent a message without waiting; its answer comes as a message later.",
-            async_parameters,
-            ask_async,
+            _ASK_ASYNC,
+            peers.ask_async,
             Effect.KEYED,
             Safety.MODERATE,
         ),
@@ -118,8 +78,64 @@ def peer_tools(bus: InterAgentBus, directory: AgentDirectory, askers: Askers) ->
             "list_agents",
             "List the other agents with their state and what they are for.",
             {"type": "object", "properties": {}, "additionalProperties": False},
-            list_agents,
+            peers.listed,
             Effect.READ,
             Safety.SAFE,
         ),
     )
+
+
+class _Peers:
+    """What the tools do, on behalf of the turn that calls them."""
+
+    def __init__(self, bus: InterAgentBus, directory: AgentDirectory, askers: Askers) -> None:
+        self._bus = bus
+        self._directory = directory
+        self._askers = askers
+
+    async def ask(self, context: ToolContext, args: dict[str, Any]) -> str:
+        reply = await self._bus.send(
+            _request(context, args),
+            caller=_caller(context),
+            timeout_s=arguments.number(args, "timeout", default=ASK_TIMEOUT_S),
+            asker=self._asker(context),
+        )
+        return reply.text
+
+    async def ask_async(self, context: ToolContext, args: dict[str, Any]) -> str:
+        wanted = _request(context, args)
+        accepted = await self._bus.send_async(
+            wanted, caller=_caller(context), asker=self._asker(context)
+        )
+        return f"Sent to {wanted.to} as {accepted.message_id}; its answer will come as a message."
+
+    async def listed(self, context: ToolContext, args: dict[str, Any]) -> str:
+        del args
+        lines = []
+        for name in self._directory.names():
+            entry = self._directory.lookup(name)
+            if entry.agent_id != context.agent_id:
+                about = f": {entry.description}" if entry.description else ""
+                lines.append(f"{entry.name} ({entry.status}){about}")
+        return "\n".join(lines) or "There are no other agents."
+
+    def _asker(self, context: ToolContext) -> Asker:
+        found = self._askers.asker(context.message_id)
+        if found is None or found.lease.fence != context.fence:
+            raise LeaseLost("the turn that asks is over", message_id=context.message_id)
+        return found
+
+
+def _request(context: ToolContext, args: dict[str, Any]) -> BusRequest:
+    return BusRequest(
+        to=arguments.text(args, "to"),
+        text=arguments.text(args, "message"),
+        new_session=arguments.flag(args, "new_session"),
+        summary=arguments.text(args, "summary", default=""),
+        silent=arguments.flag(args, "silent"),
+        idempotency_key=context.call_id,
+    )
+
+
+def _caller(context: ToolContext) -> Principal:
+    return Principal(PrincipalKind.AGENT, context.agent_id, context.agent_name)

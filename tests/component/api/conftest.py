@@ -296,6 +296,9 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
     def hex_digits(count: int) -> str:
         return "a" * count
 
+    async def metrics() -> bytes:
+        return b"agentsup_up 1\n"
+
     deps = ApiDeps(
         control=control,
         tokens=tokens,
@@ -313,7 +316,7 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
             hex_digits=hex_digits,
         ),
         live=live,
-        metrics=lambda: b"agentsup_up 1\n",
+        metrics=metrics,
         abort_turn=abort_turn,
         asker_of=lambda identity: None,
         clock=clock,

@@ -1,0 +1,95 @@
+"""Commands that only look: the way of a request, and what the agent keeps in its memory file."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from agentsup.agents.commands import texts
+from agentsup.agents.commands.chat import CommandServices
+from agentsup.agents.commands.dispatch import Command
+from agentsup.model.control import CommandContext, CommandReply
+from agentsup.model.errors import Forbidden, NotFound
+from agentsup.model.message import Message
+
+SHOWN = 30
+HEAD_CHARS = 1500
+
+
+class _Looking:
+    def __init__(self, services: CommandServices) -> None:
+        self._s = services
+
+    async def trace(self, context: CommandContext, rest: str) -> CommandReply:
+        start = await self._start_of(context, rest.split(maxsplit=1)[0] if rest else "")
+        messages = await self._s.mailbox.thread(start.root_id)
+        if not context.principal.is_operator and all(
+            m.agent_id != context.agent_id for m in messages
+        ):
+            raise Forbidden(
+                f"{start.message_id} did not pass {context.agent_name}; an operator may look at it"
+            )
+        by_id = {str(m.message_id): m for m in messages}
+        lines = [
+            texts.step(
+                m, self._name(m.agent_id), _depth(m, by_id), since_ms=messages[0].accepted_at
+            )
+            for m in messages[:SHOWN]
+        ]
+        if len(messages) > SHOWN:
+            lines.append(f"and {len(messages) - SHOWN} more")
+        return CommandReply("\n".join(lines))
+
+    async def memory(self, context: CommandContext, rest: str) -> CommandReply:
+        del rest
+        path = self._s.memory_of(context.agent_name)
+        text = await asyncio.to_thread(_read, path)
+        if text is None:
+            return CommandReply(f"{context.agent_name} has no memory file yet; it would be {path}")
+        shown = text[:HEAD_CHARS].rstrip()
+        more = f"\n… {len(text) - len(shown)} more characters" if len(text) > len(shown) else ""
+        return CommandReply(f"{path}\n\n{shown or '(empty)'}{more}")
+
+    async def _start_of(self, context: CommandContext, wanted: str) -> Message:
+        """The message named, by its id or trace id, or the latest of this chat."""
+        if wanted.startswith("msg_"):
+            return await self._s.mailbox.get(wanted)
+        found = await self._s.mailbox.list(agent_id=context.agent_id, limit=200)
+        key = f"{context.channel}:{context.conversation}"
+        for message in found:
+            to = message.deliver_to
+            if wanted:
+                if message.traceparent[3:35] == wanted:
+                    return message
+            elif to.kind == "chat" and f"{to.channel}:{to.conversation}" == key:
+                return message
+        what = f"no message with the trace {wanted}" if wanted else "no message in this chat yet"
+        raise NotFound(f"there is {what}; /trace MESSAGE_ID shows another one")
+
+    def _name(self, agent_id: str) -> str:
+        entry = self._s.directory.by_id(agent_id)
+        return entry.name if entry is not None else agent_id
+
+
+def looking_commands(services: CommandServices) -> tuple[Command, ...]:
+    """``/trace`` and ``/memory``."""
+    run = _Looking(services)
+    return (
+        Command("trace", "[ID]", "the way of a request through the agents", run.trace),
+        Command("memory", "", "what this agent keeps in its memory file", run.memory),
+    )
+
+
+def _depth(message: Message, by_id: dict[str, Message]) -> int:
+    depth, parent = 0, by_id.get(message.in_reply_to)
+    while parent is not None and depth < 10:
+        depth, parent = depth + 1, by_id.get(parent.in_reply_to)
+    return depth
+
+
+def _read(path: Path) -> str | None:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(1024 * 1024)
+    except OSError:
+        return None

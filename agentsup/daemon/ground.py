@@ -1,0 +1,92 @@
+"""What exists before anything is built, and the values that the parts are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentsup.config.home import Home
+from agentsup.config.secrets import resolve
+from agentsup.config.snapshot import ConfigSnapshot
+from agentsup.daemon import boot as boots
+from agentsup.daemon.roster import Roster
+from agentsup.daemon.tokens import TokenBook
+from agentsup.engines.registry import EngineRegistry
+from agentsup.kit.clock import Clock
+from agentsup.kit.entropy import Entropy
+from agentsup.mailbox.mailbox import MailboxLimits
+from agentsup.model.agent import AgentSpec
+from agentsup.model.channel import Channel
+from agentsup.model.errors import ConfigError, ConfigErrors
+from agentsup.observe.redact import Redactor
+from agentsup.store.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The home, its store, this boot."""
+
+    home: Home
+    database: Database
+    clock: Clock
+    entropy: Entropy
+    boot: boots.Boot
+    endings: dict[str, list[boots.Ending]]
+    roster: Roster
+    snapshot: ConfigSnapshot
+    first_complaint: ConfigErrors | None
+    tokens: TokenBook
+    redactor: Redactor
+    environ: Mapping[str, str]
+    port: int | None = None
+    engines: EngineRegistry | None = None
+    """Replaces the engines that come with agentsup; for hosts and tests."""
+    channels: Mapping[str, Channel] | None = None
+    dropped_log_lines: Callable[[], int] = lambda: 0
+
+
+def redact_secrets(
+    redactor: Redactor, snapshot: ConfigSnapshot, home: Path, environ: Mapping[str, str]
+) -> None:
+    """Let the log know every secret that can be resolved, so that it never shows one."""
+    for secret in snapshot.secrets():
+        try:
+            redactor.add(resolve(secret, base=home, environ=environ).reveal())
+        except ConfigError:
+            continue
+
+
+def mailbox_limits(ground: Ground, current: Callable[[], ConfigSnapshot]) -> MailboxLimits:
+    """The bounds of the mailbox; those of one agent follow its entry as it is now."""
+    limits = ground.snapshot.settings.limits
+
+    def spec_of(agent_id: str) -> AgentSpec | None:
+        return current().find(ground.roster.name_of(agent_id))
+
+    def queue_limit_of(agent_id: str) -> int | None:
+        spec = spec_of(agent_id)
+        return spec.queue_limit if spec else None
+
+    def slots_of(agent_id: str) -> int | None:
+        spec = spec_of(agent_id)
+        return spec.slots.interactive if spec else None
+
+    return MailboxLimits(
+        max_depth=limits.depth,
+        max_messages_per_root=limits.messages_per_root,
+        max_body_bytes=limits.body_bytes,
+        max_attempts=limits.attempts,
+        max_crashes=limits.crashes,
+        queue_limit_of=queue_limit_of,
+        slots_of=slots_of,
+    )
+
+
+def hex_digits(entropy: Entropy) -> Callable[[int], str]:
+    """Random hex digits for trace ids, from the one source of chance."""
+
+    def digits(count: int) -> str:
+        return "".join(f"{int(entropy.uniform(0, 16)) % 16:x}" for _ in range(count))
+
+    return digits

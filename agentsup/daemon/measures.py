@@ -1,0 +1,134 @@
+"""How the daemon knows how it is: probes for health, figures for metrics, word of a stalled loop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Mapping
+
+from agentsup.daemon.fleet import Fleet
+from agentsup.daemon.roster import Roster
+from agentsup.kit.clock import Clock
+from agentsup.kit.lag import LagProbe, Stall
+from agentsup.kit.tasks import OwnerClosed, TaskOwner
+from agentsup.mailbox import outbox
+from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox.relay import Relay
+from agentsup.model.agent import MAIN
+from agentsup.model.errors import StoreUnavailable
+from agentsup.observe.logging import get_logger
+from agentsup.observe.metrics import MetricSources
+from agentsup.store.database import Database
+from agentsup.store.probe import probe
+from agentsup.supervision.watchdog import Probe
+
+_log = get_logger(__name__)
+
+TOLD_FROM_S = 1.0
+"""A shorter stall is only logged."""
+TOLD_EVERY_S = 600.0
+
+
+def probes(database: Database, clock: Clock, roster: Roster, fleet: Fleet) -> dict[str, Probe]:
+    """The store writes, main runs."""
+
+    async def store() -> str | None:
+        health = await probe(database, clock=clock)
+        if not health.is_ok:
+            return health.detail or health.reason
+        return "the disk is nearly full" if health.is_disk_low else None
+
+    async def main() -> str | None:
+        state, reason = fleet.status(roster.entry(MAIN).agent_id)
+        return None if state in ("running", "degraded") else f"main is {state} {reason}".strip()
+
+    return {"store": store, "main": main}
+
+
+class StallTeller:
+    """Tells people when something held up the whole daemon: in the log always, in main's chat
+    for long stalls and at most once in ten minutes."""
+
+    def __init__(
+        self, clock: Clock, tasks: TaskOwner, tell: Callable[[str], Awaitable[None]]
+    ) -> None:
+        self._clock = clock
+        self._tasks = tasks
+        self._tell = tell
+        self._told_at_s = -math.inf
+
+    def heard(self, stall: Stall) -> None:
+        """Called on the loop after each stall."""
+        _log.warning(
+            "the event loop stood still", seconds=round(stall.lasted_s, 3), task=stall.task
+        )
+        now_s = self._clock.monotonic()
+        if stall.lasted_s < TOLD_FROM_S or now_s - self._told_at_s < TOLD_EVERY_S:
+            return
+        self._told_at_s = now_s
+        text = (
+            f"All agents stood still for {stall.lasted_s:.1f} s, because {stall.task} held up the "
+            "daemon. The log has the stacks."
+        )
+        try:
+            self._tasks.spawn(self._say(text), name="tell:stall")
+        except OwnerClosed:
+            return
+
+    async def _say(self, text: str) -> None:
+        try:
+            await self._tell(text)
+        except StoreUnavailable as error:
+            _log.warning("a stall was not told", reason=error.message)
+
+
+def metric_sources(
+    *,
+    mailbox: Mailbox,
+    database: Database,
+    roster: Roster,
+    fleet: Fleet,
+    relay: Relay,
+    lag: LagProbe,
+    dropped_log_lines: Callable[[], int],
+    uptime_s: Callable[[], float],
+) -> MetricSources:
+    """Where the figures of ``/metrics`` come from."""
+
+    async def messages() -> Mapping[str, Mapping[str, int]]:
+        return {roster.name_of(a): states for a, states in (await mailbox.counts()).items()}
+
+    def store() -> Mapping[str, int]:
+        stats = database.stats
+        return {
+            "commits": stats.commits,
+            "functions": stats.functions,
+            "rolled_back": stats.rolled_back,
+            "failed_commits": stats.failed_commits,
+            "reads": stats.reads,
+            "refused": stats.refused,
+            "slow_functions": stats.slow_functions,
+        }
+
+    def faults() -> Mapping[str, int]:
+        return {
+            "lost_wakes": sum(s.lost_wakes for s in fleet.stacks()) + relay.stats.lost_wakes,
+            "abandoned_turns": sum(s.abandoned for s in fleet.stacks()),
+            "loop_stalls": lag.stall_count,
+            "dropped_log_lines": dropped_log_lines(),
+        }
+
+    def loop_lag_s() -> Mapping[str, float]:
+        stats = lag.stats()
+        return {"p50": stats.p50_s, "p99": stats.p99_s, "max": stats.max_s}
+
+    return MetricSources(
+        messages=messages,
+        outbox=lambda: database.read(outbox.counts, name="metrics.outbox"),
+        conservation=mailbox.conservation,
+        agent_states=lambda: {e.name: fleet.status(e.agent_id)[0] for e in roster.present()},
+        restarts=lambda: {u.spec.name: max(0, u.child.status.life - 1) for u in fleet.units()},
+        loop_lag_s=loop_lag_s,
+        store=store,
+        faults=faults,
+        gauges=lambda: {"uptime_seconds": uptime_s()},
+    )
