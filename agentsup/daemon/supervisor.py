@@ -18,7 +18,7 @@ from agentsup.kit import sdnotify
 from agentsup.kit.clock import Clock
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.agent import MAIN
-from agentsup.model.errors import ConfigErrors
+from agentsup.model.errors import AgentsupError, ConfigErrors
 from agentsup.model.health import AgentState
 from agentsup.observe.logging import get_logger
 from agentsup.supervision.child import SupervisedChild
@@ -112,19 +112,27 @@ class AgentSupervisor:
         Raises ``ConfigError`` where the API can't listen and ``SpineFailed`` where a part that
         everything needs can't start; then everything is closed again.
         """
-        started = self._tasks.spawn(self._start(), name="daemon:start")
+        started = self._tasks.spawn(self._try_to_start(), name="daemon:start")
         try:
             first: set[asyncio.Future[Any]] = {started, self._end}
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             if not started.done():
                 started.cancel()
                 await asyncio.wait({started}, timeout=1.0)
-            elif started.exception() is not None:
-                self.end(1, f"the start failed: {started.exception()}")
-                raise started.exception() or RuntimeError
+            elif refusal := started.result():
+                self.end(1, f"the start failed: {refusal.message}")
+                raise refusal
             return await asyncio.shield(self._end)
         finally:
             await self._stop()
+
+    async def _try_to_start(self) -> AgentsupError | None:
+        """What a person must mend is a value here, so that only defects are logged as such."""
+        try:
+            await self._start()
+        except AgentsupError as error:
+            return error
+        return None
 
     async def _start(self) -> None:
         port = await self._api.start()
