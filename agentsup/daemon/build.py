@@ -73,6 +73,8 @@ class Daemon:
     api: ApiServer
     engines: EngineRegistry
     board: Board
+    relay: Relay
+    tasks: TaskOwner
 
 
 def build(ground: Ground) -> Daemon:
@@ -112,6 +114,8 @@ class _Assembly:
             api=self.api,
             engines=self.registry,
             board=self.board,
+            relay=self.relay,
+            tasks=self.tasks,
         )
 
     # -- how work travels --------------------------------------------------------------------------
