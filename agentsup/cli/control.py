@@ -105,7 +105,7 @@ def stop_all(ctx: typer.Context, as_json: AsJson = False) -> None:
     if not total and not one["processes"]:
         screen.say("Nothing was running or waiting.")
     else:
-        screen.say(
+        screen.prose(
             f"Stopped {one['running']} running, {one['queued']} queued and {one['parked']} parked "
             f"messages and {one['processes']} processes of {one['agents']} agents in "
             f"{one['elapsed_ms']:.0f} ms."

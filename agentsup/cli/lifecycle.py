@@ -47,7 +47,7 @@ def init(ctx: typer.Context, home: HomeHere = None) -> None:
         screen.say(f"{place.home.root} is complete already; nothing was changed.")
     for path in made:
         screen.say(f"made {path}")
-    screen.say(
+    screen.prose(
         f"Next: `{place.command('up')}` starts the daemon in the background and opens a chat; "
         f"`{place.command('run')}` keeps it in this terminal. The agents are in "
         f"{place.home.agents_json.name}; edits apply at once."
@@ -83,7 +83,7 @@ def up(
     client = ensure_running(place, screen, port=port)
     engine = client.get("/agents/main")
     if engine["engine"] == "scripted":
-        screen.say(
+        screen.prose(
             "The offline engine answers: no model is configured. For a real one set OPENAI_API_KEY "
             "or ANTHROPIC_API_KEY and `model` under [agent_defaults] in config.toml, then "
             f"`{place.command('restart')}`."

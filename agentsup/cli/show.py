@@ -186,6 +186,11 @@ class Screen:
         """One text and a line end."""
         print(text, file=self._stream)
 
+    def prose(self, text: str) -> None:
+        """Sentences, broken between words where a terminal is narrow."""
+        width = self.width
+        self.say(text if width is None else textwrap.fill(text, width, break_on_hyphens=False))
+
     def json(self, document: Any) -> None:
         """One JSON document."""
         self.say(json.dumps(document, ensure_ascii=False, indent=2))

@@ -148,7 +148,7 @@ class Conversation:
                 return self._reply(frame)
             case "error":
                 return self._error(frame)
-            case "live":
+            case "live" | "snapshot":
                 return [_picture(self.agent, turn) for turn in frame.get("turns", ())]
             case "begin":
                 return [Shown(Kind.BEGIN, who=self.agent, message_id=frame["message_id"])]

@@ -59,8 +59,7 @@ class Painter:
                 self._answer(one)
             case _:
                 self._flush()
-                for line in self._lines(one):
-                    self.write(line)
+                self._print(one)
 
     def _turn_of(self, one: Shown) -> _Turn:
         if self._turn is None or self._turn.message_id != one.message_id:
@@ -90,11 +89,26 @@ class Painter:
         self.tail += clean(text)
         *whole, self.tail = self.tail.split("\n")
         for line in whole:
+            for piece in self._fitting(line):
+                self.write(piece)
+        *full, self.tail = self._fitting(self.tail)
+        for line in full:
             self.write(line)
+
+    def _fitting(self, line: str) -> list[str]:
+        """`line` as lines that the terminal need not break in the middle of a word."""
         limit = max(20, self.width() - 1)
-        while width_of(self.tail) > limit:
-            head, self.tail = _broken(self.tail, limit)
-            self.write(head)
+        found = []
+        while width_of(line) > limit:
+            head, line = _broken(line, limit)
+            found.append(head)
+        return [*found, line]
+
+    def _print(self, one: Shown) -> None:
+        """Write all of `one`, in its colour."""
+        for line, colour in self._lines(one):
+            for piece in self._fitting(line):
+                self.write(painted(piece, colour, plain=self.plain) if colour else piece)
 
     def _picture(self, one: Shown) -> None:
         """The whole text so far: show what of it was not seen yet."""
@@ -118,8 +132,7 @@ class Painter:
         if turn is None or not turn.seen:
             self._flush()
             self._turn = None
-            for line in self._lines(one):
-                self.write(line)
+            self._print(one)
         else:
             turn = self._turn_of(one)
             if one.text.startswith(turn.seen):
@@ -130,8 +143,7 @@ class Painter:
             else:
                 self._flush()
                 if turn.segment.strip() != one.text.strip():
-                    for line in self._lines(one):
-                        self.write(line)
+                    self._print(one)
         self._answered.append(one.message_id)
         self._turn = None
 
@@ -141,7 +153,8 @@ class Painter:
             tail, self.tail = self.tail, ""
             self.write(tail)
 
-    def _lines(self, one: Shown) -> list[str]:
+    def _lines(self, one: Shown) -> list[tuple[str, str]]:
+        """The lines of `one`, each with its colour (empty: none)."""
         text, who = clean(one.text), clean(one.who)
         match one.kind:
             case Kind.ANSWER:
@@ -151,9 +164,17 @@ class Painter:
             case Kind.FILE:
                 found, colour = f"{who}: [file {text}]", ""
             case Kind.QUESTION:
-                return self._question(one)
-            case Kind.WELCOME:
-                return [] if one.old else self._welcome(one)
+                options = [f"  {n}. {clean(o)}" for n, o in enumerate(one.options, start=1)]
+                hint = "type its number" if options else "answer with /answer and your text"
+                return [
+                    *((line, "bold") for line in f"{who} asks: {text}".split("\n")),
+                    *((option, "") for option in options),
+                    (f"  ({hint})", "dim"),
+                ]
+            case Kind.WELCOME if not one.old:
+                state = "" if one.text == "running" else f" It is {text}."
+                hint = "/help lists commands, Ctrl-D leaves."
+                found, colour = f"You talk to {who}.{state} {hint}", "dim"
             case Kind.REPLY:
                 found, colour = text, "" if one.ok else "yellow"
             case Kind.NOTICE:
@@ -162,21 +183,7 @@ class Painter:
                 found, colour = f"! {text}", "red"
             case _:
                 return []
-        colour = "dim" if one.old else colour
-        lines = found.split("\n")
-        return [painted(line, colour, plain=self.plain) if colour else line for line in lines]
-
-    def _question(self, one: Shown) -> list[str]:
-        lines = [painted(f"{clean(one.who)} asks: {clean(one.text)}", "bold", plain=self.plain)]
-        lines += [f"  {n}. {clean(option)}" for n, option in enumerate(one.options, start=1)]
-        hint = "type its number" if one.options else "answer with /answer and your text"
-        lines.append(painted(f"  ({hint})", "dim", plain=self.plain))
-        return lines
-
-    def _welcome(self, one: Shown) -> list[str]:
-        state = "" if one.text == "running" else f" It is {clean(one.text)}."
-        text = f"You talk to {clean(one.who)}.{state} /help lists commands, Ctrl-D leaves."
-        return [painted(text, "dim", plain=self.plain)]
+        return [(line, "dim" if one.old else colour) for line in found.split("\n")]
 
 
 def _broken(line: str, limit: int) -> tuple[str, str]:

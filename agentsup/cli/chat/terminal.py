@@ -6,7 +6,7 @@ import asyncio
 import re
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +15,6 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-from prompt_toolkit.patch_stdout import StdoutProxy
 
 from agentsup.cli.chat.conversation import Conversation, Kind, Shown
 from agentsup.cli.chat.link import Link
@@ -42,46 +41,49 @@ async def chat_in_terminal(place: Place, agent: str, conversation: str) -> int:
     words = Words(_agent_names(place))
     plain = is_plain(sys.stdout)
     session: PromptSession[str] = PromptSession(
-        history=_history(place), completer=words, complete_while_typing=False
+        history=_history(place),
+        completer=words,
+        complete_while_typing=False,
+        # The line being written stands above the prompt; it must not stay behind with each input.
+        erase_when_done=True,
     )
-    with StdoutProxy(sleep_between_writes=0.03, raw=True) as output:
 
-        def write(line: str) -> None:
-            output.write(line + "\n")
+    def write(line: str) -> None:
+        write_above(session, line)
 
-        def tell(text: str) -> None:
-            write(painted(f"* {text}", "dim", plain=plain))
+    def tell(text: str) -> None:
+        write(painted(f"* {text}", "dim", plain=plain))
 
-        painter = Painter(write, lambda: shutil.get_terminal_size().columns, plain)
-        history: list[Shown] = []
+    painter = Painter(write, lambda: shutil.get_terminal_size().columns, plain)
+    history: list[Shown] = []
 
-        def show(one: Shown) -> None:
-            if one.kind is Kind.COMMANDS:
-                words.commands = sorted({f"/{name}" for name in _COMMAND.findall(one.text)})
-            elif one.old and one.kind is not Kind.WELCOME:
-                history.append(one)
-            else:
-                for old in history[-OLD_SHOWN:]:
-                    painter.show(old)
-                history.clear()
-                painter.show(one)
-            session.app.invalidate()
+    def show(one: Shown) -> None:
+        if one.kind is Kind.COMMANDS:
+            words.commands = sorted({f"/{name}" for name in _COMMAND.findall(one.text)})
+        elif one.old and one.kind is not Kind.WELCOME:
+            history.append(one)
+        else:
+            for old in history[-OLD_SHOWN:]:
+                painter.show(old)
+            history.clear()
+            painter.show(one)
+        session.app.invalidate()
 
-        def message() -> StyleAndTextTuples:
-            tail = painter.tail
-            return [("", f"{tail}\n" if tail else ""), ("bold", PROMPT)]
+    def message() -> StyleAndTextTuples:
+        tail = painter.tail
+        return [("", f"{tail}\n" if tail else ""), ("bold", PROMPT)]
 
-        link = Link(place, talk, clock=clock, show=show, tell=tell)
-        tasks = TaskOwner("chat", on_error=lambda task, error: None)
-        connected = tasks.spawn(link.run(), name="link:chat")
-        asking = tasks.spawn(_ask(session, link, talk, message), name="prompt:chat")
-        try:
-            await asyncio.wait({connected, asking}, return_when=asyncio.FIRST_COMPLETED)
-            for task in (connected, asking):
-                if task.done():
-                    task.result()
-        finally:
-            await tasks.close(2.0)
+    link = Link(place, talk, clock=clock, show=show, tell=tell)
+    tasks = TaskOwner("chat", on_error=lambda task, error: None)
+    connected = tasks.spawn(link.run(), name="link:chat")
+    asking = tasks.spawn(_ask(session, link, talk, message, write), name="prompt:chat")
+    try:
+        await asyncio.wait({connected, asking}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (connected, asking):
+            if task.done():
+                task.result()
+    finally:
+        await tasks.close(2.0)
     if texts := talk.unconfirmed:
         raise Failed(
             f"{len(texts)} text(s) were not confirmed by the daemon and may not have arrived: "
@@ -90,11 +92,29 @@ async def chat_in_terminal(place: Place, agent: str, conversation: str) -> int:
     return 0
 
 
+def write_above(session: PromptSession[str], line: str) -> None:
+    """Print a line above the prompt, which is drawn anew below it.
+
+    The terminal stays in raw mode meanwhile: leaving it, as `patch_stdout` does, would for that
+    moment turn Ctrl-C into a signal and lose a Ctrl-D.
+    """
+    app = session.app
+    if not app.is_running:
+        print(line, flush=True)
+        return
+    app.renderer.erase()
+    app.output.write_raw(line + "\r\n")
+    app.output.flush()
+    app.renderer.request_absolute_cursor_position()
+    app.invalidate()
+
+
 async def _ask(
     session: PromptSession[str],
     link: Link,
     talk: Conversation,
     message: object,
+    write: Callable[[str], None],
 ) -> None:
     while talk.seq is None:  # what is said first, the greeting or why there is none, comes first
         link.changed.clear()
@@ -110,6 +130,7 @@ async def _ask(
         if text.strip() in {"/quit", "/exit"}:
             return
         if text.strip():
+            write(PROMPT + text)
             await link.say(text)
 
 

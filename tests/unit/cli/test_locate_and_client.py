@@ -44,9 +44,9 @@ class Answers(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    do_GET = do_POST = _serve
+    do_GET = do_POST = _serve  # noqa: N815 - names of the library
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as above
         pass
 
 

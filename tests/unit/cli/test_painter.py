@@ -14,8 +14,8 @@ class Paper:
         self.lines: list[str] = []
         self.painter = Painter(self.lines.append, lambda: width, plain=True)
 
-    def show(self, kind: Kind, text: str = "", message_id: str = "m1", **more: bool) -> None:
-        self.painter.show(Shown(kind, text, "main", message_id, **more))
+    def show(self, kind: Kind, text: str = "", message_id: str = "m1", *, ok: bool = True) -> None:
+        self.painter.show(Shown(kind, text, "main", message_id, ok=ok))
 
     @property
     def text(self) -> str:

@@ -1,0 +1,130 @@
+"""Real `agentsup` processes over a home, for the tests of this folder."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+WAIT_S = 15.0
+ENV = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith("AGENTSUP_") and not name.endswith(("_API_KEY", "_BASE_URL"))
+}
+RULES = """
+- {match: 'slow (.+)', steps: [{sleep: 1.0}, {say: 'slowly: $1'}]}
+- {match: 'stream', steps: [{stream: {chunks: [one, ' two', ' three'], every: 0.05}}]}
+- {match: 'hang', steps: [{sleep: 60}]}
+- {match: 'fail', steps: [{fail: the script wants it so}]}
+- {match: 'choose', steps: [{question: {text: 'Which one?', options: [tea, coffee]}}, {say: 'Then $result.'}]}
+- {match: 'ask (\\w+) (.+)', steps: [{tool: {name: ask_agent, args: {to: $1, message: $2}}}, {say: '$1: $result'}]}
+- {match: '(.+)', steps: [{say: 'you said $1'}]}
+"""
+
+
+def until(what: str, look: Callable[[], Any], *, within_s: float = WAIT_S) -> Any:
+    """Look at another process until it shows what is wanted; it sends us no event."""
+    end = time.monotonic() + within_s
+    while time.monotonic() < end:
+        if found := look():
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"not within {within_s} s: {what}")
+
+
+@dataclass
+class Cli:
+    """Runs commands on one home."""
+
+    home: Path
+    port: int
+    started: list["subprocess.Popen[str]"] = field(default_factory=list)
+
+    @property
+    def output(self) -> Path:
+        """What the daemons of this home printed."""
+        return self.home.with_name("daemon.out")
+
+    def argv(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "agentsup", "--home", str(self.home), *words]
+
+    def run(
+        self, *words: str, stdin: str = "", timeout_s: float = WAIT_S, **env: str
+    ) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            self.argv(*words),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            env={**ENV, **env},
+            check=False,
+        )
+
+    def good(self, *words: str, stdin: str = "") -> str:
+        done = self.run(*words, stdin=stdin)
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+        return done.stdout
+
+    def start(self, *words: str) -> "subprocess.Popen[str]":
+        """A command that goes on, with pipes to it."""
+        made = subprocess.Popen(
+            self.argv(*words),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            env=ENV,
+        )
+        self.started.append(made)
+        return made
+
+    def daemon(self) -> "subprocess.Popen[str]":
+        """`agentsup run`, ready."""
+        with self.output.open("ab") as output:
+            made = subprocess.Popen(
+                self.argv("run", "--port", str(self.port)),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                text=True,
+                env=ENV,
+            )
+        self.started.append(made)
+
+        def ready() -> bool:
+            assert made.poll() is None, self.output.read_text()[-2000:]
+            return self.is_ready()
+
+        until("the daemon is ready", ready)
+        return made
+
+    def is_ready(self) -> bool:
+        """Whether the daemon of this home takes work; asked without the code under test."""
+        written = self.written()
+        if written is None:
+            return False
+        try:
+            with urllib.request.urlopen(f"{written['url']}/readyz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def written(self) -> Any:
+        """What a daemon wrote about itself into the home."""
+        try:
+            return json.loads((self.home / "daemon.json").read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def kill(self, daemon: "subprocess.Popen[str]") -> None:
+        daemon.send_signal(signal.SIGKILL)
+        daemon.wait(5)

@@ -1,0 +1,194 @@
+"""The chat: in a pipe, in a terminal, and over the death of the daemon."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.process.cli.process_cli import ENV, Cli, until
+
+ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[=>()][0-9A-Za-z]?|.)")
+
+
+def test_a_pipe_gets_each_answer_once_and_in_order(cli: Cli) -> None:
+    cli.daemon()
+    said = "one\nslow two\nask researcher three\nstream\nfail\n/status\n"
+    out = cli.good("chat", stdin=said)
+    answers = [line for line in out.split("\n") if line.startswith("main: ")]
+    assert answers == [
+        "main: you said one",
+        "main: slowly: two",
+        "main: researcher: you said three",
+        "main: one two three",
+    ]
+    assert "the script wants it so" in out
+    assert "agentsup 0." in out, "the reply to /status"
+
+
+def test_another_agent_and_another_conversation(cli: Cli) -> None:
+    cli.daemon()
+    assert (
+        cli.good("chat", "Writer", "--conversation", "work", stdin="hi") == "writer: you said hi\n"
+    )
+    wrong = cli.run("chat", "wirter", stdin="hi\n")
+    assert (wrong.returncode, "writer" in wrong.stderr) == (1, True)
+
+
+def test_stop_in_a_pipe_ends_what_runs_and_the_chat(cli: Cli) -> None:
+    cli.daemon()
+    chat = cli.start("chat")
+    assert chat.stdin is not None
+    chat.stdin.write("hang\n")
+    until("it runs", lambda: '"leased"' in cli.good("messages", "list", "--json"))
+    chat.stdin.write("/stop\n")
+    chat.stdin.close()
+    assert chat.wait(10) == 0
+    messages = json.loads(cli.good("messages", "list", "--json"))["messages"]
+    assert [one["state"] for one in messages] == ["cancelled"]
+
+
+def test_a_question_is_answered_by_its_number_in_a_pipe(cli: Cli) -> None:
+    cli.daemon()
+    out = cli.good("chat", stdin="choose\n2\n")
+    assert "main asks: Which one?\n  1. tea\n  2. coffee\n" in out
+    assert out.rstrip().endswith("main: Then coffee.")
+
+
+def test_nothing_is_lost_or_doubled_when_the_daemon_is_killed(cli: Cli) -> None:
+    daemon = cli.daemon()
+    chat = cli.start("chat")
+    assert chat.stdin is not None
+    chat.stdin.write("slow one\n")
+    until("it runs", lambda: '"leased"' in cli.good("messages", "list", "--json"))
+    cli.kill(daemon)
+    chat.stdin.write("two\nask writer three\n")
+    chat.stdin.close()
+    cli.daemon()
+    assert chat.wait(15) == 0
+    assert chat.stdout is not None
+    assert chat.stderr is not None
+    answers = [line for line in chat.stdout.read().split("\n") if line.startswith("main: ")]
+    assert answers == ["main: slowly: one", "main: you said two", "main: writer: you said three"]
+    assert chat.stderr.read().split("\n")[:2] == ["reconnecting…", "connected again"]
+    messages = json.loads(cli.good("messages", "list", "--json"))["messages"]
+    assert sorted(one["text"] for one in messages) == [
+        "ask writer three",
+        "slow one",
+        "three",
+        "two",
+    ]
+    assert {one["state"] for one in messages} == {"done"}
+
+
+class Terminal:
+    """A chat behind a pseudo-terminal, and what it has shown so far."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", descriptor: int) -> None:
+        self.process = process
+        self._descriptor = descriptor
+        self._raw = ""
+
+    @property
+    def shown(self) -> str:
+        return ESCAPES.sub("", self._raw).replace("\r", "")
+
+    def type(self, text: str) -> None:
+        os.write(self._descriptor, text.encode())
+
+    def read_until(self, text: str, *, within_s: float = 12.0) -> None:
+        end = time.monotonic() + within_s
+        while text not in self.shown:
+            left_s = end - time.monotonic()
+            assert left_s > 0, f"{text!r} is not in:\n{self.shown}"
+            self._read(left_s)
+
+    def wait(self, within_s: float = 10.0) -> int:
+        end = time.monotonic() + within_s
+        while self.process.poll() is None:
+            assert time.monotonic() < end, f"still there:\n{self.shown}"
+            self._read(0.05)
+        return self.process.wait()
+
+    def _read(self, limit_s: float) -> None:
+        if select.select([self._descriptor], [], [], limit_s)[0]:
+            try:
+                chunk = os.read(self._descriptor, 65536).decode("utf-8", "replace")
+            except OSError:  # the other side has closed
+                return
+            self._raw += chunk
+
+
+@contextmanager
+def terminal(cli: Cli, *words: str, columns: int = 80) -> Iterator[Terminal]:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
+    process = subprocess.Popen(
+        cli.argv(*words),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**ENV, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"},
+        start_new_session=True,
+    )
+    os.close(theirs)
+    try:
+        yield Terminal(process, ours)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(5)
+        os.close(ours)
+
+
+def test_a_terminal_streams_completes_and_leaves(cli: Cli) -> None:
+    cli.daemon()
+    with terminal(cli, "chat") as chat:
+        chat.read_until("You talk to main")
+        chat.read_until("›")
+        chat.type("stream\r")
+        chat.read_until("main: one two three")
+        chat.type("ask writer hello\r")
+        chat.read_until("· ask_agent")
+        chat.read_until("writer: you said hello")
+        chat.type("choose\r")
+        chat.read_until("2. coffee")
+        chat.type("2\r")
+        chat.read_until("Then coffee.")
+        chat.type("dropped text\x03")  # Ctrl-C drops the line and stays
+        chat.type("/agents\r")
+        chat.read_until("researcher")
+        chat.type("\x04")
+        assert chat.wait() == 0
+    messages = json.loads(cli.good("messages", "list", "--json"))["messages"]
+    assert "dropped text" not in {one["text"] for one in messages}
+    history = (cli.home / "chat.history").read_text()
+    assert "+ask writer hello" in history
+    assert (cli.home / "chat.history").stat().st_mode & 0o077 == 0
+
+
+def test_a_terminal_lives_through_the_death_of_the_daemon(cli: Cli) -> None:
+    daemon = cli.daemon()
+    with terminal(cli, "chat", columns=40) as chat:
+        chat.read_until("›")
+        chat.type("slow one\r")
+        until("it runs", lambda: '"leased"' in cli.good("messages", "list", "--json"))
+        cli.kill(daemon)
+        chat.read_until("reconnecting…")
+        chat.type("two\r")
+        cli.daemon()
+        chat.read_until("connected again")
+        chat.read_until("main: slowly: one")
+        chat.read_until("main: you said two")
+        chat.type("/quit\r")
+        assert chat.wait() == 0
+        assert chat.shown.count("reconnecting…") == 1
+    messages = json.loads(cli.good("messages", "list", "--json"))["messages"]
+    assert sorted(one["text"] for one in messages) == ["slow one", "two"]

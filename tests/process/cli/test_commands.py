@@ -1,0 +1,246 @@
+"""The commands as people and scripts use them, against a real daemon."""
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from agentsup.cli.locate import is_alive
+from tests.process.cli.process_cli import ENV, Cli, until
+
+LEAST_OF = 5
+READ_S = 0.4
+"""The goal is 200 ms on an idle machine; a loaded one gets twice that."""
+
+
+def names(cli: Cli) -> dict[str, str]:
+    document = json.loads(cli.good("agents", "list", "--json"))
+    return {one["name"]: one["status"] for one in document["agents"]}
+
+
+def test_from_nothing_to_two_agents_that_ask_each_other(tmp_path: Path) -> None:
+    cli = Cli(tmp_path / "new home", 0)
+    try:
+        first = cli.run(
+            "up",
+            "--port",
+            "0",
+            stdin="ask writer for a haiku\nask writer for a text about bees\nchoose\n2\n",
+            timeout_s=19,
+        )
+        assert first.returncode == 0, first.stderr
+        assert "The offline engine answers: no model is configured." in first.stdout
+        assert "main: writer says:\nOne line from the phone," in first.stdout
+        assert "Certain: somebody asked about bees." in first.stdout
+        assert "main asks: Which one do you like?\n  1. tea\n  2. coffee" in first.stdout
+        assert "main: Then coffee it is." in first.stdout
+        pid = json.loads(cli.good("status", "--json"))["pid"]
+        again = cli.run("up", stdin="hello\n")
+        assert "Hello." in again.stdout
+        assert json.loads(cli.good("status", "--json"))["pid"] == pid, "it ran already"
+        assert "has ended" in cli.good("stop")
+        assert not is_alive(pid)
+        assert cli.run("status").returncode == 1
+    finally:
+        if (cli.home / "daemon.json").exists():
+            cli.run("stop")
+
+
+def test_init_never_overwrites(cli: Cli) -> None:
+    before = {p: p.read_bytes() for p in cli.home.iterdir() if p.is_file()}
+    assert "complete already" in cli.good("init")
+    assert {p: p.read_bytes() for p in before} == before
+
+
+def test_reads_of_a_running_daemon(cli: Cli) -> None:
+    cli.daemon()
+    sent = json.loads(cli.good("send", "writer", "hello", "--json"))
+    assert (sent["text"], sent["success"]) == ("you said hello", True)
+    assert cli.good("send", "writer", "-", stdin="from a pipe") == "you said from a pipe\n"
+    message_id = sent["message_id"]
+    reads: dict[str, Any] = {
+        "status": "state",
+        "agents list": "agents",
+        "agents show writer": "name",
+        "agents diff": None,
+        "agents explain writer": "values",
+        "agents validate": "findings",
+        "messages list": "messages",
+        f"messages show {message_id}": "id",
+        "dead list": "dead",
+        "questions list": "questions",
+        "doctor": "checks",
+    }
+    for line, key in reads.items():
+        document = json.loads(cli.good(*line.split(), "--json"))
+        assert key is None or key in document, line
+        text = cli.good(*line.split())
+        assert "\x1b" not in text, f"{line}: no colours in a pipe"
+    assert message_id in cli.good("messages", "list", "--agent", "writer")
+    assert "turn done" in cli.good("logs", "writer")
+    thread = json.loads(cli.good("messages", "show", message_id, "--json"))["thread_id"]
+    if thread:
+        assert message_id in cli.good("messages", "thread", thread)
+
+
+def test_plain_reads_are_quick(cli: Cli) -> None:
+    cli.daemon()
+
+    def seconds(*words: str) -> float:
+        began = time.monotonic()
+        cli.good(*words)
+        return time.monotonic() - began
+
+    for words in (
+        ("agents", "list", "--json"),
+        ("status", "--json"),
+        ("messages", "list", "--json"),
+    ):
+        assert min(seconds(*words) for _ in range(LEAST_OF)) < READ_S, words
+
+
+def test_a_key_makes_a_repeated_send_count_once(cli: Cli) -> None:
+    cli.daemon()
+    first = json.loads(cli.good("send", "writer", "x", "--key", "k1", "--no-wait", "--json"))
+    again = json.loads(cli.good("send", "writer", "x", "--key", "k1", "--no-wait", "--json"))
+    assert again["message_id"] == first["message_id"]
+    other = cli.run("send", "writer", "another text", "--key", "k1", "--no-wait")
+    assert other.returncode == 1
+    assert other.stderr.startswith("agentsup: ")
+
+
+REFUSED = [
+    (("send", "wirter", "x"), "writer"),
+    (("send", "writer", " "), "message"),
+    (("send", "writer", "fail"), "the script wants it so"),
+    (("send", "writer", "hang", "--timeout", "0.3"), "0.3"),
+    (("agents", "show", "nobody"), "nobody"),
+    (("agents", "show", "nobody", "--json"), "nobody"),
+    (("messages", "show", "msg_none"), "msg_none"),
+    (("messages", "list", "--state", "odd"), "state"),
+    (("questions", "answer", "q_none", "x"), "q_none"),
+    (("dead", "requeue", "msg_none"), "msg_none"),
+]
+
+
+def test_failures_are_one_sentence(cli: Cli) -> None:
+    cli.daemon()
+    for words, said in REFUSED:
+        done = cli.run(*words)
+        assert (done.returncode, done.stdout) == (1, ""), words
+        assert done.stderr.startswith("agentsup: "), words
+        assert done.stderr.count("\n") == 1, words
+        assert said in done.stderr, words
+
+
+def test_agents_are_added_and_removed_while_the_daemon_runs(cli: Cli) -> None:
+    cli.daemon()
+    before = json.loads(cli.good("agents", "show", "writer", "--json"))
+    cli.good("agents", "add", "poet", "--description", "writes verse", "--engine", "scripted")
+    until("the poet runs", lambda: names(cli).get("poet") == "running")
+    assert "No model is configured" in cli.good("send", "poet", "hello")
+    cli.good("agents", "stop", "poet")
+    assert names(cli)["poet"] == "stopped"
+    cli.good("agents", "start", "poet")
+    until("the poet is back", lambda: names(cli).get("poet") == "running")
+    cli.good("agents", "remove", "poet")
+    until("the poet is gone", lambda: "poet" not in names(cli))
+    after = json.loads(cli.good("agents", "show", "writer", "--json"))
+    assert after["instance_id"] == before["instance_id"]
+
+
+def test_stop_all_stops_and_counts(cli: Cli) -> None:
+    cli.daemon()
+    message_id = cli.good("send", "writer", "hang", "--no-wait").strip()
+
+    def state() -> str:
+        return str(json.loads(cli.good("messages", "show", message_id, "--json"))["state"])
+
+    until("it runs", lambda: state() == "leased")
+    report = json.loads(cli.good("stop-all", "--json"))
+    assert (report["running"], report["queued"]) == (1, 0)
+    assert state() == "cancelled"
+    assert "Nothing was running" in cli.good("stop-all")
+
+
+def test_a_second_daemon_on_the_same_home_is_refused(cli: Cli) -> None:
+    daemon = cli.daemon()
+    second = cli.run("run", "--port", "0")
+    assert second.returncode == 1
+    assert str(daemon.pid) in second.stderr
+
+
+def test_run_stays_up_with_its_input_closed_and_stops_on_term(cli: Cli) -> None:
+    words = " ".join(f"'{word}'" for word in cli.argv("run"))
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", f"exec {words} <&- >/dev/null 2>&1"], env=ENV, text=True
+    )
+    cli.started.append(process)
+    until("it is ready", cli.is_ready)
+    assert process.poll() is None
+    process.terminate()
+    assert process.wait(10) == 0
+
+
+def test_restart_gives_a_new_process_and_keeps_the_mail(cli: Cli) -> None:
+    cli.good("up", "--no-chat")
+    message_id = cli.good("send", "writer", "before", "--no-wait").strip()
+    old = json.loads(cli.good("status", "--json"))["pid"]
+    cli.good("restart")
+    status = json.loads(cli.good("status", "--json"))
+    assert status["pid"] != old
+    assert status["ready"]
+    shown = until(
+        "it was answered",
+        lambda: (
+            one
+            if (one := json.loads(cli.good("messages", "show", message_id, "--json")))["state"]
+            == "done"
+            else None
+        ),
+    )
+    assert shown["result_text"] == "you said before"
+
+
+def test_up_tells_why_the_daemon_does_not_start(cli: Cli) -> None:
+    (cli.home / "api.token").write_text("x" * 40)
+    (cli.home / "api.token").chmod(0o644)
+    done = cli.run("up", "--no-chat")
+    assert done.returncode == 1
+    assert "chmod 600" in done.stderr
+    assert cli.run("doctor").returncode == 1
+
+
+def test_an_engine_uses_the_cli_with_its_own_token(cli: Cli) -> None:
+    """Without a home in its environment, `AGENTSUP_URL` and `AGENTSUP_TOKEN` are what counts."""
+    cli.daemon()
+    url = json.loads((cli.home / "daemon.json").read_text())["url"]
+    argv = [word for word in cli.argv("agents", "list") if word not in {"--home", str(cli.home)}]
+    env = {
+        **ENV,
+        "AGENTSUP_URL": url,
+        "AGENTSUP_TOKEN": (cli.home / "api.token").read_text().strip(),
+    }
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=15, check=False)
+    assert done.returncode == 0, done.stderr
+    wrong = {**env, "AGENTSUP_TOKEN": "wrong"}
+    refused = subprocess.run(
+        argv, env=wrong, capture_output=True, text=True, timeout=15, check=False
+    )
+    assert (refused.returncode, "does not know this token" in refused.stderr) == (1, True)
+
+
+def test_a_closed_pipe_is_no_traceback(cli: Cli) -> None:
+    words = " ".join(f"'{word}'" for word in cli.argv("agents", "explain", "writer"))
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{words} | head -1"],
+        env={**ENV, "PYTHONUNBUFFERED": "1"},
+        capture_output=True,
+        text=True,
+        timeout=15,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    assert os.linesep in done.stdout
