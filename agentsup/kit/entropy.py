@@ -17,6 +17,7 @@ from agentsup.kit.clock import Clock
 __all__ = ["Entropy", "SeededEntropy", "SystemEntropy"]
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
 _TIME_CHARS = 10
 _RANDOM_CHARS = 16
 _RANDOM_BITS = 5 * _RANDOM_CHARS
@@ -42,12 +43,13 @@ class Entropy(Protocol):
 
 
 def _base32(value: int, length: int) -> str:
-    """`value` as `length` Crockford characters, most significant first."""
-    chars = []
-    for _ in range(length):
-        value, digit = divmod(value, 32)
-        chars.append(_ALPHABET[digit])
-    return "".join(reversed(chars))
+    """`value` as `length` (even) Crockford characters, most significant first."""
+    pairs = []
+    for _ in range(length // 2):
+        pairs.append(_PAIRS[value & 1023])
+        value >>= 10
+    pairs.reverse()
+    return "".join(pairs)
 
 
 class _SortableIds:

@@ -20,6 +20,7 @@ TOPIC = "events"
 """Touched by each append; `Database.listen` wakes on it."""
 MAX_READ = 1_000
 """Most events in one answer."""
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def append(
@@ -48,7 +49,7 @@ def append(
             session_id,
             message_id,
             conversation,
-            json.dumps(data, ensure_ascii=False, separators=(",", ":")),
+            _encode(data),
         ),
     )
     tx.touch(TOPIC)

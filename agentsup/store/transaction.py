@@ -6,6 +6,7 @@ A `Tx` is one function's savepoint inside a shared commit; it lives as long as t
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 __all__ = ["Params", "Reader", "Tx"]
@@ -16,6 +17,12 @@ Params = Sequence[Any] | Mapping[str, Any]
 _CONTROL = re.compile(
     r"\s*(?:BEGIN|COMMIT|END|ROLLBACK|SAVEPOINT|RELEASE|ATTACH|DETACH|VACUUM)\b", re.IGNORECASE
 )
+
+
+@lru_cache(maxsize=1024)
+def _is_control(sql: str) -> bool:
+    """Whether `sql` would end the shared transaction; remembered, because texts are few."""
+    return _CONTROL.match(sql) is not None
 
 
 class Reader:
@@ -72,13 +79,13 @@ class Tx(Reader):
 
     def execute(self, sql: str, params: Params = ()) -> sqlite3.Cursor:
         """Run one statement. Raises `ValueError` for one that would end the shared transaction."""
-        if _CONTROL.match(sql):
+        if _is_control(sql):
             raise ValueError(f"transactions belong to the store; a function may not run {sql!r}")
         return self._live.execute(sql, params)
 
     def executemany(self, sql: str, rows: Iterable[Params]) -> sqlite3.Cursor:
         """Run one statement for each of `rows`."""
-        if _CONTROL.match(sql):
+        if _is_control(sql):
             raise ValueError(f"transactions belong to the store; a function may not run {sql!r}")
         return self._live.executemany(sql, rows)
 
