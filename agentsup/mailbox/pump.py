@@ -288,15 +288,32 @@ class Pump:
             self._abandon(task)
 
     async def _settle_rest(self) -> None:
-        """Cancel what still runs and give every lease back; blame the culprits of a crash."""
+        """Cancel what still runs and give every lease back; blame the culprits of a crash.
+
+        A cancellation that comes in the midst of it cuts the waits short and skips no step.
+        """
+        try:
+            await self._end_turns()
+        finally:
+            try:
+                await self._tasks.close(timeout_s=0.5)
+            finally:
+                await self._let_go()
+
+    async def _end_turns(self) -> None:
         rest = set(self._working)
         for task in rest:
             task.cancel()
-        if rest:
-            _, pending = await asyncio.wait(rest, timeout=CANCEL_S)
-            for task in pending:
-                self._abandon(task)
-        await self._tasks.close(timeout_s=0.5)
+        if not rest:
+            return
+        try:
+            await asyncio.wait(rest, timeout=CANCEL_S)
+        finally:
+            for task in rest:
+                if not task.done():
+                    self._abandon(task)
+
+    async def _let_go(self) -> None:
         text = f"{type(self._failure).__name__}: {self._failure}" if self._culprits else ""
         try:
             await self._mailbox.let_go(self._instance_id, culprits=self._culprits, text=text)
