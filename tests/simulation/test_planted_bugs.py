@@ -1,0 +1,190 @@
+"""The simulation finds what it is for: each bug below, planted into the running code, within 2,000
+seeds and by the invariant that it breaks.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from agentsup.daemon.stopping import Stopper
+from agentsup.mailbox import (
+    accept,
+    bus,
+    claim,
+    deliver,
+    draft,
+    journal,
+    mailbox,
+    pump,
+    relay,
+    waits,
+)
+from agentsup.mailbox.delivery import Deliveries
+from agentsup.mailbox.epoch import EpochMap
+from agentsup.mailbox.outbox import Settlement
+from agentsup.model.channel import Delivery, DeliveryOutcome
+from agentsup.model.ids import MessageId, SessionId
+from agentsup.model.message import Accepted, Lease, State
+from agentsup.store.transaction import Tx
+from agentsup.testing.simulation import Violation, run_simulation
+
+MOST_SEEDS = 2_000
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A bug: what it removes, how, and the names of the invariants that may report it."""
+
+    name: str
+    removes: str
+    patch: Patch
+    found_by: frozenset[str]
+
+
+# -- the five bugs ---------------------------------------------------------------------------------
+
+
+def no_fence(patch: pytest.MonkeyPatch) -> None:
+    hold, check = waits.hold, journal._check_lease
+
+    def fence_of(reader: Any, message_id: str) -> int:
+        return int(reader.scalar("SELECT fence FROM messages WHERE message_id = ?", (message_id,)))
+
+    def hold_any(desk: Any, reader: Any, lease: Lease) -> None:
+        hold(desk, reader, replace(lease, fence=fence_of(reader, lease.message.message_id)))
+
+    def check_any(tx: Tx, message_id: str, fence: int) -> None:
+        check(tx, message_id, fence_of(tx, message_id))
+
+    patch.setattr(waits, "hold", hold_any)
+    patch.setattr(journal, "_check_lease", check_any)
+
+
+def no_epoch(patch: pytest.MonkeyPatch) -> None:
+    for module in (accept, deliver):
+        patch.setattr(module, "epochs_of", lambda desk, reader, scopes: {})
+    patch.setattr(EpochMap, "stops", lambda self, agent_id, session_id, accepted_at: False)
+    patch.setattr(EpochMap, "seen", lambda self, agent_id, session_id: ())
+
+
+def double_claim(patch: pytest.MonkeyPatch) -> None:
+    busy = "COALESCE(MAX(CASE WHEN state <> 'queued' THEN seq END), MIN(seq))"
+    assert busy in claim._HEADS
+    head = "MIN(CASE WHEN state = 'queued' THEN seq END)"
+    patch.setattr(claim, "_HEADS", claim._HEADS.replace(busy, head))
+
+
+def early_acknowledgement(patch: pytest.MonkeyPatch) -> None:
+    async def accepted(self: mailbox.Mailbox, new: Any, *, waiter: Any = None) -> Accepted:
+        ready = draft.draft(self._desk, new)
+        write = self._db.write(partial(accept.accept_tx, self._desk, ready=ready, waiter=waiter))
+        self._db._owner.spawn(write, name=f"accept:{ready.message_id}")
+        return Accepted(MessageId(ready.message_id), SessionId(""), State.QUEUED)
+
+    patch.setattr(mailbox.Mailbox, "accept", accepted)
+
+
+def lost_wake(patch: pytest.MonkeyPatch) -> None:
+    touch = Tx.touch
+
+    def touch_others(self: Tx, topic: str) -> None:
+        if not topic.startswith("agent:"):
+            touch(self, topic)
+
+    patch.setattr(Tx, "touch", touch_others)
+    patch.setattr(pump, "NET_S", 1e9)
+
+
+# -- mechanisms of the promises ----------------------------------------------------------------------
+
+
+def no_take_over(patch: pytest.MonkeyPatch) -> None:
+    start = claim._HEADS.index("OR (m.state = 'leased'")
+    patch.setattr(claim, "_HEADS", claim._HEADS[:start])
+
+
+def claimed_delivery(patch: pytest.MonkeyPatch) -> None:
+    async def deliver_nothing(
+        self: Deliveries, channel: Any, part: Any, on_slow: Any
+    ) -> Settlement:
+        return Settlement(part, Delivery(DeliveryOutcome.DELIVERED), self._clock.now_ms())
+
+    patch.setattr(Deliveries, "deliver", deliver_nothing)
+
+
+def no_ledger(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(draft, "_keys", lambda new, parts: ())
+
+
+def no_journal(patch: pytest.MonkeyPatch) -> None:
+    async def begin(self: Any, *args: Any) -> None:
+        return None
+
+    patch.setattr(journal.Journal, "begin", begin)
+
+
+def resend_the_unknown(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(relay, "is_idempotent", lambda channel: True)
+
+
+def no_cancel(patch: pytest.MonkeyPatch) -> None:
+    async def end(self: Stopper, wanted: Any, cancel_s: float) -> tuple[set[str], int]:
+        return set(), 0
+
+    patch.setattr(Stopper, "_end", end)
+
+
+def no_path(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(bus.InterAgentBus, "_check_path", lambda self, sender, target, path: None)
+    patch.setattr(accept, "_check_bounds", lambda desk, tx, new: None)
+
+
+PLANTS = (
+    Plant("no-fence", "the comparison of fences", no_fence, frozenset({"fenced"})),
+    Plant("no-epoch", "the memory of stops", no_epoch, frozenset({"nothing-returns"})),
+    Plant(
+        "double-claim",
+        "the filter of busy sessions",
+        double_claim,
+        frozenset({"one-turn-per-session", "session-order"}),
+    ),
+    Plant(
+        "early-acknowledgement",
+        "the wait for the commit",
+        early_acknowledgement,
+        frozenset({"accepted-is-kept"}),
+    ),
+    Plant("lost-wake", "the wake and the net", lost_wake, frozenset({"everything-ends"})),
+)
+MECHANISMS = (
+    Plant("P1 take-over", "taking void leases", no_take_over, frozenset({"everything-ends"})),
+    Plant("P1 outbox", "delivering", claimed_delivery, frozenset({"answer-delivered"})),
+    Plant("P2 ledger", "the ledger of inputs", no_ledger, frozenset({"one-key-one-message"})),
+    Plant("P2 journal", "the journal of calls", no_journal, frozenset({"blind-once"})),
+    Plant("P2 unknown", "the unknown outcome", resend_the_unknown, frozenset({"sent-once"})),
+    Plant("P5 cancel", "ending turns", no_cancel, frozenset({"stopped-means-stopped"})),
+    Plant("P6 path", "path and bounds of requests", no_path, frozenset({"bounded"})),
+)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.leaks(
+    "tasks", "errors", reason="a planted bug may leave anything behind; the finding is the point"
+)
+@pytest.mark.parametrize("plant", [*PLANTS, *MECHANISMS], ids=lambda plant: plant.name)
+def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AGENTSUP_SIM_SEED", raising=False)
+    plant.patch(monkeypatch)
+    others: dict[str, int] = {}
+    for seed in range(MOST_SEEDS):
+        try:
+            run_simulation(seed)
+        except Violation as found:
+            if found.invariant in plant.found_by:
+                return
+            others[found.invariant] = seed
+    pytest.fail(f"without {plant.removes}, {MOST_SEEDS} seeds found only {others or 'nothing'}")
