@@ -27,6 +27,8 @@ class _Turn:
     segment: str = ""
     """What was seen since the turn began or went on after a question."""
     began_line: bool = False
+    asked: bool = False
+    """It waits for an answer and goes on after it."""
 
 
 @dataclass(slots=True)
@@ -59,6 +61,8 @@ class Painter:
                 self._answer(one)
             case _:
                 self._flush()
+                if one.kind is Kind.QUESTION and one.message_id in self._seen:
+                    self._seen[one.message_id].asked = True
                 self._print(one)
 
     def _turn_of(self, one: Shown) -> _Turn:
@@ -72,7 +76,15 @@ class Painter:
         return self._turn
 
     def _begin(self, one: Shown) -> None:
-        self._turn_of(one).segment = ""
+        turn = self._turn_of(one)
+        if turn.seen and not turn.asked:
+            self._anew(turn)
+        turn.segment, turn.asked = "", False
+
+    def _anew(self, turn: _Turn) -> None:
+        """The turn starts again from its beginning, as after a crash."""
+        self._flush()
+        turn.seen, turn.segment, turn.began_line = "", "", False
 
     def _stream(self, one: Shown, text: str) -> None:
         if one.message_id in self._answered or not text:
@@ -113,12 +125,9 @@ class Painter:
     def _picture(self, one: Shown) -> None:
         """The whole text so far: show what of it was not seen yet."""
         turn = self._turn_of(one)
-        if one.text.startswith(turn.segment):
-            self._stream(one, one.text[len(turn.segment) :])
-        elif one.text:
-            self._flush()
-            turn.segment, turn.began_line = "", False
-            self._stream(one, "… " + one.text)
+        if not one.text.startswith(turn.segment):
+            self._anew(turn)
+        self._stream(one, one.text[len(turn.segment) :])
 
     def _tool(self, one: Shown) -> None:
         if one.ok and not one.text.endswith("started"):

@@ -111,6 +111,28 @@ def test_a_turn_that_goes_on_after_a_question() -> None:
     ]
 
 
+def test_a_turn_that_starts_again_after_a_crash() -> None:
+    paper = Paper()
+    paper.show(Kind.BEGIN)
+    paper.show(Kind.DELTA, "1 2 3 ")
+    paper.show(Kind.NOTICE, "reconnecting…", message_id="")
+    paper.show(Kind.PICTURE, "1 ")
+    paper.show(Kind.DELTA, "2 3 4")
+    paper.show(Kind.END)
+    paper.show(Kind.ANSWER, "1 2 3 4")
+    assert paper.lines == ["main: 1 2 3 ", "* reconnecting…", "main: 1 2 3 4"]
+
+
+def test_a_turn_that_is_tried_again() -> None:
+    paper = Paper()
+    for text in ("first try", "second"):
+        paper.show(Kind.BEGIN)
+        paper.show(Kind.DELTA, text)
+        paper.show(Kind.END)
+    paper.show(Kind.ANSWER, "second")
+    assert paper.lines == ["main: first try", "main: second"]
+
+
 @pytest.mark.parametrize("width", [24, 40, 80])
 def test_lines_are_broken_at_spaces_and_lose_nothing(width: int) -> None:
     words = "the quick brown fox jumps over the lazy dog and runs away from it all 日本語"
