@@ -74,6 +74,7 @@ class Daemon:
     engines: EngineRegistry
     board: Board
     relay: Relay
+    metrics: Metrics
     tasks: TaskOwner
 
 
@@ -115,6 +116,7 @@ class _Assembly:
             engines=self.registry,
             board=self.board,
             relay=self.relay,
+            metrics=self.metrics,
             tasks=self.tasks,
         )
 
