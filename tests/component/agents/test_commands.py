@@ -1,0 +1,234 @@
+"""Chat commands: what each says, who may, and that plain words do nothing."""
+
+from typing import Any
+
+import pytest
+
+from agentsup.model.principal import PersonRole, Principal, PrincipalKind
+from agentsup.testing.household import agent
+from tests.component.agents.conftest import Open
+
+pytestmark = pytest.mark.virtual
+
+EVE = Principal(PrincipalKind.PERSON, "eve", "Eve", PersonRole.USER)
+VIC = Principal(PrincipalKind.PERSON, "vic", "Vic", PersonRole.VIEWER)
+OLA = Principal(PrincipalKind.PERSON, "ola", "Ola", PersonRole.OPERATOR)
+
+SLOW = {"match": "slow.*", "steps": [{"sleep": 600}]}
+QUESTION = {
+    "match": "q",
+    "steps": [{"question": {"text": "Which?", "options": ["red", "blue"]}}, {"say": "$result"}],
+}
+BOTH = {"interactive": 2, "peer": 1, "background": 1}
+
+
+async def test_every_command_answers_in_words(household: Open) -> None:
+    house = await household(agent("ann"))
+    await house.ask("ann", "hello")
+    expected = {
+        "/start": "You are talking to ann",
+        "/help": "/stop - end the running turn",
+        "/help stop": "/stop - end the running turn",
+        "/status": "ann - running",
+        "/model": "ann uses the default model on scripted",
+        "/session": "This chat is in session ses_",
+        "/sessions": "▸ ses_",
+        "/cost": "Since the beginning: nothing",
+        "/trace": "ann: done (ok)",
+        "/memory": "no memory file yet",
+        "/interrupt": "Nothing is running in this chat.",
+        "/stop": "Nothing was running or waiting.",
+        "/new Plans": "A fresh session has begun",
+    }
+    for command, part in expected.items():
+        reply = await house.command("ann", command)
+        assert part in reply.text, (command, reply.text)
+        assert reply.ok
+    for command, part in {
+        "/agents": "● ann - running",
+        "/agent_diff": "The running agents are as the files say.",
+        "/dead": "There are no dead letters.",
+        "/stop_all": "Nothing was running or waiting.",
+    }.items():
+        assert part in (await house.command("main", command)).text
+
+
+async def test_help_offers_main_its_own_commands(household: Open) -> None:
+    house = await household(agent("ann"))
+    main = (await house.command("main", "/help")).text
+    sub = (await house.command("ann", "/help")).text
+    assert "/agent_start NAME" in main
+    assert "/agent_start" not in sub
+    assert "/stop_all" in sub
+
+
+@pytest.mark.parametrize(
+    "text", ["stop", "wait", "cancel all", "stop all", "/", "//stop", "/ stop", "exit", "Stop."]
+)
+async def test_plain_words_stop_nothing(household: Open, text: str) -> None:
+    house = await household(agent("ann", SLOW, slots=2))
+    slow = await house.said("ann", "slow")
+    await house.clock.sleep(1)
+    reply = await house.say("ann", text)
+    assert reply.kind == "accepted"
+    await house.clock.sleep(1)
+    assert await house.state_of(slow) == "leased"
+    await house.command("ann", "/stop")
+
+
+async def test_commands_in_any_case_and_with_the_other_mark(household: Open) -> None:
+    house = await household(agent("Ann"))
+    assert "Ann is running" in (await house.command("ann", "/STATUS")).text.replace(" - ", " is ")
+    assert "Ann" in (await house.command("ANN", "!status")).text
+    reply = await house.command("main", "/Agent_Stop aNN")
+    assert "Ann is stopped and stays so" in reply.text
+
+
+async def test_unknown_commands_suggest(household: Open) -> None:
+    house = await household(agent("ann"))
+    reply = await house.command("ann", "/stpo")
+    assert not reply.ok
+    assert "Did you mean /stop?" in reply.text
+    reply = await house.command("ann", "/agents")
+    assert "main agent only" in reply.text
+    assert "agent_start NAME" in (await house.command("main", "/agent_start")).text
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "/stop_all",
+        "/agent_start ann",
+        "/agent_stop ann",
+        "/agent_restart ann",
+        "/agent_diff",
+        "/dead drop x",
+        "/model other",
+    ],
+)
+async def test_operators_commands_need_the_role(household: Open, command: str) -> None:
+    house = await household(agent("ann"))
+    before = house.instances()
+    reply = await house.command("main", command, who=EVE)
+    assert not reply.ok
+    assert reply.code == "forbidden"
+    assert "operator" in reply.text
+    assert house.instances() == before
+    assert (await house.command("main", command, who=OLA)).code != "forbidden"
+
+
+async def test_a_viewer_may_look_but_not_write(household: Open) -> None:
+    house = await household(agent("ann"))
+    with pytest.raises(Exception, match="may look but not write"):
+        await house.say("ann", "hello", who=VIC)
+
+
+async def test_stop_ends_this_chat_and_interrupt_only_the_turn(household: Open) -> None:
+    house = await household(agent("ann", SLOW, slots=2))
+    one = [await house.said("ann", "slow", conversation="one") for _ in range(3)]
+    two = await house.said("ann", "slow", conversation="two")
+    await house.clock.sleep(1)
+    reply = await house.command("ann", "/interrupt", conversation="one")
+    assert "what waits behind it goes on" in reply.text
+    await house.clock.sleep(1)
+    assert [await house.state_of(m) for m in one] == ["cancelled", "leased", "queued"]
+    reply = await house.command("ann", "/stop", conversation="one")
+    assert reply.text.startswith("Stopped 1 running turn, 1 queued and 0 parked")
+    assert [await house.state_of(m) for m in one] == ["cancelled"] * 3
+    assert await house.state_of(two) == "leased"
+    await house.command("ann", "/stop", conversation="two")
+
+
+async def test_stop_all_of_a_sub_agent_concerns_its_chats_only(household: Open) -> None:
+    house = await household(agent("ann", SLOW, QUESTION, slots=BOTH), agent("ben", SLOW))
+    first = await house.said("ann", "slow", conversation="one")
+    waits = await house.said("ann", "slow too", conversation="one")
+    parked = await house.said("ann", "q", conversation="two")
+    other = await house.said("ben", "slow", conversation="three")
+    await house.clock.sleep(1)
+    reply = await house.command("ann", "/stop_all")
+    assert "1 running turn, 1 queued and 1 parked" in reply.text
+    assert "all chats of ann" in reply.text
+    assert {await house.state_of(m) for m in (first, waits, parked)} == {"cancelled"}
+    assert await house.state_of(other) == "leased"
+    assert (await house.ask("ann", "hello")).outcome == "ok"
+    reply = await house.command("main", "/stop_all")
+    assert "1 running turn" in reply.text
+    assert await house.state_of(other) == "cancelled"
+    assert await house.daemon.mailbox.questions() == []
+
+
+async def test_answers_by_number_text_or_id(household: Open) -> None:
+    house = await household(agent("ann", QUESTION))
+    for said in ("2", "BLUE", "ID 2", "ID blue"):
+        message = await house.said("ann", "q")
+        await house.until(lambda message=message: _is_parked(house, message))  # type: ignore[misc]  # bound now
+        (question,) = await house.daemon.mailbox.questions()
+        assert question.question_id in (await house.command("ann", "/status")).text
+        bad = await house.command("ann", "/answer green")
+        assert not bad.ok
+        assert "1 red, 2 blue" in bad.text
+        await house.command("ann", f"/answer {said.replace('ID', question.question_id)}")
+        assert (await house.daemon.mailbox.wait_done(message, 60)).result_text == "blue"
+    late = await house.command("ann", f"/answer {question.question_id} red")
+    assert not late.ok
+
+
+async def _is_parked(house: Any, message_id: str) -> bool:
+    return bool(await house.state_of(message_id) == "parked")
+
+
+async def test_a_command_passes_a_full_queue(household: Open) -> None:
+    house = await household(agent("ann", SLOW, queue_limit=1))
+    slow = await house.said("ann", "slow")
+    await house.clock.sleep(1)
+    with pytest.raises(Exception, match="queue of ann is full"):
+        await house.say("ann", "more")
+    await house.command("ann", "/stop")
+    assert await house.state_of(slow) == "cancelled"
+
+
+async def test_trace_shows_the_way_through_the_agents(household: Open) -> None:
+    steps = [
+        {"tool": {"name": "ask_agent", "args": {"to": "ben", "message": "ping"}}},
+        {"say": "$result"},
+    ]
+    house = await household(agent("ann", {"match": "go", "steps": steps}), agent("ben"))
+    message = await house.ask("ann", "go")
+    text = (await house.command("ann", "/trace")).text
+    assert f"{message.message_id} ann: done (ok)" in text
+    assert "   msg_" in text
+    assert "ben: done (ok)" in text
+    assert text == (await house.command("ann", f"/trace {message.message_id}")).text
+    assert text == (await house.command("ann", f"/trace {message.traceparent[3:35]}")).text
+    assert not (await house.command("ann", "/trace msg_nothing")).ok
+    assert (
+        await house.command("main", f"/trace {message.message_id}", who=EVE)
+    ).code == "forbidden"
+
+
+async def test_memory_shows_the_head_of_the_file(household: Open) -> None:
+    house = await household(agent("ann"))
+    path = house.home.memory("ann")
+    path.write_text("# What I know\n" + "x" * 5000)
+    text = (await house.command("ann", "/memory")).text
+    assert str(path) in text
+    assert "# What I know" in text
+    assert "more characters" in text
+
+
+async def test_dead_letters_from_chat(household: Open) -> None:
+    house = await household(agent("ann", {"match": "bad", "steps": [{"crash": "boom"}]}))
+    dead = await house.ask("ann", "bad")
+    assert dead.state == "dead"
+    await house.settled()
+    text = (await house.command("main", "/dead")).text
+    assert dead.message_id in text
+    assert "boom" in text
+    assert (
+        "Sent again as msg_"
+        in (await house.command("main", f"/dead replay {dead.message_id}")).text
+    )
+    assert "was dropped" in (await house.command("main", f"/dead drop {dead.message_id}")).text
+    assert await house.state_of(dead.message_id) == "cancelled"
+    assert not (await house.command("main", "/dead sing")).ok
