@@ -192,5 +192,6 @@ def _restarts_in_place(snapshot: ConfigSnapshot) -> bool:
     if setting != "auto":
         return setting == "always"
     under_systemd = "INVOCATION_ID" in os.environ or "NOTIFY_SOCKET" in os.environ
-    in_container = os.getpid() == 1 or Path("/.dockerenv").exists()
+    # In the session of process 1 we are what the container runs; elsewhere nobody minds our end.
+    in_container = os.getpid() == 1 or os.getsid(0) == 1
     return not (under_systemd or in_container)

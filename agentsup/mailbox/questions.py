@@ -180,7 +180,8 @@ def _close(
         tx.execute("UPDATE messages SET state = 'queued' WHERE seq = ?", (message.seq,))
     drop_pending_tx(tx, question.message_id, kind="question", detail=state.value, at=at)
     closed = find_question(tx, question.question_id)
-    _tell(tx, EventType.QUESTION_CLOSED, closed, at)
+    _, place = place_of(tx, message.deliver_to, message.agent_id)
+    _tell(tx, EventType.QUESTION_CLOSED, closed, at, place)
     tx.touch(f"agent:{question.agent_id}")
     tx.touch(f"done:{question.message_id}")
     return closed
