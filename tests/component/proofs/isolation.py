@@ -1,0 +1,286 @@
+"""P3: one agent's trouble stays its own."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.daemon.fleet import Fleet, Unit
+from agentsup.mailbox import accept, pump
+from agentsup.mailbox.delivery import RelayLimits
+from agentsup.mailbox.relay import Relay
+from agentsup.mailbox.slots import Slots
+from agentsup.mailbox.values import Desk
+from agentsup.model.agent import AgentSpec
+from agentsup.model.errors import Overloaded
+from agentsup.model.ids import AgentId
+from agentsup.model.message import Lane, NewMessage
+from agentsup.store.database import Tx
+from agentsup.supervision import child
+from agentsup.supervision.policy import Decision, Rebuild, Settle, decide
+from tests.component.proofs.house import EVA, House, agent
+from tests.component.proofs.proof import Claim, Proof, Removal
+
+claim = Claim("P3")
+QUIET_S = 0.25
+"""In virtual time a turn takes what the inline store draws for its commits: some 30 ms."""
+GOOD = [{"match": "(.*)", "steps": [{"say": "good $1"}]}]
+BAD: list[dict[str, Any]] = [
+    {"match": "hang", "steps": [{"hang": True}]},
+    {"match": "crash", "steps": [{"crash": "boom"}]},
+    {"match": "slow", "steps": [{"sleep": 30}, {"say": "slow"}]},
+]
+
+
+async def answers_in_time(house: House, number: str) -> None:
+    """The neighbour answers as if it were alone."""
+    await house.say("good", number, f"good-{number}")
+    await claim.comes(
+        lambda: house.heard(f"good {number}"), QUIET_S, f"the neighbour was held up at {number}"
+    )
+
+
+async def a_hang_delays_no_other(home: Path) -> None:
+    """Every slot of one agent is held by turns that never end."""
+    async with House(home, [agent("main"), agent("bad", BAD), agent("good", GOOD)]) as house:
+        for number in range(6):
+            await house.say("bad", "hang", f"bad-{number}")
+        await asyncio.sleep(2)
+        for number in range(5):
+            await answers_in_time(house, str(number))
+
+
+async def a_crash_loop_delays_no_other(home: Path) -> None:
+    """Every message of one agent brings its stack down."""
+    async with House(home, [agent("main"), agent("bad", BAD), agent("good", GOOD)]) as house:
+        instance = house.unit("good").instance_id
+        for number in range(4):
+            await house.say("bad", "crash", f"bad-{number}")
+        for number in range(20):
+            await answers_in_time(house, str(number))
+            await asyncio.sleep(1)
+        claim.holds(house.unit("bad").child.status.life > 1, "nothing crashed")
+        claim.holds(house.unit("good").instance_id == instance, "the neighbour was rebuilt, too")
+
+
+async def a_slow_drain_delays_no_other(home: Path) -> None:
+    """An edit rebuilds two agents; one of them has a turn that ignores everything."""
+    async with House(home, [agent("main"), agent("bad", BAD), agent("good", GOOD)]) as house:
+        await claim.comes(lambda: house.state("good") == "running", 10, "good is not up")
+        await house.say("bad", "hang")
+        await asyncio.sleep(1)
+        before = house.unit("good").instance_id
+        new = [{"match": "(.*)", "steps": [{"say": "good new $1"}]}]
+        await house.edit([agent("main"), agent("bad", new), agent("good", new)])
+        await claim.comes(
+            lambda: house.unit("good").instance_id != before,
+            1.0,
+            "the rebuild of one agent waited for the drain of another",
+        )
+        claim.holds(house.state("bad") == "stopping", "the stuck one did not drain")
+        await house.say("good", "1")
+        await claim.comes(lambda: house.heard("good new 1"), 1.0, "the neighbour was held up")
+
+
+class Fuse:
+    """An engine factory that fails until it is mended, and notes when it was asked."""
+
+    def __init__(self) -> None:
+        self.asked_at_s: list[float] = []
+        self.house: House | None = None
+        self.is_mended = False
+
+    def __call__(self) -> Any:
+        self.asked_at_s.append(asyncio.get_running_loop().time())
+        if not self.is_mended:
+            raise RuntimeError("no such binary")
+        assert self.house is not None
+        return self.house.daemon.engines.get("scripted")
+
+
+async def a_broken_agent_is_given_up_and_revived(home: Path) -> None:
+    """An agent that can't start: ever slower tries, an end of them, word of it, a revival."""
+    fuse = Fuse()
+    agents = [agent("main"), agent("good", GOOD), {"name": "bad", "engine": "command"}]
+    async with House(home, agents, engines={"command": fuse}) as house:
+        fuse.house = house
+        await claim.comes(
+            lambda: house.state("bad") == "failed", 600, "it is never given up, and tries for ever"
+        )
+        await answers_in_time(house, "1")
+        gaps = [b - a for a, b in zip(fuse.asked_at_s, fuse.asked_at_s[1:], strict=False)]
+        claim.holds(len(gaps) == 5, f"{len(gaps)} restarts before it was given up, not 5")
+        claim.holds(sum(gaps) > 15 and gaps[-1] > 4 * gaps[0], f"the tries do not back off: {gaps}")
+        await claim.comes(lambda: house.heard("bad has failed"), 10, "nobody was told")
+        fuse.is_mended = True
+        reply = await house.daemon.inbox.say(
+            agent_name="main",
+            channel="console",
+            conversation="c1",
+            text="/agent_start bad",
+            principal=EVA,
+            external_id="revive",
+        )
+        claim.holds(reply.ok, f"it can't be revived from chat: {reply.text}")
+        await claim.comes(lambda: house.state("bad") == "running", 10, "it stays down")
+
+
+async def a_flood_is_refused_at_its_own_limit(home: Path) -> None:
+    """One agent is sent more than its queue takes; the other's queue stays open."""
+    agents = [agent("main"), agent("bad", BAD, queue_limit=20), agent("good", GOOD, queue_limit=20)]
+    async with House(home, agents) as house:
+        refused = 0
+        for number in range(50):
+            try:
+                await house.say("bad", "slow", f"bad-{number}")
+            except Overloaded:
+                refused += 1
+        try:
+            await answers_in_time(house, "1")
+        except Overloaded as error:
+            claim.broken(f"the neighbour's mail was refused: {error}")
+        claim.holds(refused == 30, f"{refused} of 50 messages were refused at a limit of 20")
+
+
+async def a_stuck_send_delays_no_other(home: Path) -> None:
+    """A send to one person's conversation hangs; others get their answers."""
+    async with House(home, [agent("main"), agent("bad", GOOD), agent("good", GOOD)]) as house:
+        house.channel.plan_for("stuck", asyncio.Event())
+        await house.say("bad", "0", "stuck")
+        await claim.comes(lambda: house.channel.attempts, 10, "nothing was delivered")
+        for number in range(1, 4):
+            await answers_in_time(house, str(number))
+
+
+# -- removals --------------------------------------------------------------------------------------
+
+
+def _one_slot_table(patch: pytest.MonkeyPatch) -> None:
+    shared: list[Slots] = []
+    wakes: list[Callable[[], None]] = []
+
+    def wake_all() -> None:
+        for wake in wakes:
+            wake()
+
+    def slots(limits: Mapping[Lane, int], on_free: Callable[[], None]) -> Slots:
+        wakes.append(on_free)
+        if not shared:
+            shared.append(Slots(limits, wake_all))
+        return shared[0]
+
+    patch.setattr(pump, "Slots", slots)
+
+
+def _one_fate(patch: pytest.MonkeyPatch) -> None:
+    """A stack's crash ends all stacks, as in one shared task group."""
+    original = Fleet._live
+
+    async def live(self: Fleet, agent_id: AgentId, ctx: Any) -> None:
+        try:
+            await original(self, agent_id, ctx)
+        except Exception:
+            for unit in self.units():
+                if unit.agent_id != agent_id and unit.child._life is not None:
+                    unit.child._life.task.cancel()
+            raise
+
+    patch.setattr(Fleet, "_live", live)
+
+
+def _one_lock(patch: pytest.MonkeyPatch) -> None:
+    original, lock = Fleet.add, asyncio.Lock()
+
+    def add(self: Fleet, agent_id: AgentId, spec: AgentSpec) -> Unit:
+        unit = original(self, agent_id, spec)
+        unit.lock = lock
+        return unit
+
+    patch.setattr(Fleet, "add", add)
+
+
+def _decided(patch: pytest.MonkeyPatch, change: Callable[[Decision], Decision]) -> None:
+    original = decide
+    patch.setattr(child, "decide", lambda *args, **rest: change(original(*args, **rest)))
+
+
+def _never_give_up(patch: pytest.MonkeyPatch) -> None:
+    _decided(patch, lambda d: Rebuild(120.0) if isinstance(d, Settle) else d)
+
+
+def _no_backoff(patch: pytest.MonkeyPatch) -> None:
+    _decided(patch, lambda d: replace(d, delay_s=0.01) if isinstance(d, Rebuild) else d)
+
+
+def _one_queue(patch: pytest.MonkeyPatch) -> None:
+    def check(desk: Desk, tx: Tx, new: NewMessage) -> int:
+        size = tx.scalar(
+            "SELECT SUM(count) FROM counts WHERE state IN ('queued', 'leased', 'parked')"
+        )
+        if (size or 0) >= desk.limits.queue_limit_for(new.agent_id):
+            raise Overloaded("the queue is full")
+        return 0
+
+    patch.setattr(accept, "_check_queue", check)
+
+
+def _no_queue_limit(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(accept, "_check_queue", lambda desk, tx, new: 0)
+
+
+def _one_delivery_at_a_time(patch: pytest.MonkeyPatch) -> None:
+    original = Relay.__init__
+
+    def init(self: Relay, *args: Any, **rest: Any) -> None:
+        original(self, *args, **{**rest, "limits": RelayLimits(lanes=1)})
+
+    patch.setattr(Relay, "__init__", init)
+
+
+PROOFS = (
+    Proof(
+        "a hang delays no other",
+        "P3",
+        a_hang_delays_no_other,
+        (Removal("one slot table for all agents", _one_slot_table),),
+    ),
+    Proof(
+        "a crash loop delays no other",
+        "P3",
+        a_crash_loop_delays_no_other,
+        (Removal("one fate for all stacks", _one_fate),),
+    ),
+    Proof(
+        "a slow drain delays no other",
+        "P3",
+        a_slow_drain_delays_no_other,
+        (Removal("agents supervised one after the other", _one_lock),),
+    ),
+    Proof(
+        "a broken agent is given up and revived",
+        "P3",
+        a_broken_agent_is_given_up_and_revived,
+        (
+            Removal("restarts for ever", _never_give_up),
+            Removal("restarts without back-off", _no_backoff),
+        ),
+    ),
+    Proof(
+        "a flood is refused at its own limit",
+        "P3",
+        a_flood_is_refused_at_its_own_limit,
+        (
+            Removal("one queue limit for all agents", _one_queue),
+            Removal("no queue limit", _no_queue_limit),
+        ),
+    ),
+    Proof(
+        "a stuck send delays no other",
+        "P3",
+        a_stuck_send_delays_no_other,
+        (Removal("one delivery at a time", _one_delivery_at_a_time),),
+    ),
+)

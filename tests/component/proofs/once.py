@@ -1,0 +1,150 @@
+"""P2: nothing happens twice."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from agentsup.mailbox import draft, ending, relay
+from agentsup.mailbox.bus import BusRequest
+from agentsup.mailbox.mailbox import Completion
+from agentsup.mailbox.rows import need_message
+from agentsup.mailbox.values import Desk
+from agentsup.model.errors import Conflict, IllegalTransition, LeaseLost
+from agentsup.model.message import Lease, Message, Outcome
+from agentsup.model.principal import OPERATOR
+from agentsup.store.database import Tx
+from agentsup.testing.mail import MailRig
+from agentsup.testing.recording_channel import RecordingChannel
+from tests.component.proofs.house import EVA, House, agent
+from tests.component.proofs.proof import Claim, Proof, Removal
+
+claim = Claim("P2")
+ANSWER = [{"match": "(.*)", "steps": [{"say": "answer to $1"}]}]
+
+
+async def a_platform_repeats_itself(home: Path) -> None:
+    """The same update comes again at once, after its answer and after a restart."""
+    async with House(home, [agent("main", ANSWER)]) as house:
+
+        async def update() -> None:
+            await house.daemon.inbox.say(
+                agent_name="main",
+                channel="console",
+                conversation="c1",
+                text="hello",
+                principal=EVA,
+                external_id="update-7",
+            )
+
+        await asyncio.gather(update(), update())
+        await claim.comes(lambda: house.heard("answer to hello"), 10, "no answer")
+        await update()
+        await house.close()
+        await house.open()
+        await update()
+        await asyncio.sleep(30)
+        heard = house.channel.texts("c1")
+        claim.holds(heard == ["answer to hello"], f"one update was answered {len(heard)} times")
+
+
+async def a_key_stands_for_one_request(home: Path) -> None:
+    """The same idempotency key: the same message; with another body, a refusal."""
+    async with House(home, [agent("main", ANSWER)]) as house:
+
+        async def ask(text: str) -> str:
+            request = BusRequest(to="main", text=text, idempotency_key="key-1")
+            accepted = await house.daemon.bus.send_async(request, caller=OPERATOR)
+            return accepted.message_id
+
+        first, again = await ask("pay 5"), await ask("pay 5")
+        claim.holds(first == again, "one key made two messages")
+        try:
+            await ask("pay 500")
+        except Conflict:
+            return
+        claim.broken("a key was taken for another request than its own")
+
+
+async def the_late_owner_is_refused(home: Path) -> None:
+    """An owner that slept through its lease completes while another one works on it."""
+    rig = await MailRig.open(home)
+    try:
+        await rig.put("one")
+        sleeper = await rig.one(instance="i1")
+        rig.later(40)
+        other = await rig.one(instance="i2")
+        with contextlib.suppress(LeaseLost):
+            await rig.mailbox.complete(sleeper, Completion(Outcome.OK, "by the first"))
+        with contextlib.suppress(LeaseLost, IllegalTransition):
+            await rig.finish(other, "by the second")
+        answers = [row[3] for row in await rig.outbox("kind = 'answer'")]
+        claim.holds(answers == ["by the second"], f"one message was answered with {answers}")
+    finally:
+        await rig.close()
+
+
+async def an_unknown_send_is_not_repeated(home: Path) -> None:
+    """The process dies in a send to a platform that can't tell a repeat from news."""
+    channel = RecordingChannel("console")
+    async with House(home, [agent("main", ANSWER)], channel=channel) as house:
+        channel.plan(asyncio.Event())
+        await house.say("main", "one")
+        await claim.comes(lambda: channel.attempts, 10, "nothing was delivered")
+        await house.crash()
+        await house.open()
+        await claim.comes(lambda: house.heard("/again"), 60, "nobody was told of the doubt")
+        await asyncio.sleep(60)
+        times = sum(part.kind == "answer" for part in channel.attempts)
+        claim.holds(times == 1, f"the answer was sent {times} times")
+
+
+# -- removals --------------------------------------------------------------------------------------
+
+
+def _no_ledger(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(draft, "_keys", lambda new, parts: ())
+
+
+def _no_body_hash(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(draft, "_body_hash", lambda new, parts: "")
+
+
+def _no_fence(patch: pytest.MonkeyPatch) -> None:
+    def held(desk: Desk, tx: Tx, lease: Lease) -> Message:
+        return need_message(tx, lease.message.message_id)
+
+    patch.setattr(ending, "held_tx", held)
+
+
+def _resend_after_a_crash(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(relay, "is_idempotent", lambda channel: True)
+
+
+PROOFS = (
+    Proof(
+        "a platform repeats itself",
+        "P2",
+        a_platform_repeats_itself,
+        (Removal("no ledger", _no_ledger),),
+    ),
+    Proof(
+        "a key stands for one request",
+        "P2",
+        a_key_stands_for_one_request,
+        (Removal("the key without the body", _no_body_hash), Removal("no ledger", _no_ledger)),
+    ),
+    Proof(
+        "the late owner is refused",
+        "P2",
+        the_late_owner_is_refused,
+        (Removal("no fence", _no_fence),),
+    ),
+    Proof(
+        "an unknown send is not repeated",
+        "P2",
+        an_unknown_send_is_not_repeated,
+        (Removal("resend after a crash", _resend_after_a_crash),),
+    ),
+)

@@ -1,0 +1,91 @@
+"""What a proof is: real parts at work, one claim, and the mechanisms without which it must fail."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+import pytest
+
+from agentsup.testing.simloop import run_virtual
+
+T = TypeVar("T")
+
+
+class Broken(AssertionError):
+    """A promise was seen broken. Nothing but a proof raises it."""
+
+    def __init__(self, promise: str, what: str) -> None:
+        super().__init__(f"{promise}: {what}")
+        self.promise = promise
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A mechanism, and the patch that takes it out of the running code."""
+
+    name: str
+    apply: Callable[[pytest.MonkeyPatch], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """`run(home)` raises `Broken` when it sees the promise broken.
+
+    It must return as it is, and raise `Broken` with any one of `removals` applied.
+    """
+
+    name: str
+    promise: str
+    run: Callable[[Path], Awaitable[None]]
+    removals: Sequence[Removal]
+    is_real: bool = False
+    """Needs real time: sockets, threads or child processes."""
+
+
+class Claim:
+    """How the proofs of one promise say that it is broken."""
+
+    def __init__(self, promise: str) -> None:
+        self._promise = promise
+
+    def broken(self, what: str) -> NoReturn:
+        raise Broken(self._promise, what)
+
+    def holds(self, is_so: object, what: str) -> None:
+        """`what` says what was seen if it is not so."""
+        if not is_so:
+            self.broken(what)
+
+    async def within(self, limit_s: float, work: Awaitable[T], what: str) -> T:
+        """The result of `work`; its delay past `limit_s` breaks the promise."""
+        try:
+            async with asyncio.timeout(limit_s):
+                return await work
+        except TimeoutError:
+            self.broken(f"{what} (not within {limit_s:g} s)")
+
+    async def comes(self, is_so: Callable[[], object], limit_s: float, what: str) -> None:
+        """`is_so()` becomes true within `limit_s`, looked at a hundred times a second."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + limit_s
+        while not is_so():
+            if loop.time() >= until_s:
+                self.broken(f"{what} (not within {limit_s:g} s)")
+            await asyncio.sleep(0.01)
+
+
+def conduct(proof: Proof, home: Path, removal: Removal | None = None) -> None:
+    """Run a proof to its end, with one mechanism taken out or with all of them in place."""
+
+    async def run() -> None:
+        await proof.run(home)
+
+    with pytest.MonkeyPatch.context() as patch:
+        if removal is not None:
+            removal.apply(patch)
+        if proof.is_real:
+            asyncio.run(run())
+        else:
+            run_virtual(run())
