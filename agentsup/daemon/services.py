@@ -19,6 +19,7 @@ from agentsup.daemon.reconcile import Reconciler
 from agentsup.kit import procgroup
 from agentsup.kit.clock import Clock
 from agentsup.kit.lag import LagProbe
+from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.reading import retention_rules
 from agentsup.mailbox.relay import Relay
@@ -29,14 +30,28 @@ from agentsup.supervision.spec import ChildContext, ChildSpec, Grace, Restart
 from agentsup.supervision.watchdog import Watchdog
 
 SHORT = Grace(drain_s=2.0, cancel_s=1.0, kill_s=0.5)
+LAST_ANSWERS_S = 1.0
+"""How long the end of the daemon waits for the last deliveries; what is left waits for a boot."""
 FOR_EVER = RestartPolicy(max_restarts=None, cap_s=30.0)
 
 
 def relay_spec(relay: Relay) -> ChildSpec:
-    """Delivers the outbox."""
+    """Delivers the outbox, at the end also what the last turns have left in it."""
 
     async def life(ctx: ChildContext) -> None:
-        await relay.run(ctx.ready, ctx.draining)
+        emptied = asyncio.Event()
+
+        async def empty() -> None:
+            await ctx.draining.wait()
+            await relay.emptied(LAST_ANSWERS_S)
+            emptied.set()
+
+        ending = TaskOwner("relay-end")
+        ending.spawn(empty(), name="drain:outbox")
+        try:
+            await relay.run(ctx.ready, emptied)
+        finally:
+            await ending.close(0.1)
 
     return ChildSpec("relay", life, Restart.PERMANENT, grace=SHORT, policy=FOR_EVER)
 

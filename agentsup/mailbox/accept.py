@@ -12,7 +12,7 @@ from agentsup.kit import faults
 from agentsup.mailbox import sessions, waits
 from agentsup.mailbox.draft import Draft, Key
 from agentsup.mailbox.epoch import scopes_of
-from agentsup.mailbox.notices import notify_tx, preview
+from agentsup.mailbox.notices import name_of, notify_tx, preview
 from agentsup.mailbox.pace import eta_s
 from agentsup.mailbox.rows import encode
 from agentsup.mailbox.values import Desk
@@ -233,9 +233,10 @@ def _check_queue(desk: Desk, tx: Tx, new: NewMessage) -> int:
     size, queued = row
     limit = desk.limits.queue_limit_for(new.agent_id)
     if size >= limit and new.kind in _REQUESTS:
+        name = name_of(tx, new.agent_id)
         raise Overloaded(
-            f"the queue of this agent is full: {size} messages are open, the most allowed are "
-            f"{limit}. Try again later, or raise its queue limit",
+            f"the queue of {name} is full: {size} messages are open, the most allowed are "
+            f"{limit}. Try again later, or raise its queue_limit",
             queue=f"agent:{new.agent_id}",
             size=size,
             limit=limit,

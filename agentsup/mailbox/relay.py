@@ -22,7 +22,7 @@ from agentsup.mailbox.delivery import Deliveries, RelayLimits, RelayStats, is_id
 from agentsup.mailbox.outbox import Head, Settlement, Step
 from agentsup.model.channel import Channel
 from agentsup.model.errors import Overloaded, StoreUnavailable
-from agentsup.store.database import Database
+from agentsup.store.database import Database, Reader
 from agentsup.store.failures import Trouble
 
 __all__ = ["Relay", "RelayLimits", "RelayStats"]
@@ -67,6 +67,30 @@ class Relay:
             await _Run(self._ground, deliveries, draining).run(ready)
         finally:
             await deliveries.close()
+
+    async def emptied(self, timeout_s: float) -> bool:
+        """Wait, at most ``timeout_s``, until no part is due; False if some still are.
+
+        For an orderly end: the answer of a turn that ended last should not wait for the next boot.
+        """
+        ground, changed = self._ground, asyncio.Event()
+
+        def is_due(reader: Reader) -> bool:
+            now = ground.clock.now_ms()
+            heads = (h for name in ground.channels for h in outbox.heads(reader, name, _HEADS_MAX))
+            return any(head.not_before <= now for head in heads)
+
+        unlisten = ground.database.listen("events", changed.set)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while await ground.database.read(is_due, name="relay.emptied"):
+                    await changed.wait()
+                    changed.clear()
+        except (TimeoutError, StoreUnavailable, Overloaded):
+            return False
+        finally:
+            unlisten()
+        return True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
