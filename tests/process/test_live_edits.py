@@ -65,11 +65,21 @@ def unknown_key(chance: random.Random, entries: Entries) -> bytes:
     return dump(entries)
 
 
+WRONG: list[tuple[str, Any]] = [
+    ("name", 5),
+    ("name", None),
+    ("slots", "many"),
+    ("enabled", "perhaps"),
+    ("allowed_user_ids", {"a": 1}),
+    ("restart", 7),
+    ("tools", 1),
+    ("queue_limit", "lots"),
+    ("matrix", []),
+]
+
+
 def wrong_type(chance: random.Random, entries: Entries) -> bytes:
-    key, value = chance.choice(
-        [("name", 5), ("slots", "many"), ("enabled", "perhaps"), ("allowed_user_ids", {"a": 1})]
-        + [("name", None), ("restart", 7), ("tools", 1), ("queue_limit", "lots"), ("matrix", [])]
-    )
+    key, value = chance.choice(WRONG)
     chance.choice(entries)[key] = value
     return dump(entries)
 
@@ -86,7 +96,9 @@ def token_twice(chance: random.Random, entries: Entries) -> bytes:
 
 
 def junk(chance: random.Random, entries: Entries) -> bytes:
-    return chance.choice([chance.randbytes(5 << 20), b"[" * (5 << 20), b" " * (5 << 20), b"\0" * 99])
+    return chance.choice(
+        [chance.randbytes(5 << 20), b"[" * (5 << 20), b" " * (5 << 20), b"\0" * 99]
+    )
 
 
 def no_array(chance: random.Random, entries: Entries) -> bytes:
