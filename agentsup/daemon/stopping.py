@@ -18,7 +18,7 @@ from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.values import StopCounts
 from agentsup.model.control import StopReport
-from agentsup.model.errors import BadRequest, StoreUnavailable
+from agentsup.model.errors import AgentsupError, BadRequest
 from agentsup.model.message import Message, State
 from agentsup.model.principal import Principal
 
@@ -128,7 +128,7 @@ class Stopper:
         if not recording.done():
             return StopCounts(scope, self._mailbox.epochs.current(scope)), False
         error = recording.exception()
-        if isinstance(error, StoreUnavailable):
+        if isinstance(error, AgentsupError):  # the disk, or a writer that is overrun
             return StopCounts(scope, self._mailbox.epochs.current(scope)), False
         return recording.result(), True
 
@@ -147,10 +147,10 @@ class Stopper:
             queued=counts.queued,
             parked=counts.parked,
             processes=processes,
-            agents=len(agents),
+            agents=len(agents | set(counts.agent_ids)),
             elapsed_ms=(self._clock.monotonic() - began_s) * 1000,
             durable=durable,
-            names=tuple(sorted(self._name_of(a) for a in agents)),
+            names=tuple(sorted(self._name_of(a) for a in agents | set(counts.agent_ids))),
         )
 
 

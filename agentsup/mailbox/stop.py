@@ -65,6 +65,7 @@ def stop_tx(
         queued=len(queued),
         parked=sum(m.state is State.PARKED for m in messages),
         message_ids=tuple(m.message_id for m in messages if m.state is not State.QUEUED),
+        agent_ids=tuple(sorted({m.agent_id for m in messages})),
     )
     append(
         tx,

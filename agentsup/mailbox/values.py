@@ -77,7 +77,8 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class StopCounts:
-    """What a stop found, counted by the state it was in. ``message_ids`` were leased or parked."""
+    """What a stop found, counted by the state it was in. ``message_ids`` were leased or parked;
+    ``agent_ids`` are those of whom anything was stopped."""
 
     scope: str
     epoch: int
@@ -85,6 +86,7 @@ class StopCounts:
     queued: int = 0
     parked: int = 0
     message_ids: tuple[str, ...] = ()
+    agent_ids: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
