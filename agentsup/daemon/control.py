@@ -23,6 +23,7 @@ from agentsup.model.health import AgentState, Desired, HealthReport
 from agentsup.model.principal import Principal
 from agentsup.observe.logging import get_logger
 from agentsup.supervision.board import ChildStatus
+from agentsup.supervision.policy import EndKind
 
 _log = get_logger(__name__)
 
@@ -303,6 +304,9 @@ class DaemonControl:
         self._end(code, f"asked for by {by.label}")
 
 
+_UNWANTED = (EndKind.CRASHED, EndKind.START_FAILED, EndKind.EXIT_REQUESTED)
+
+
 def _last_reason(status: ChildStatus | None, past: list[Ending]) -> str:
     """Why it is in its state, else how its last life ended that nobody had asked to end."""
     if status is not None:
@@ -310,4 +314,5 @@ def _last_reason(status: ChildStatus | None, past: list[Ending]) -> str:
             return status.reason
         if status.last_end is not None:
             return "" if status.last_end.wanted else status.last_end.reason
-    return past[-1].reason if past else ""
+    unwanted = (end.reason for end in reversed(past) if end.kind in _UNWANTED)
+    return next(unwanted, "")
