@@ -8,7 +8,9 @@ import asyncio
 import contextlib
 import os
 import random
+import shutil
 import signal
+import sqlite3
 from collections import Counter
 from collections.abc import Coroutine
 from pathlib import Path
@@ -157,6 +159,50 @@ class Matrix:
         )
 
 
+DAMAGES = {
+    "confirmed and lost": "DELETE FROM messages WHERE message_id = :done",
+    "'state': 'queued'": "UPDATE messages SET state = 'queued', outcome = NULL"
+    " WHERE message_id = :done",
+    "not at an end": "UPDATE messages SET state = 'leased', outcome = NULL WHERE in_reply_to <> ''",
+    "accepted": "UPDATE counts SET count = count + 1 WHERE state = 'accepted'",
+    "completed twice": "INSERT INTO transcript (session_id, message_id, role, text, at)"
+    " SELECT session_id, message_id, role, text, at FROM transcript WHERE message_id = :done",
+    "told twice": "INSERT INTO events (at, type, message_id) VALUES (1, 'message.done', :done)",
+    "shown twice": "INSERT INTO events (at, type, data) SELECT at, type, data FROM events"
+    " WHERE type = 'chat.out' LIMIT 1",
+    "not delivered": "UPDATE outbox SET state = 'pending'",
+    "a wait for nothing": "INSERT INTO waits (waiter_id, target_id, waiter_fence)"
+    " VALUES ('a', 'b', 1)",
+    "had its effect 2 times": "",
+}
+"""What is done to a copy of the store, and what the oracle must say to it."""
+
+
+def the_oracle_bites(matrix: Matrix, place: Path) -> None:
+    """A judge that is content with everything proves nothing."""
+    (effects, *_) = matrix.daemon.home.glob("agents/*/workspace/effects.txt")
+    again = {message_id for message_id, often in matrix.record.again.items() if often}
+    once = next(line for line in effects.read_text().split() if line not in again)
+    done = next(i.message_id for i in matrix.record.items if i.terminal == "ok" and i.by == "async")
+    for number, (saying, damage) in enumerate(DAMAGES.items()):
+        home = place / f"damaged{number}"
+        (home / "agents/x/workspace").mkdir(parents=True)
+        shutil.copy(matrix.daemon.home / "state.db", home)
+        for path in matrix.daemon.home.glob("agents/*/workspace/effects.txt"):
+            with (home / "agents/x/workspace/effects.txt").open("a") as file:
+                file.write(path.read_text())
+        check_at_the_end(home, matrix.record)
+        if damage:
+            with contextlib.closing(sqlite3.connect(home / "state.db")) as file_:
+                file_.execute(damage, {"done": done} if ":done" in damage else {})
+                file_.commit()
+        else:
+            with (home / "agents/x/workspace/effects.txt").open("a") as file:
+                file.write(f"{once}\n")
+        with pytest.raises(AssertionError, match=saying):
+            check_at_the_end(home, matrix.record)
+
+
 @pytest.mark.timeout(max(240, KILLS * 8))
 async def test_no_kill_loses_or_doubles_anything(tmp_path: Path) -> None:
     print(
@@ -169,5 +215,6 @@ async def test_no_kill_loses_or_doubles_anything(tmp_path: Path) -> None:
         await matrix.run()
     finally:
         await matrix.daemon.close()
+    the_oracle_bites(matrix, tmp_path)
     never = POINTS - set(matrix.fired)
     assert not never, f"these points never killed with enough in flight: {sorted(never)}"
