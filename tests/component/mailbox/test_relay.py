@@ -439,6 +439,25 @@ async def test_draining_lets_what_is_under_way_end_and_begins_nothing(bench: Ben
     assert bench.database._topics.count == 0
 
 
+async def test_emptied_waits_for_what_is_due_and_no_longer_than_it_may(bench: Bench) -> None:
+    channel, gate = RecordingChannel(), asyncio.Event()
+    channel.plan(gate)
+    relay, draining = bench.relay(channel), asyncio.Event()
+    assert await relay.emptied(1)
+    await bench.add("one", "two")
+    task = asyncio.create_task(relay.run(lambda: None, draining))
+    await channel.wait_for(lambda: channel.running == 1)
+    began = bench.clock.monotonic()
+    assert not await relay.emptied(3)
+    assert bench.clock.monotonic() - began == pytest.approx(3)
+    gate.set()
+    assert await relay.emptied(3)
+    assert set((await bench.states()).values()) == {"delivered"}
+    draining.set()
+    await task
+    assert bench.database._topics.count == 0
+
+
 async def test_a_store_in_trouble_is_waited_out_without_sending_twice(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
