@@ -22,7 +22,7 @@ from agentsup.model.errors import AgentsupError, Overloaded
 from agentsup.store import backup, integrity, migrate
 from agentsup.store.batch import BatchLimits, BatchReport, BatchRunner, Job
 from agentsup.store.connection import connect_reader, connect_writer
-from agentsup.store.failures import Trouble, again, condition_of, unavailable
+from agentsup.store.failures import Trouble, again, condition_of, corrupt, unavailable
 from agentsup.store.reserve import DiskReserve
 from agentsup.store.runner import Runner, RunnerDead, ThreadRunner
 from agentsup.store.stats import SlowFunction, StoreStats
@@ -56,6 +56,9 @@ class StoreOptions:
     reserve_bytes: int = 16 * 1024 * 1024
     """Disk space held back for closing writes; 0 switches the reserve off."""
     backups_kept: int = 7
+    check_at_once_bytes: int = 64 * 1024 * 1024
+    """A file that was not closed in order is checked before it is used up to this size, and beside
+    the first work above it: the check reads all of it, about 500 MB a second."""
 
 
 class Database:
@@ -78,6 +81,8 @@ class Database:
         self._topics = Topics()
         self._pump: asyncio.Task[None] | None = None
         self._ended: AgentsupError | None = None
+        self._is_unchecked = False
+        self._check: asyncio.Task[None] | None = None
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -126,6 +131,26 @@ class Database:
             last_good=self._last_good,
         )
         self._pump = self._owner.spawn(self._write_batches(batches), name="store:writer")
+        if self._is_unchecked:
+            self._check = self._owner.spawn(self._check_late(), name="store:check")
+
+    async def check_ended(self) -> None:
+        """Wait until the check that runs beside the first work has ended, if one runs."""
+        if self._check is not None:
+            await asyncio.wait({self._check})
+
+    async def _check_late(self) -> None:
+        """Check a large file while it is in use already; damage ends the store."""
+        try:
+            complaint = await self._runner.aside(self._connect_reader, integrity.findings)
+        except sqlite3.DatabaseError as error:
+            complaint = str(error)
+        self._is_unchecked = bool(complaint)
+        if complaint and self._ended is None:
+            damage = corrupt(self.path, complaint, self._last_good())
+            _log.critical("%s", damage)
+            self._give_up([], damage)
+            self._wake.set()
 
     def _connect_writer(self) -> sqlite3.Connection:
         integrity.refuse_emptied(self.path, self._last_good())
@@ -140,7 +165,10 @@ class Database:
         """Check, back up before a change of schema, migrate; returns the file's identity."""
         version = migrate.refuse_unknown(connection, self.path, len(steps))
         if not integrity.is_clean(connection):
-            integrity.check(connection, self.path, self._last_good())
+            if self.path.stat().st_size <= self.options.check_at_once_bytes:
+                integrity.check(connection, self.path, self._last_good())
+            else:
+                self._is_unchecked = True
         if 0 < version < len(steps):
             self._copy(connection)
         migrate.migrate(connection, steps, now_ms=self._clock.now_ms)
@@ -163,12 +191,15 @@ class Database:
                 await asyncio.wait({self._pump})
                 self._pump = None
                 await self._mark_clean()
+                await self._owner.close(timeout_s=1.0)
         finally:
             await self._runner.close()
 
     async def _mark_clean(self) -> None:
         if self._ended is None or self._ended.facts.get("reason") != Trouble.CLOSED:
             return
+        if self._is_unchecked:
+            return  # the next start has to look
         try:
             await self._runner.write(self._retire)
         except (sqlite3.Error, RunnerDead) as error:

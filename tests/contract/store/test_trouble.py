@@ -310,3 +310,29 @@ async def test_damage_found_while_running_is_told_as_damage(open_store: Opener, 
         await store.write(lambda tx: tx.all("SELECT * FROM items ORDER BY body"))
     with pytest.raises(StoreCorrupt):
         await store.read(lambda r: r.all("SELECT * FROM items ORDER BY body"))
+
+
+async def test_a_large_file_is_checked_beside_the_first_work_and_damage_ends_the_store(
+    open_store: Opener, path: Path
+) -> None:
+    backup = await unclean_copy(open_store, path)
+    damage(path)
+    store = await open_store(check_at_once_bytes=0)
+    await store.check_ended()
+    for _ in range(2):
+        with pytest.raises(StoreCorrupt, match="damaged") as refusal:
+            await store.write(insert("late"))
+        assert refusal.value.facts["last_good_backup"] == str(backup)
+    await store.close()
+    assert clean_flag(path) == "0"
+
+
+async def test_a_large_sound_file_counts_as_clean_once_it_was_checked(
+    open_store: Opener, path: Path
+) -> None:
+    await unclean_copy(open_store, path)
+    store = await open_store(check_at_once_bytes=0)
+    await store.check_ended()
+    await store.write(insert("late"))
+    await store.close()
+    assert clean_flag(path) == "1"
