@@ -13,6 +13,8 @@ MAX_TIMEOUT_S = 3600.0
 DEFAULT_TIMEOUT_S = 300.0
 MAX_WAIT_S = 600.0
 MAX_PAGE = 500
+MAX_NUMBER = 2**63 - 1
+"""The largest number of a row that there can be."""
 
 
 def _priority(value: Any) -> Any:
@@ -136,9 +138,9 @@ class PageQuery(Query):
     """One page of a list, newest first."""
 
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 100
-    cursor: Annotated[int | None, Field(ge=1, description="`next_cursor` of the page before")] = (
-        None
-    )
+    cursor: Annotated[
+        int | None, Field(ge=1, le=MAX_NUMBER, description="`next_cursor` of the page before")
+    ] = None
 
 
 class MessagesQuery(PageQuery):
@@ -167,7 +169,8 @@ class EventsQuery(Query):
     """Which events to stream."""
 
     after: Annotated[
-        int | None, Field(ge=0, description="sequence number; `Last-Event-ID` wins over it")
+        int | None,
+        Field(ge=0, le=MAX_NUMBER, description="sequence number; `Last-Event-ID` wins over it"),
     ] = None
     agent: str | None = None
     conversation: str | None = None

@@ -68,7 +68,14 @@ class Inbox:
             raise Forbidden(f"{principal.label} may look but not write", agent=entry.name)
         if not text.strip():
             raise BadRequest("the text is empty", field="text")
-        if len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT_BYTES:
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError:
+            raise BadRequest(
+                "the text holds half of a character (a lone surrogate); remove it and send again",
+                field="text",
+            ) from None
+        if size > MAX_TEXT_BYTES:
             raise BadRequest(
                 f"the text is over {MAX_TEXT_BYTES // 1024} KiB; send it as a file", field="text"
             )

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 from agentsup.engines import guard_rules
+from agentsup.engines.clean import clean, clean_event, clean_value
 from agentsup.engines.failures import EngineCrash
 from agentsup.engines.guard_rules import Account, CallRepeats, RunLimits
 from agentsup.kit.tasks import TaskOwner, stop_task
@@ -238,7 +239,7 @@ async def _pump(session: EngineSession, segment: Segment, channel: _Channel) -> 
         events = session.run(segment)
         try:
             async for event in events:
-                await channel.put(event)
+                await channel.put(clean_event(event))
                 if isinstance(event, Done | Suspended):
                     has_ended = True
                     break
@@ -287,6 +288,7 @@ class _GuardedHost:
         return self._inner.tools()
 
     async def call(self, name: str, args: dict[str, Any]) -> ToolResult:
+        name, args = clean(name), clean_value(args)
         count = self._repeats.add(name, args)
         if count >= self.limits.identical_calls:
             error = guard_rules.loop_error(name, count)
@@ -297,7 +299,7 @@ class _GuardedHost:
     async def perform(
         self, name: str, effect: Effect, args: dict[str, Any], run: Callable[[], Awaitable[str]]
     ) -> ToolResult:
-        return await self._watch(self._inner.perform(name, effect, args, run))
+        return await self._watch(self._inner.perform(clean(name), effect, clean_value(args), run))
 
     async def spawned(self, pgid: int, started_ticks: int, argv0: str) -> None:
         await self._inner.spawned(pgid, started_ticks, argv0)

@@ -1,7 +1,7 @@
 """What the guard decides, as plain values: no task, no clock, no engine.
 
 ``Account`` keeps the books of one run: what was said, how large it grew, which calls repeat. The
-guard asks it what to pass on and what the one end of the run shall be.
+guard asks it what to pass on and what the one end of the run shall be. Its events are clean.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from agentsup.engines.clean import clean
 from agentsup.engines.failures import LoopOfCalls
 from agentsup.model.engine import (
     Done,
@@ -73,7 +74,7 @@ def failure(error: EngineFailed, text: str) -> Done:
     return Done(
         "failed",
         text=text,
-        error=error.message,
+        error=clean(error.message),
         code=error.code,
         permanent=error.permanent,
         retry_after_s=retry_after_s if isinstance(retry_after_s, (int, float)) else None,
@@ -85,7 +86,9 @@ def crash(error: BaseException, text: str) -> Done:
     return Done(
         "failed",
         text=text,
-        error=f"the engine broke ({type(error).__name__}: {str(error)[:500]}); the log has more",
+        error=clean(
+            f"the engine broke ({type(error).__name__}: {str(error)[:500]}); the log has more"
+        ),
         code="engine_error",
     )
 
@@ -110,15 +113,6 @@ def timed_out(text: str, which: Literal["idle", "hard"], limit_s: float) -> Done
 def cancelled(text: str) -> Done:
     """The end of a run that was asked to stop."""
     return Done("cancelled", text=text, code="cancelled", error="the turn was stopped")
-
-
-def clean(text: str) -> str:
-    """``text`` without lone surrogates, which no database and no socket would take."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode("utf-8")
-    return text
 
 
 def cut(text: str, keep_bytes: int, limit: int) -> str:
@@ -173,7 +167,7 @@ class Account:
         return event
 
     def _text(self, event: TextDelta) -> TextDelta | None:
-        limit, text = self.limits.max_answer_bytes, clean(event.text)
+        limit, text = self.limits.max_answer_bytes, event.text
         before, self._bytes = self._bytes, self._bytes + len(text.encode("utf-8"))
         if before > limit or not text:
             return None
@@ -187,5 +181,5 @@ class Account:
         if isinstance(event, Suspended):
             return event
         limit = self.limits.max_answer_bytes
-        text = cut(clean(event.text), limit, limit) or self.text
-        return replace(event, text=text, error=clean(event.error))
+        text = cut(event.text, limit, limit) or self.text
+        return replace(event, text=text)

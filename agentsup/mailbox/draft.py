@@ -11,7 +11,7 @@ from typing import Any
 
 from agentsup.mailbox.rows import encode
 from agentsup.mailbox.values import Desk
-from agentsup.model.errors import TooLarge
+from agentsup.model.errors import BadRequest, TooLarge
 from agentsup.model.message import NewMessage
 
 __all__ = ["Draft", "Key", "draft"]
@@ -40,7 +40,7 @@ class Draft:
 
 
 def draft(desk: Desk, new: NewMessage) -> Draft:
-    """Prepare ``new``. Raises ``TooLarge``."""
+    """Prepare ``new``. Raises ``TooLarge``, and ``BadRequest`` for text that is no text."""
     parts = encode([part.to_json() for part in new.parts])
     _check_size(parts, desk.limits.max_body_bytes)
     return Draft(
@@ -55,10 +55,15 @@ def draft(desk: Desk, new: NewMessage) -> Draft:
 
 
 def _check_size(text: str, limit: int) -> None:
-    """Compare the bytes of ``text``, counted only where its characters leave it open."""
-    if len(text) * 4 <= limit:
-        return
-    size = len(text.encode())
+    """Compare the bytes of ``text``; half a surrogate pair has none and can't be stored."""
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError:
+        raise BadRequest(
+            "the text holds half of a character (a lone surrogate), which can't be stored or "
+            "sent; remove it",
+            field="message",
+        ) from None
     if size > limit:
         raise TooLarge(
             f"the message has {size} bytes, the most accepted are {limit}; send a file instead",
@@ -90,4 +95,4 @@ def _body_hash(new: NewMessage, parts: str) -> str:
         "summary": new.summary,
         "silent": new.silent,
     }
-    return hashlib.sha256(encode(body).encode()).hexdigest()
+    return hashlib.sha256(encode(body).encode("utf-8", "replace")).hexdigest()

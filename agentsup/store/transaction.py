@@ -25,6 +25,21 @@ def _is_control(sql: str) -> bool:
     return _CONTROL.match(sql) is not None
 
 
+def _storable(params: Params) -> Params:
+    """`params` with lone surrogates replaced, as UTF-8 has no form for them.
+
+    The edges refuse or mend such texts. What slips past them, in an error's text for instance,
+    must not cost the row that tells of it.
+    """
+    if isinstance(params, Mapping):
+        return {name: _text(value) for name, value in params.items()}
+    return [_text(value) for value in params]
+
+
+def _text(value: Any) -> Any:
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
 class Reader:
     """Queries over one snapshot of the database; writing raises `sqlite3.OperationalError`."""
 
@@ -45,7 +60,10 @@ class Reader:
 
     def execute(self, sql: str, params: Params = ()) -> sqlite3.Cursor:
         """Run one statement; the cursor must be used up before the function returns."""
-        return self._live.execute(sql, params)
+        try:
+            return self._live.execute(sql, params)
+        except UnicodeEncodeError:
+            return self._live.execute(sql, _storable(params))
 
     def one(self, sql: str, params: Params = ()) -> sqlite3.Row | None:
         """The first row, or None."""
@@ -81,7 +99,7 @@ class Tx(Reader):
         """Run one statement. Raises `ValueError` for one that would end the shared transaction."""
         if _is_control(sql):
             raise ValueError(f"transactions belong to the store; a function may not run {sql!r}")
-        return self._live.execute(sql, params)
+        return super().execute(sql, params)
 
     def executemany(self, sql: str, rows: Iterable[Params]) -> sqlite3.Cursor:
         """Run one statement for each of `rows`."""

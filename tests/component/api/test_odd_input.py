@@ -1,0 +1,128 @@
+"""Bodies, paths and query strings that are no sensible text or number: refused with a sentence."""
+
+from typing import Any
+
+import pytest
+
+from agentsup.channels.inbox import MAX_TEXT_BYTES
+from agentsup.model.errors import BadRequest
+from agentsup.model.principal import OPERATOR
+from tests.component.api.conftest import Rig
+
+JSON = {"Content-Type": "application/json"}
+TO = b'{"to":"worker","message":'
+BODIES = {
+    "half a character": TO + rb'"\ud800"}',
+    "half a character in a name": rb'{"to":"\udfff","message":"x"}',
+    "bytes that are no UTF-8": TO + b'"\xff\xfe"}',
+    "an encoded surrogate": TO + b'"\xed\xa0\x80"}',
+    "a long name": b'{"to":"' + b"a" * 5000 + b'","message":"x"}',
+    "a deep list": b"[" * 100_000,
+    "a deep object": b'{"to":' * 50_000,
+    "an endless number": TO + b'"x","timeout":1e400}',
+    "no number": TO + b'"x","timeout":NaN}',
+    "a byte order mark": b"\xef\xbb\xbf" + TO + b'"x"}',
+    "null": b"null",
+    "a text": b'""',
+    "nothing but spaces": TO + rb'" \n\t"}',
+    "half a body": TO,
+    "a long key": TO + b'"x","idempotency_key":"' + b"k" * 300 + b'"}',
+}
+QUERIES = [
+    *(f"/messages?limit={n}" for n in ("0", "-1", "501", "9" * 30, "0x10", "1e2", "%00")),
+    *(f"/messages?cursor={n}" for n in ("0", "-1", 2**63, "9" * 30, "1e5", "")),
+    f"/dead?cursor={2**63}",
+    "/questions?limit=501",
+    "/questions?state=%00",
+    "/messages?state=",
+    "/messages?limit=1&limit=2",
+    "/messages?nope=1",
+    *(f"/interagent/results/x?wait={n}" for n in ("-1", "nan", "inf", "1e9", "%00")),
+    *(f"/events?after={n}" for n in ("-1", 2**63, "9" * 30)),
+    "/events?types=,,,",
+    "/events?types=%ED%A0%80",
+]
+PATHS = [
+    ("GET", "/messages/{}"),
+    ("GET", "/threads/{}"),
+    ("GET", "/interagent/results/{}"),
+    ("GET", "/messages?agent={}"),
+    ("GET", "/events?agent={}"),
+    ("POST", "/agents/{}/start"),
+    ("POST", "/dead/{}/requeue"),
+    ("POST", "/messages/{}/cancel"),
+]
+
+
+def assert_refused(status: int, document: Any, wanted: int) -> None:
+    assert status == wanted, document
+    assert document["status"] == wanted
+    assert document["code"]
+    assert len(document["detail"]) > 10
+
+
+@pytest.mark.parametrize("path", ["/interagent/send", "/interagent/send_async"])
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+async def test_a_body_that_makes_no_sense(rig: Rig, path: str, body: bytes) -> None:
+    status, document, _ = await rig.call("POST", path, data=body, headers=JSON)
+    assert_refused(status, document, 400)
+    assert await rig.mailbox.counts() == {}
+
+
+@pytest.mark.parametrize("path", QUERIES)
+async def test_a_query_that_makes_no_sense(rig: Rig, path: str) -> None:
+    assert_refused(*(await rig.call("GET", path))[:2], 400)
+
+
+@pytest.mark.parametrize("method, path", PATHS)
+@pytest.mark.parametrize("name", ["%00", "%ED%A0%80", "%FF", "a" * 7000])
+async def test_a_name_that_cannot_be(rig: Rig, method: str, path: str, name: str) -> None:
+    body: dict[str, str] | None = {} if method == "POST" else None
+    assert_refused(*(await rig.call(method, path.format(name), body))[:2], 404)
+
+
+async def test_the_largest_numbers_are_numbers(rig: Rig) -> None:
+    status, document, _ = await rig.call("GET", f"/messages?cursor={2**63 - 1}&limit=500")
+    assert (status, document["messages"]) == (200, [])
+
+
+async def test_nul_is_a_character_like_any_other(rig: Rig) -> None:
+    status, document, _ = await rig.call(
+        "POST", "/interagent/send_async", {"to": "worker", "message": "a\0b", "summary": "\0"}
+    )
+    assert status == 202
+    _, stored, _ = await rig.call("GET", f"/messages/{document['message_id']}")
+    assert stored["text"] == "a\0b"
+
+
+async def test_a_socket_refuses_half_characters_and_goes_on(rig: Rig) -> None:
+    headers = {"Authorization": "Bearer operator-token-of-the-test"}
+    async with rig.client.ws_connect(rig.url + "/ws", headers=headers) as socket:
+        await socket.send_str('{"type":"hello","agent":"worker"}')
+        assert (await socket.receive_json())["type"] == "welcome"
+        for frame in (
+            r'{"type":"say","id":"1","text":"\ud800"}',
+            r'{"type":"say","id":"\ud800","text":"x"}',
+            "[" * 50_000,
+            '{"type":"say","id":1,"text":2}',
+        ):
+            await socket.send_str(frame)
+            told = await socket.receive_json()
+            assert (told["type"], told["problem"]["status"]) == ("error", 400)
+        assert await rig.mailbox.counts() == {}
+        await socket.send_str(r'{"type":"say","id":"2","text":"a\u0000b"}')
+        assert (await socket.receive_json())["type"] == "accepted"
+
+
+@pytest.mark.parametrize("text", ["half \ud800", "\udfff", "é" * MAX_TEXT_BYTES, "", " \n"])
+async def test_a_channel_hears_what_is_wrong_with_a_text(rig: Rig, text: str) -> None:
+    with pytest.raises(BadRequest):
+        await rig.deps.inbox.say(
+            agent_name="worker",
+            channel="console",
+            conversation="c",
+            text=text,
+            principal=OPERATOR,
+            external_id="1",
+        )
+    assert await rig.mailbox.counts() == {}
