@@ -185,11 +185,7 @@ class TurnHandler:
         """Returns how it ended: ok | failed | parked | retry."""
         services, message, around = self._services, work.lease.message, self._around
         carried = Carried.of(resume)
-        segment_no = await services.journal.begin_segment(work.lease)
-        memory = await services.database.read(
-            lambda r: transcript.load_memory(r, message.session_id, around.engine.name),
-            name="turn.memory",
-        )
+        segment_no, memory = await self._begin_segment(work)
         host = TurnHost(
             work=work,
             agent_id=self._agent_id,
@@ -230,6 +226,17 @@ class TurnHandler:
             await self._park(work, end, segment=(segment_no, carry), heard=heard)
             return "parked"
         return await self._settle(work, end, heard, segment_no)
+
+    async def _begin_segment(self, work: Work) -> tuple[int, transcript.SessionMemory]:
+        """Open the segment and read what it starts from, in one way to the store and back."""
+        services, lease, message = self._services, work.lease, work.lease.message
+        now, engine = services.clock.now_ms(), self._around.engine.name
+
+        def begin(tx: Tx) -> tuple[int, transcript.SessionMemory]:
+            number = services.journal.begin_segment_tx(tx, message.message_id, lease.fence, now)
+            return number, transcript.load_memory(tx, message.session_id, engine)
+
+        return await services.database.write(begin, name="turn.begin")
 
     async def _think(
         self, host: TurnHost, segment: Segment, token: str, heard: _Heard
