@@ -6,6 +6,7 @@ ledger, events, conversation and notice are written. Serves P1, P2 and P6.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from agentsup.kit import faults
@@ -88,10 +89,7 @@ def accept_tx(desk: Desk, tx: Tx, ready: Draft, *, waiter: Lease | None = None) 
 def insert_tx(desk: Desk, tx: Tx, ready: Draft, session_id: str, *, at: int) -> None:
     """Write the row with its events; the callers have checked what is to be checked."""
     new = ready.new
-    epochs = new.epochs
-    if not epochs and new.deliver_to.kind == "mailbox":
-        to = new.deliver_to
-        epochs = epochs_of(desk, tx, scopes_of(to.agent_id, to.session_id))
+    epochs = new.epochs or _epochs_for(desk, tx, new)
     faults.point("mailbox.accept.before_insert")
     tx.execute(
         _INSERT,
@@ -125,8 +123,25 @@ def insert_tx(desk: Desk, tx: Tx, ready: Draft, session_id: str, *, at: int) -> 
     tx.touch(f"agent:{new.agent_id}")
 
 
+def _epochs_for(desk: Desk, tx: Tx, new: NewMessage) -> dict[str, int]:
+    """The stops that everyone up the chain of askers had seen when this was asked.
+
+    What an asker's own message recorded is kept as it was then: a reply that travels back through
+    several mailboxes is refused by the first one that was stopped since (P5).
+    """
+    to = new.deliver_to
+    if to.kind != "mailbox":
+        return {}
+    epochs = epochs_of(desk, tx, scopes_of(to.agent_id, to.session_id))
+    if new.in_reply_to:
+        asked = tx.scalar("SELECT epochs FROM messages WHERE message_id = ?", (new.in_reply_to,))
+        for scope, seen in json.loads(asked or "{}").items():
+            epochs[scope] = min(seen, epochs.get(scope, seen))
+    return epochs
+
+
 def epochs_of(desk: Desk, reader: Reader, scopes: tuple[str, ...]) -> dict[str, int]:
-    """The counters of ``scopes`` that were ever raised, in the store or in memory."""
+    """The counters of ``scopes``, in the store or in memory; 0 for one that was never raised."""
     counters = {scope: desk.epochs.current(scope) for scope in scopes}
     marks = ",".join("?" * len(scopes))
     for row in reader.execute(
@@ -134,7 +149,7 @@ def epochs_of(desk: Desk, reader: Reader, scopes: tuple[str, ...]) -> dict[str, 
         scopes,
     ):
         counters[row["scope"]] = max(row["counter"], counters[row["scope"]])
-    return {scope: counter for scope, counter in counters.items() if counter}
+    return counters
 
 
 # -- known already? --------------------------------------------------------------------------------

@@ -117,6 +117,7 @@ def _reply(desk: Desk, tx: Tx, message: Message, result: Result, at: int) -> boo
         traceparent=message.traceparent,
         sender_agent_id=message.agent_id,
         silent=True,
+        epochs=message.epochs,
     )
     session_id = sessions.resolve_tx(tx, to.agent_id, new.session_key, at=at, entropy=desk.entropy)
     insert_tx(desk, tx, draft(desk, new), session_id, at=at)

@@ -71,11 +71,14 @@ def notify_tx(
 
 def drop_pending_tx(tx: Tx, message_id: str, *, kind: str, detail: str, at: int) -> None:
     """Take back parts that became pointless before they were delivered."""
-    tx.execute(
+    dropped = tx.all(
         "UPDATE outbox SET state = 'dropped', ended_at = ?, detail = ?"
-        " WHERE message_id = ? AND kind = ? AND state = 'pending'",
+        " WHERE message_id = ? AND kind = ? AND state = 'pending' RETURNING channel",
         (at, detail, message_id, kind),
     )
+    for row in dropped:
+        # The parts behind it need not wait for its time any more.
+        tx.touch(f"outbox:{row['channel']}")
 
 
 def name_of(reader: Reader, agent_id: str) -> str:
