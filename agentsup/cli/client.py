@@ -54,7 +54,7 @@ class Client:
     ) -> Any:
         """The document at `path`. Raises `Failed`."""
         given = {k: v for k, v in (query or {}).items() if v is not None}
-        whole = f"{path}?{urlencode(given)}" if given else path
+        whole = f"{path}?{urlencode(given, errors='replace')}" if given else path
         return self._good("GET", whole, None, timeout_s)
 
     def post(
@@ -110,7 +110,7 @@ class Client:
 
 def segment(text: str) -> str:
     """A name or id as a part of a path."""
-    return quote(text, safe="")
+    return quote(text, safe="", errors="replace")
 
 
 def refusal(answer: Answer, place: Place) -> Refused:

@@ -104,8 +104,8 @@ def _forms(secret: str) -> set[str]:
             json.dumps(form)[1:-1],
             json.dumps(form, ensure_ascii=False)[1:-1],
             repr(form)[1:-1],
-            quote(form, safe=""),
-            quote(form),
-            quote_plus(form),
+            quote(form, safe="", errors="replace"),
+            quote(form, errors="replace"),
+            quote_plus(form, errors="replace"),
         }
     return forms

@@ -48,7 +48,7 @@ def connect_reader(path: Path, *, busy_timeout_ms: int) -> sqlite3.Connection:
 
 def _connect(path: Path, mode: str, busy_timeout_ms: int) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        f"file:{quote(str(path))}?mode={mode}",
+        f"file:{quote(os.fsencode(path))}?mode={mode}",
         uri=True,
         isolation_level=None,  # transactions are ours, statement by statement
         cached_statements=_CACHED_STATEMENTS,

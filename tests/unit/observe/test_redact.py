@@ -99,3 +99,8 @@ def test_no_secret_survives_in_any_text(secret: str, before: str, after: str) ->
     assume(len(secret.strip()) >= 4 and secret not in MASK)
     redacted = Redactor([secret]).text(before + secret + after)
     assert secret not in redacted.replace(MASK, "")
+
+
+def test_a_secret_that_is_no_text_is_masked_too() -> None:
+    secret = "half-\udcff-secret"
+    assert Redactor([secret]).text(f"with {secret}") == f"with {MASK}"

@@ -1,11 +1,14 @@
 """A text that UTF-8 has no form for costs a character, never the row."""
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+from agentsup.store.connection import connect_writer
 from agentsup.store.transaction import Reader, Tx
 
 
@@ -30,3 +33,10 @@ def test_nul_and_everything_else_is_kept(connection: sqlite3.Connection) -> None
     text = "a\0b \U0001f600 é ١"
     tx.execute("INSERT INTO notes VALUES (1, ?)", (text,))
     assert tx.scalar("SELECT text FROM notes") == text
+
+
+def test_a_home_whose_name_is_no_utf8(tmp_path: Path) -> None:
+    home = tmp_path / os.fsdecode(b"h\xff?#%")
+    home.mkdir()
+    connect_writer(home / "state.db", busy_timeout_ms=1).close()
+    assert (home / "state.db").exists()
