@@ -15,7 +15,8 @@ from typing import Any, Final
 
 import aiohttp
 
-from agentsup.testing.daemon_process import Chat, DaemonProcess
+from agentsup.testing.chat_client import Chat
+from agentsup.testing.daemon_process import DaemonProcess
 
 __all__ = ["AGENTS", "RULES", "SLOTS", "Item", "Record", "Stopper", "User", "answer_questions"]
 

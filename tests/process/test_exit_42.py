@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from agentsup.testing.daemon_process import Chat, DaemonProcess
+from agentsup.testing.chat_client import Chat
+from agentsup.testing.daemon_process import DaemonProcess
 from tests.process.conftest import MakeDaemon
 
 pytestmark = pytest.mark.process

@@ -51,6 +51,7 @@ class Matrix:
         self.chance = random.Random(seed)
         self.daemon = DaemonProcess(home)
         self.record = Record()
+        self.passed = home.parent / "passed-points"
         self.users = [User(n, random.Random(seed + n), self.record) for n in range(USERS)]
         self.stopper = Stopper(self.record)
         self.kills = kills
@@ -68,6 +69,8 @@ class Matrix:
             point = self.points[0] if self.points else ""
             fired = await self._life(point)
             check_after_kill(self.daemon.home, self.record)
+            if fired != "random":
+                assert fired in self.passed.read_text().split(), f"killed, but not at {fired}"
             counts = self.record.in_flight >= NEEDED_IN_FLIGHT
             counted += counts
             if counts:
@@ -87,6 +90,8 @@ class Matrix:
             self.tries[point] += 1
             most = max(1, PASSINGS.get(point, USUAL_PASSINGS) // self.tries[point])
             environ["AGENTSUP_FAULT"] = f"{point}:{self.chance.randint(1, most)}"
+            environ["AGENTSUP_FAULT_LOG"] = str(self.passed)
+            self.passed.unlink(missing_ok=True)
         self.daemon.launch(**environ)
         try:
             await self.daemon.ready()
