@@ -24,8 +24,8 @@ from watchfiles import Change, awatch
 from agentsup.config.agents_file import MAX_BYTES
 from agentsup.kit.clock import Clock
 
-STEP_MS = 30
-DEBOUNCE_MS = 60
+STEP_MS = 40
+DEBOUNCE_MS = 80
 SETTLE_S = 0.015
 """On top of the quiet step before an event comes through."""
 SETTLE_AT_MOST_S = 0.5
