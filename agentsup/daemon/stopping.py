@@ -67,10 +67,14 @@ class Stopper:
         """Everything in ``scope`` accepted before now: ended or cancelled, and counted."""
         wanted = in_scope(scope)
         began_s = self._clock.monotonic()
+        # Raised before anything is awaited: no claim on its way starts a turn from here on.
+        self._mailbox.epochs.raise_now(scope)
         recording = self._tasks.spawn(self._mailbox.stop(scope, by), name=f"stop:{scope}")
         cancel_s = STOP_ALL_CANCEL_S if scope == "all" else STOP_CANCEL_S
         agents, processes = await self._end(wanted, cancel_s)
         counts, durable = await self._recorded(recording, scope)
+        late = frozenset(counts.message_ids)
+        await self._end(lambda m: m.message_id in late, cancel_s)
         return self._report(scope, counts, durable, agents, processes, began_s)
 
     async def interrupt(self, session_id: str, by: Principal) -> StopReport:

@@ -58,6 +58,7 @@ def accept_tx(desk: Desk, tx: Tx, ready: Draft, *, waiter: Lease | None = None) 
         if known is not None:
             if waiter is not None:
                 waits.wait_tx(desk, tx, waiter, known.message_id)
+                _waited_again(tx, known.message_id)
             return known
     _check_bounds(desk, tx, new)
     _check_asker(desk, tx, new)
@@ -121,6 +122,16 @@ def insert_tx(desk: Desk, tx: Tx, ready: Draft, session_id: str, *, at: int) -> 
     )
     _tell(tx, new, ready.message_id, session_id, at)
     tx.touch(f"agent:{new.agent_id}")
+
+
+def _waited_again(tx: Tx, message_id: str) -> None:
+    """The asking turn runs again and waits: it gets the answer itself, not a reply message too."""
+    tx.execute(
+        "UPDATE messages SET deliver_to = json_set(deliver_to, '$.waited', json('true'))"
+        " WHERE message_id = ? AND state IN ('queued', 'leased', 'parked')"
+        " AND deliver_to ->> '$.kind' = 'mailbox'",
+        (message_id,),
+    )
 
 
 def _epochs_for(desk: Desk, tx: Tx, new: NewMessage) -> dict[str, int]:

@@ -158,18 +158,25 @@ def _may_take_over(desk: Desk, tx: Tx, row: Any, now: int) -> bool:
     return True
 
 
-def next_due_at(reader: Reader, agent_id: str, now: int) -> int | None:
-    """When the next delayed message of the agent may start (wall ms), or None."""
+def next_due_at(reader: Reader, agent_id: str, since: int) -> int | None:
+    """When the next delayed message of the agent may start (wall ms), or None.
+
+    ``since`` is when the last claim looked: what came due after that is told, too.
+    """
     due: int | None = reader.scalar(
         "SELECT MIN(not_before) FROM messages WHERE agent_id = ? AND not_before > ?"
         " AND state = 'queued' AND not_before > 0",
-        (agent_id, now),
+        (agent_id, since),
     )
     return due
 
 
 def renew_tx(desk: Desk, tx: Tx, leases: Sequence[Lease]) -> set[str]:
-    """Prolong ``leases``, expired ones too; returns the ids of those that are lost."""
+    """Prolong ``leases``, expired ones too; returns the ids of those that are lost.
+
+    Lost means taken over or stopped. A turn that its own commit has ended meanwhile is not: it
+    must come to its own end, which may ask for a restart.
+    """
     until = desk.clock.now_ms() + LEASE_MS
     lost = set()
     for lease in leases:
@@ -178,6 +185,17 @@ def renew_tx(desk: Desk, tx: Tx, leases: Sequence[Lease]) -> set[str]:
             " WHERE message_id = ? AND state = 'leased' AND fence = ? AND lease_boot = ?",
             (until, lease.message.message_id, lease.fence, desk.boot_id),
         )
-        if cursor.rowcount == 0:
+        if cursor.rowcount == 0 and not _ended_by_itself(desk, tx, lease):
             lost.add(str(lease.message.message_id))
     return lost
+
+
+def _ended_by_itself(desk: Desk, tx: Tx, lease: Lease) -> bool:
+    """Whether the turn of this very lease has settled the message."""
+    return bool(
+        tx.scalar(
+            "SELECT 1 FROM messages WHERE message_id = ? AND fence = ? AND lease_boot = ?"
+            " AND state NOT IN ('leased', 'cancelled')",
+            (lease.message.message_id, lease.fence, desk.boot_id),
+        )
+    )

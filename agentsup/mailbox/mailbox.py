@@ -161,11 +161,14 @@ class Mailbox:
             == self.epochs.seen(agent_id, lease.message.session_id)
         ]
 
-    async def next_due_at(self, agent_id: str) -> int | None:
-        """When the agent's next delayed message may start (wall ms), or None."""
-        now = self._desk.clock.now_ms()
+    async def next_due_at(self, agent_id: str, *, since: int | None = None) -> int | None:
+        """When the agent's next delayed message may start (wall ms), or None.
+
+        ``since`` (default: now) is when the last claim looked; what came due after that counts.
+        """
+        since = self._desk.clock.now_ms() if since is None else since
         return await self._db.read(
-            lambda reader: claim.next_due_at(reader, agent_id, now), name="mailbox.next_due_at"
+            lambda reader: claim.next_due_at(reader, agent_id, since), name="mailbox.next_due_at"
         )
 
     async def renew(self, leases: Sequence[Lease]) -> set[str]:

@@ -86,6 +86,7 @@ class Pump:
         self._instance_id = instance_id
         self._handler = handler
         self._wake = asyncio.Event()
+        self._looked_at = 0
         self.slots = Slots(slots, self._wake.set)
         self._tasks = TaskOwner(f"pump:{agent_id}")
         self._working: dict[asyncio.Task[None], Work] = {}
@@ -149,6 +150,7 @@ class Pump:
 
     async def _claim_round(self) -> bool:
         """Start what may start now; whether there was anything."""
+        self._looked_at = self._clock.now_ms()
         free = self.slots.keep()
         if not any(free.values()):
             return False
@@ -254,7 +256,7 @@ class Pump:
 
     async def _next_due_at(self) -> int | None:
         try:
-            return await self._mailbox.next_due_at(self._agent_id)
+            return await self._mailbox.next_due_at(self._agent_id, since=self._looked_at)
         except StoreUnavailable:
             return self._clock.now_ms() + round(STORE_PAUSE_S * 1000)
 
