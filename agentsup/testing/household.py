@@ -23,6 +23,7 @@ from agentsup.daemon.tokens import TokenBook
 from agentsup.engines.registry import EngineRegistry, default_registry
 from agentsup.kit.clock import LoopClock
 from agentsup.kit.entropy import SeededEntropy
+from agentsup.model.errors import ConfigErrors
 from agentsup.model.ids import BootId
 from agentsup.model.message import Message
 from agentsup.model.principal import OPERATOR, Principal
@@ -85,6 +86,15 @@ class Household:
 
     async def start(self) -> None:
         """The next boot on this home."""
+        complaint = await self.assemble()
+        self._relay.start()
+        self.daemon.reconciler.converge_all()
+        if complaint is not None:
+            await self.daemon.reconciler.complain(complaint)
+        await self.settled()
+
+    async def assemble(self) -> ConfigErrors | None:
+        """Open the store and wire the next boot; nothing runs yet."""
         self.boots += 1
         self._runner = InlineRunner(
             self.home.state_db,
@@ -131,11 +141,7 @@ class Household:
             entropy=self.entropy,
             record=self.daemon.board.record,
         )
-        self._relay.start()
-        self.daemon.reconciler.converge_all()
-        if complaint is not None:
-            await self.daemon.reconciler.complain(complaint)
-        await self.settled()
+        return complaint
 
     async def stop(self, grace: Grace | None = None) -> None:
         """An orderly end, as on SIGTERM."""
