@@ -1,0 +1,122 @@
+"""What models and people read: envelopes, instructions, states, lengths of time."""
+
+from dataclasses import replace
+
+import pytest
+
+from agentsup.agents import prompt
+from agentsup.agents.carried import Carried
+from agentsup.agents.commands import texts
+from agentsup.agents.host import call_key
+from agentsup.agents.tools import arguments
+from agentsup.model.agent import AgentSpec
+from agentsup.model.control import AgentView, StopReport
+from agentsup.model.engine import Resume
+from agentsup.model.errors import BadRequest
+from agentsup.model.message import Part
+
+VIEW = AgentView(
+    name="ann",
+    agent_id="agt_1",
+    instance_id="ins_1",
+    status="running",
+    desired="up",
+    role="",
+    engine="llm",
+    model="m1",
+    uptime_s=3700,
+    restarts=0,
+    last_reason="",
+    last_crash_error="",
+    next_retry_at=None,
+    queued=2,
+    running=1,
+    parked=0,
+)
+
+
+@pytest.mark.parametrize(
+    "seconds, text",
+    [
+        (None, "–"),
+        (0, "0 s"),
+        (59.9, "59 s"),
+        (60, "1 min 0 s"),
+        (601, "10 min"),
+        (3600, "1 h 0 min"),
+        (90_000, "1 d 1 h"),
+    ],
+)
+def test_lengths_of_time(seconds: float | None, text: str) -> None:
+    assert texts.duration(seconds) == text
+
+
+def test_an_agent_in_a_few_lines() -> None:
+    assert texts.agent(VIEW, 0).splitlines() == [
+        "● ann - running, up 1 h 1 min",
+        "   llm / m1",
+        "   2 queued, 1 running, 0 waiting for you",
+    ]
+    failed = replace(VIEW, status="failed", last_reason="boom", restarts=5, uptime_s=None)
+    assert "revive it with /agent_start ann" in texts.agent(failed, 0)
+    assert "5 restarts lately: boom" in texts.agent(failed, 0)
+    backoff = replace(VIEW, status="backoff", next_retry_at=10_000)
+    assert "next try in 6 s" in texts.agent(backoff, 4_000)
+    stopped = replace(VIEW, status="stopped", desired="down")
+    assert "stopped by an operator" in texts.agent(stopped, 0)
+
+
+def test_a_stop_in_words() -> None:
+    none = StopReport("all", 0, 0, 0, 0, 0, 1.0)
+    assert texts.stop(none) == "Nothing was running or waiting. The agents stay up."
+    some = StopReport("all", 1, 2, 3, 1, 2, 12.4)
+    assert texts.stop(some) == (
+        "Stopped 1 running turn, 2 queued and 3 parked, with 1 process, over 2 agents (12 ms). "
+        "The agents stay up."
+    )
+    assert "could not record it" in texts.stop(replace(some, durable=False))
+
+
+def test_standing_instructions() -> None:
+    spec = AgentSpec("ann", description="Knows cats.", prompt="Be brief.")
+    text = prompt.system_prompt(spec, shared=" The cat is Tom. ", peers=("ben", "cat"))
+    assert text.startswith("You are ann, an agent run by agentsup. Knows cats.")
+    assert "Be brief." in text
+    assert "ben, cat" in text
+    assert text.endswith("Shared knowledge of all agents:\nThe cat is Tom.")
+    assert prompt.system_prompt(AgentSpec("ann"), shared="", peers=()).count("\n") == 0
+
+
+def test_titles() -> None:
+    assert prompt.title_of("\n  Hello there \nmore") == "Hello there"
+    assert len(prompt.title_of("x" * 100)) == 60
+    assert prompt.title_of("") == ""
+
+
+def test_a_call_is_known_by_its_content() -> None:
+    assert call_key("t", {"a": 1, "b": 2}) == call_key("t", {"b": 2, "a": 1})
+    assert call_key("t", {"a": 1}) != call_key("t", {"a": 2})
+    assert call_key("t", {}) != call_key("u", {})
+
+
+def test_what_a_suspended_turn_carries_comes_back() -> None:
+    carried = Carried({"k": 2}, (Part("file", path="a", name="a"),), b"one\ntwo")
+    assert Carried.of(Resume(carried.pack(), "yes")) == carried
+    assert Carried.of(None) == Carried()
+    assert Carried.of(Resume(None)) == Carried()
+
+
+def test_arguments_of_a_model_are_checked() -> None:
+    assert arguments.text({"a": "x"}, "a") == "x"
+    assert arguments.text({}, "a", default="d") == "d"
+    assert arguments.number({"n": 2}, "n", default=1) == 2.0
+    assert arguments.flag({}, "f") is False
+    for check in (
+        lambda: arguments.text({}, "a"),
+        lambda: arguments.text({"a": 1}, "a"),
+        lambda: arguments.number({"n": True}, "n", default=1),
+        lambda: arguments.flag({"f": "yes"}, "f"),
+    ):
+        with pytest.raises(BadRequest) as refused:
+            check()
+        assert refused.value.facts["field"] in "anf"

@@ -1,0 +1,42 @@
+"""Chores on a slow beat: each in its time, one that fails costs only itself."""
+
+import asyncio
+
+import pytest
+
+from agentsup.daemon.housekeeping import Chore, Housekeeper
+from agentsup.kit.clock import LoopClock
+from agentsup.model.errors import StoreUnavailable
+
+pytestmark = pytest.mark.virtual
+
+
+async def test_each_chore_in_its_time() -> None:
+    clock, ran = LoopClock(), []
+
+    def chore(name: str, every_s: float, first_s: float) -> Chore:
+        async def run() -> None:
+            ran.append((round(clock.monotonic()), name))
+            if name == "full":
+                raise StoreUnavailable("the disk is full")
+
+        return Chore(name, every_s, first_s, run)
+
+    keeper = Housekeeper((chore("often", 10, 5), chore("full", 20, 0)), clock)
+    draining, ready = asyncio.Event(), []
+    task = asyncio.ensure_future(keeper.run(lambda: ready.append(1), draining))
+    await clock.sleep(31)
+    draining.set()
+    await task
+    assert ready == [1]
+    assert ran == [(0, "full"), (5, "often"), (15, "often"), (20, "full"), (25, "often")]
+    assert "disk is full" in keeper.last_failure
+
+
+async def test_a_defect_of_a_chore_ends_the_life() -> None:
+    async def broken() -> None:
+        raise RuntimeError("a bug")
+
+    keeper = Housekeeper((Chore("broken", 1, 0, broken),), LoopClock())
+    with pytest.raises(RuntimeError, match="a bug"):
+        await keeper.run(lambda: None, asyncio.Event())
