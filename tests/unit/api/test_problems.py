@@ -16,7 +16,7 @@ def all_errors() -> list[type[errors.AgentsupError]]:
         kind = waiting.pop()
         found.append(kind)
         waiting += kind.__subclasses__()
-    takes_no_sentence = {"ConfigErrors", "ExitRequested"}
+    takes_no_sentence = {"ConfigErrors", "ExitRequested", "Uncertain"}
     return [kind for kind in found if kind.__name__ not in takes_no_sentence]
 
 
