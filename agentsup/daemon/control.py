@@ -176,7 +176,7 @@ class DaemonControl:
             engine=engine,
             model=spec.model or "",
             uptime_s=(self._clock.now_ms() - since) / 1000 if since is not None else None,
-            restarts=status.restarts_in_window if status else 0,
+            restarts=self._restarts(unit),
             last_reason=last_reason,
             last_crash_error=unit.last_crash_error if unit else "",
             next_retry_at=status.next_retry_at if status else None,
@@ -188,6 +188,16 @@ class DaemonControl:
             warnings=tuple(filter(None, (why, *self._missing_channels(spec.channels)))),
             work=tuple(w.note or "thinking" for w in running),
         )
+
+    def _restarts(self, unit: Unit | None) -> int:
+        """Restarts that still count; a stable life has wiped the slate clean."""
+        if unit is None:
+            return 0
+        since = unit.child.status.running_since_at
+        stable_ms = unit.child.spec.policy.stable_s * 1000
+        if since is not None and self._clock.now_ms() - since >= stable_ms:
+            return 0
+        return unit.child.restarts_in_window
 
     def _pending(self, unit: Unit | None) -> str:
         if unit is None:

@@ -90,6 +90,11 @@ class SupervisedChild:
         """Its state alone."""
         return self._status.state
 
+    @property
+    def restarts_in_window(self) -> int:
+        """Failures that count against the next one, as of now; the status has those of its time."""
+        return self._history.restarts_in_window(self._clock.monotonic(), self.spec.policy)
+
     # -- requests ------------------------------------------------------------------------------
 
     def start(self) -> None:
