@@ -230,7 +230,7 @@ async def test_d10_a_stop_reaches_what_agents_asked_of_agents_and_begins_nothing
 
 async def test_d17_pending_work_is_bounded_whoever_sends_it(household: Open) -> None:
     house = await household(agent("ann"), agent("ben", SLOW, queue_limit=5))
-    results = []
+    results: list[object] = []
     for number in range(20):
         request = BusRequest("ben", f"slow {number}", sender="ann", chat_id=f"chat{number}")
         sending = house.daemon.bus.send_async(request, caller=OPERATOR)
