@@ -26,7 +26,7 @@ async def _cycle_ms(mailbox: Mailbox, times: int, first: int) -> list[float]:
         new = message(number * 20)
         await mailbox.accept(new)
         began_s = perf_counter()
-        (lease,) = await mailbox.claim(new.agent_id, "ins", _FREE)
+        (lease,) = (await mailbox.claim(new.agent_id, "ins", _FREE)).leases
         await mailbox.complete(lease, Completion(Outcome.OK, "done"))
         took.append((perf_counter() - began_s) * 1_000)
     return took

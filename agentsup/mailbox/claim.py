@@ -13,7 +13,7 @@ from typing import Any
 from agentsup.mailbox import ending
 from agentsup.mailbox.lanes import LEVEL_SQL, Head, pick
 from agentsup.mailbox.rows import OPEN_SQL, message_of
-from agentsup.mailbox.values import Desk
+from agentsup.mailbox.values import Claimed, Desk
 from agentsup.mailbox.waits import close_tx
 from agentsup.model.event import EventType
 from agentsup.model.ids import InstanceId
@@ -26,10 +26,10 @@ from agentsup.model.message import (
     State,
     check_transition,
 )
-from agentsup.store.database import Reader, Tx
+from agentsup.store.database import Tx
 from agentsup.store.events import append
 
-__all__ = ["claim_tx", "next_due_at", "renew_tx"]
+__all__ = ["claim_tx", "renew_tx"]
 
 _HEADS = f"""
 SELECT * FROM (
@@ -65,7 +65,7 @@ def claim_tx(
     free: Mapping[Lane, int],
     *,
     held: Collection[str] | None = None,
-) -> list[Lease]:
+) -> Claimed:
     """Lease what may start now, at most ``free`` per lane.
 
     ``held`` names the messages that this instance still works on; with it, the instance's own
@@ -90,7 +90,7 @@ def claim_tx(
             data={"attempt": message.attempts, "fence": message.fence, "resumed": lease.resumed},
         )
         leases.append(lease)
-    return leases
+    return Claimed(tuple(leases), _next_due_at(tx, agent_id, now))
 
 
 def _heads(
@@ -158,15 +158,11 @@ def _may_take_over(desk: Desk, tx: Tx, row: Any, now: int) -> bool:
     return True
 
 
-def next_due_at(reader: Reader, agent_id: str, since: int) -> int | None:
-    """When the next delayed message of the agent may start (wall ms), or None.
-
-    ``since`` is when the last claim looked: what came due after that is told, too.
-    """
-    due: int | None = reader.scalar(
+def _next_due_at(tx: Tx, agent_id: str, now: int) -> int | None:
+    due: int | None = tx.scalar(
         "SELECT MIN(not_before) FROM messages WHERE agent_id = ? AND not_before > ?"
         " AND state = 'queued' AND not_before > 0",
-        (agent_id, since),
+        (agent_id, now),
     )
     return due
 

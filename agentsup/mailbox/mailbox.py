@@ -34,6 +34,7 @@ from agentsup.mailbox.rows import find_question, need_message
 from agentsup.mailbox.sessions import Session
 from agentsup.mailbox.values import (
     Cancelled,
+    Claimed,
     Completion,
     Desk,
     Expired,
@@ -134,42 +135,33 @@ class Mailbox:
         free: Mapping[Lane, int],
         *,
         held: Collection[str] | None = None,
-    ) -> list[Lease]:
-        """Lease what may start now, at most ``free`` per lane.
+    ) -> Claimed:
+        """Lease what may start now, at most ``free`` per lane; and when to look again.
 
         Void leases (an earlier boot, or another instance's expired one) are taken over. With
         ``held``, the messages this instance works on, so are its own expired leases beside them.
         """
         seen: dict[str, tuple[int, ...]] = {}
 
-        def step(tx: Tx) -> list[Lease]:
+        def step(tx: Tx) -> Claimed:
             if self.epochs.unwritten:
                 stop.stop_unwritten_tx(self._desk, tx)
-            leases = claim.claim_tx(self._desk, tx, agent_id, instance_id, free, held=held)
-            for lease in leases:
+            claimed = claim.claim_tx(self._desk, tx, agent_id, instance_id, free, held=held)
+            for lease in claimed.leases:
                 session_id = lease.message.session_id
                 seen[session_id] = self.epochs.seen(agent_id, session_id)
-            return leases
+            return claimed
 
-        leases = await self._db.write(step, name="mailbox.claim")
+        claimed = await self._db.write(step, name="mailbox.claim")
         # A stop ordered while the claim was on its way to the disk cancels these rows; their
         # turns must not begin.
-        return [
+        standing = tuple(
             lease
-            for lease in leases
+            for lease in claimed.leases
             if seen[lease.message.session_id]
             == self.epochs.seen(agent_id, lease.message.session_id)
-        ]
-
-    async def next_due_at(self, agent_id: str, *, since: int | None = None) -> int | None:
-        """When the agent's next delayed message may start (wall ms), or None.
-
-        ``since`` (default: now) is when the last claim looked; what came due after that counts.
-        """
-        since = self._desk.clock.now_ms() if since is None else since
-        return await self._db.read(
-            lambda reader: claim.next_due_at(reader, agent_id, since), name="mailbox.next_due_at"
         )
+        return replace(claimed, leases=standing)
 
     async def renew(self, leases: Sequence[Lease]) -> set[str]:
         """Prolong leases, expired ones too; returns the message ids of those that are lost."""

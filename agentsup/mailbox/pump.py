@@ -86,7 +86,7 @@ class Pump:
         self._instance_id = instance_id
         self._handler = handler
         self._wake = asyncio.Event()
-        self._looked_at = 0
+        self._due_at: int | None = None
         self.slots = Slots(slots, self._wake.set)
         self._tasks = TaskOwner(f"pump:{agent_id}")
         self._working: dict[asyncio.Task[None], Work] = {}
@@ -150,18 +150,18 @@ class Pump:
 
     async def _claim_round(self) -> bool:
         """Start what may start now; whether there was anything."""
-        self._looked_at = self._clock.now_ms()
         free = self.slots.keep()
         if not any(free.values()):
             return False
         try:
-            leases = await self._mailbox.claim(
+            claimed = await self._mailbox.claim(
                 self._agent_id,
                 self._instance_id,
                 free,
                 held={w.lease.message.message_id for w in self._working.values()},
             )
-            for lease in leases:
+            self._due_at = claimed.due_at
+            for lease in claimed.leases:
                 faults.point("mailbox.claimed")
                 self._start(lease)
         except StoreUnavailable:
@@ -171,7 +171,7 @@ class Pump:
             return False
         finally:
             self.slots.let_go()
-        return any(not lease.resumed for lease in leases)
+        return any(not lease.resumed for lease in claimed.leases)
 
     def _start(self, lease: Lease) -> None:
         work = Work(lease, self.slots.take(lease.message.lane))
@@ -243,22 +243,14 @@ class Pump:
         if self._wake.is_set():
             return False
         timeout_s = NET_S
-        if not self._draining:
-            due_at = await self._next_due_at()
-            if due_at is not None:
-                timeout_s = min(NET_S, max(0.0, (due_at - self._clock.now_ms()) / 1000))
+        if not self._draining and self._due_at is not None:
+            timeout_s = min(NET_S, max(0.0, (self._due_at - self._clock.now_ms()) / 1000))
         try:
             async with asyncio.timeout(timeout_s):
                 await self._wake.wait()
         except TimeoutError:
             return timeout_s == NET_S
         return False
-
-    async def _next_due_at(self) -> int | None:
-        try:
-            return await self._mailbox.next_due_at(self._agent_id, since=self._looked_at)
-        except StoreUnavailable:
-            return self._clock.now_ms() + round(STORE_PAUSE_S * 1000)
 
     async def _watch_drain(self, draining: asyncio.Event) -> None:
         await draining.wait()

@@ -115,9 +115,13 @@ def conservation(reader: Reader) -> tuple[bool, dict[str, int]]:
 def retention_rules(*, keep_days: int = 90) -> tuple[Retention, ...]:
     """What may go: ended messages and what belongs to them; dead letters stay.
 
-    The ledger outlives its messages, so that a late repetition is still recognised.
+    The ledger outlives its messages, so that a late repetition is still recognised. Transcripts and
+    usage are people's history and stay. Tables that only grow at their end are looked at from their
+    beginning, a stretch at a time, so that nothing walks what is young.
     """
     keep_ms = keep_days * _DAY_MS
+    oldest = "{key} < (SELECT min({key}) FROM {table}) + 2000"
+    orphan = "NOT EXISTS (SELECT 1 FROM messages m WHERE m.message_id = {table}.message_id)"
     return (
         Retention(
             "messages",
@@ -132,6 +136,28 @@ def retention_rules(*, keep_days: int = 90) -> tuple[Retention, ...]:
             "state <> 'open' AND answered_at < :cutoff",
             keep_ms,
             key="question_id",
+        ),
+        Retention("outbox", "ended_at < :cutoff", keep_ms, key="outbox_id"),
+        Retention(
+            "events",
+            f"at < :cutoff AND {oldest.format(key='seq', table='events')}",
+            keep_ms,
+            key="seq",
+        ),
+        Retention(
+            "tool_calls",
+            f"ended_at < :cutoff AND {oldest.format(key='rowid', table='tool_calls')}"
+            f" AND {orphan.format(table='tool_calls')}",
+            keep_ms,
+        ),
+        # Message ids sort by time.
+        Retention(
+            "segments",
+            "ended_at < :cutoff AND message_id IN"
+            " (SELECT message_id FROM segments ORDER BY message_id LIMIT 2000)"
+            f" AND {orphan.format(table='segments')}",
+            keep_ms,
+            key="message_id",
         ),
     )
 

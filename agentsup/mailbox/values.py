@@ -14,12 +14,22 @@ from agentsup.model.message import (
     MAX_CRASHES,
     MAX_DEPTH,
     MAX_MESSAGES_PER_ROOT,
+    Lease,
     Outcome,
     Part,
     State,
 )
 
-__all__ = ["Cancelled", "Completion", "Desk", "Expired", "MailboxLimits", "Position", "StopCounts"]
+__all__ = [
+    "Cancelled",
+    "Claimed",
+    "Completion",
+    "Desk",
+    "Expired",
+    "MailboxLimits",
+    "Position",
+    "StopCounts",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +102,14 @@ class StopCounts:
     def total(self) -> int:
         """Every message that became cancelled."""
         return self.running + self.queued + self.parked
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What a claim got, and when the next delayed message may start (wall ms), or None."""
+
+    leases: tuple[Lease, ...]
+    due_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,8 @@ class MailRig:
         self.clock = clock
         self.limits = limits
         self.boots = 0
+        self.due_at: int | None = None
+        """What the last claim said of the next delayed message."""
         self.entropy = SeededEntropy(clock, 7)
         self.mailbox = self._next_life()
 
@@ -97,7 +99,9 @@ class MailRig:
         self, agent: str = "ann", instance: str = "i1", free: Mapping[Lane, int] = WIDE
     ) -> list[Lease]:
         """Claim with plenty of slots, or with those given."""
-        return await self.mailbox.claim(agent, instance, free)
+        claimed = await self.mailbox.claim(agent, instance, free)
+        self.due_at = claimed.due_at
+        return list(claimed.leases)
 
     async def one(self, agent: str = "ann", instance: str = "i1") -> Lease:
         """Claim exactly one message."""

@@ -8,7 +8,7 @@ import pytest
 from agentsup.testing.daemon_process import DaemonProcess, write_home
 from agentsup.testing.model_server import Asked, Call, ModelServer, Reply
 
-SECRET = "sk-loopback-0123456789abcdef"  # noqa: S105 - a dummy key
+SECRET = "sk-loopback-0123456789abcdef"
 
 
 def model(asked: Asked) -> Reply:

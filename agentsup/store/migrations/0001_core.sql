@@ -263,7 +263,6 @@ CREATE TABLE events (
     data          TEXT NOT NULL DEFAULT '{}'
 ) STRICT;
 CREATE INDEX events_conversation ON events (agent_id, conversation, seq) WHERE conversation <> '';
-CREATE INDEX events_at ON events (at);
 
 CREATE TABLE usage (
     usage_id       INTEGER PRIMARY KEY,

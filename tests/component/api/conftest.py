@@ -228,7 +228,7 @@ class Rig:
         try:
             while True:
                 woken.clear()
-                leases = await self.mailbox.claim(entry.agent_id, f"ins_{name}", free)
+                leases = (await self.mailbox.claim(entry.agent_id, f"ins_{name}", free)).leases
                 if leases:
                     return leases[0]
                 await woken.wait()

@@ -232,7 +232,7 @@ class MailboxMachine(RuleBasedStateMachine):
     @rule(agent=AGENTS, instance=INSTANCES, slots=st.tuples(*[st.integers(0, 2)] * 3))
     def claim(self, agent: str, instance: str, slots: tuple[int, int, int]) -> None:
         free = dict(zip(Lane, slots, strict=True))
-        leases = self.run(self.rig.mailbox.claim(agent, instance, dict(free)))
+        leases = self.run(self.rig.mailbox.claim(agent, instance, dict(free))).leases
         expected = self.model.claim(agent, instance, free, self.now)
         got = [(x.message.message_id, x.fence, x.resumed) for x in leases]
         assert got == [(e.message_id, e.fence, e.fence > 1) for e in expected]
@@ -304,8 +304,11 @@ class MailboxMachine(RuleBasedStateMachine):
         lease = data.draw(st.sampled_from(self.leases))
         entry = self.entry_of(lease)
         lost = self.run(self.rig.mailbox.renew([lease]))
-        assert bool(lost) != self.model.is_held(entry, lease)
-        if not lost:
+        is_settled = entry.state not in ("leased", "cancelled")
+        is_own = entry.fence == lease.fence and entry.boot == self.model.boot
+        held = self.model.is_held(entry, lease)
+        assert bool(lost) != (held or (is_own and is_settled))
+        if held:
             entry.lease_until = self.now + 30_000
 
     # -- trouble -----------------------------------------------------------------------------------

@@ -27,7 +27,6 @@ async def every_move(rig: MailRig) -> None:
     """What a daemon does all day, once."""
     root = await rig.put(source="s", external_id="1", idempotency_key="k")
     await rig.mailbox.retry(await rig.one(), code="net", text="x")
-    await rig.mailbox.next_due_at("ann")
     rig.later(60)
     lease = await rig.one()
     await rig.mailbox.renew([lease])
