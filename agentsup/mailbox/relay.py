@@ -176,6 +176,8 @@ class _Run:
 
     def _touched(self, route: _Route) -> None:
         route.dirty = True
+        for lane in route.lanes.values():
+            lane.by_net = False  # as in a look: the wake was not lost
         self._wake.set()
 
     async def _round(self) -> None:
@@ -207,6 +209,7 @@ class _Run:
             await self._ground.wait_for_store(error)
             return
         now = self._ground.clock.now_ms()
+        by_net &= not route.dirty  # told meanwhile: the net came first, by a moment
         for head in heads:
             lane = route.lanes.get((head.agent_id, head.conversation))
             if lane is not None:
@@ -316,7 +319,7 @@ class _Lane:
         return False
 
     def _note_wake(self) -> None:
-        if self.by_net and not self.route.dirty:
+        if self.by_net:
             self._ground.stats.lost_wakes += 1
             _log.warning("%s/%s had lost its wake", self.route.name, "/".join(self.key))
         self.by_net = False

@@ -36,7 +36,7 @@ from agentsup.testing.recording_channel import RecordingChannel
 
 __all__ = ["Household", "agent"]
 
-OPERATOR_TOKEN = "token-of-the-operator"  # noqa: S105 - of a test's daemon
+OPERATOR_TOKEN = "token-of-the-operator"
 _QUICK = Grace(drain_s=0.0, cancel_s=0.5, kill_s=0.5)
 
 
