@@ -153,7 +153,7 @@ def retention_rules(*, keep_days: int = 90) -> tuple[Retention, ...]:
         # Message ids sort by time.
         Retention(
             "segments",
-            "ended_at < :cutoff AND message_id IN"
+            "ended_at < :cutoff AND message_id IN"  # noqa: S608 - constants
             " (SELECT message_id FROM segments ORDER BY message_id LIMIT 2000)"
             f" AND {orphan.format(table='segments')}",
             keep_ms,
