@@ -5,6 +5,7 @@ The leak check and virtual time are plugins of the package (`agentsup.testing.le
 """
 
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
         if folder in {"process", "simulation", "live", "bench"}:
             item.add_marker(folder)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep captured text printable: half a character in a log line would end an xdist worker."""
+    report = yield
+    report.sections = [
+        (name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections
+    ]
+    return report
