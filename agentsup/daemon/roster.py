@@ -157,7 +157,6 @@ class Roster:
             status=status,
             last_reason=reason,
             can_delegate_to=spec.can_delegate_to if spec else None,
-            slots_interactive=spec.slots.interactive if spec else 1,
             description=spec.description if spec else "",
             is_wanted_up=is_wanted_up(entry, spec) if spec else entry.desired is Desired.UP,
         )

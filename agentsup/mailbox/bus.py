@@ -57,7 +57,6 @@ class DirectoryEntry:
     status: str
     last_reason: str = ""
     can_delegate_to: tuple[str, ...] | None = None
-    slots_interactive: int = 1
     description: str = ""
     is_wanted_up: bool = False
     """It is started or rebuilt where it doesn't run now; nobody keeps it down."""

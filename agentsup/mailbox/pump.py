@@ -101,9 +101,6 @@ class Pump:
     def in_flight(self) -> tuple[Work, ...]:
         return tuple(self._working.values())
 
-    def wake(self) -> None:
-        self._wake.set()
-
     async def run(self, ready: Callable[[], None], draining: asyncio.Event) -> None:
         """Work until ``draining`` is set and the turns in flight have ended, or one crashed.
 

@@ -17,7 +17,7 @@ from agentsup.model.errors import (
 from agentsup.model.message import Message
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
 from agentsup.testing.household import Household, agent
-from tests.component.agents.conftest import Open
+from tests.component.conftest import Open
 
 pytestmark = pytest.mark.virtual
 

@@ -6,7 +6,7 @@ import pytest
 
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.testing.household import agent
-from tests.component.agents.conftest import Open
+from tests.component.conftest import Open
 
 pytestmark = pytest.mark.virtual
 

@@ -4,7 +4,7 @@ import pytest
 
 from agentsup.model.errors import BadRequest, Gone, NotFound
 from agentsup.testing.household import agent
-from tests.component.agents.conftest import Open
+from tests.component.conftest import Open
 
 pytestmark = pytest.mark.virtual
 

@@ -17,7 +17,7 @@ from agentsup.model.engine import (
 from agentsup.model.errors import StoreUnavailable
 from agentsup.model.principal import OPERATOR
 from agentsup.testing.household import Household, agent
-from tests.component.agents.conftest import Open
+from tests.component.conftest import Open
 
 pytestmark = pytest.mark.virtual
 

@@ -17,7 +17,7 @@ from agentsup.model.errors import EngineFailed, Overloaded
 from agentsup.model.principal import OPERATOR
 from agentsup.supervision.child import SupervisedChild
 from agentsup.testing.household import Household, agent
-from tests.component.daemon.conftest import Open
+from tests.component.conftest import Open
 
 pytestmark = pytest.mark.virtual
 

@@ -9,7 +9,7 @@ from agentsup.mailbox.bus import BusRequest
 from agentsup.model.errors import AgentDown, Conflict, Gone, NotFound
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
 from agentsup.testing.household import agent
-from tests.component.daemon.conftest import Open
+from tests.component.conftest import Open
 
 pytestmark = pytest.mark.virtual
 

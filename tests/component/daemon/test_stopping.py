@@ -8,7 +8,7 @@ import pytest
 from agentsup.model.errors import BadRequest, StoreUnavailable
 from agentsup.model.principal import OPERATOR
 from agentsup.testing.household import Household, agent
-from tests.component.daemon.conftest import Open
+from tests.component.conftest import Open
 
 pytestmark = pytest.mark.virtual
 
