@@ -22,6 +22,7 @@ from agentsup.model.errors import AgentsupError, Overloaded
 from agentsup.store import backup, integrity, migrate
 from agentsup.store.batch import BatchLimits, BatchReport, BatchRunner, Job
 from agentsup.store.connection import connect_reader, connect_writer
+from agentsup.store.crowd import Crowd, CrowdLimits
 from agentsup.store.failures import Trouble, again, condition_of, corrupt, unavailable
 from agentsup.store.reserve import DiskReserve
 from agentsup.store.runner import Runner, RunnerDead, ThreadRunner
@@ -43,6 +44,10 @@ class StoreOptions:
     """Most functions in one commit."""
     batch_hold_ms: int = 20
     """A batch takes no further function after this long; the rest goes into the next one."""
+    gather_ms: int = 1
+    """How long a batch waits at most for callers that were here a moment ago; 0 never waits."""
+    gather_from: int = 5
+    """Fewest callers at once for which waiting pays; PostgreSQL's `commit_siblings` is 5 too."""
     slow_ms: int = 50
     """A function that holds its connection longer is logged by name."""
     write_queue_max: int = 10_000
@@ -77,6 +82,9 @@ class Database:
         self._queue: deque[Job] = deque()
         self._reads_open = 0
         self._wake = asyncio.Event()
+        self._crowd = Crowd(
+            CrowdLimits(options.gather_ms, options.gather_from, most=options.batch_max)
+        )
         self._owner = TaskOwner("store")
         self._topics = Topics()
         self._pump: asyncio.Task[None] | None = None
@@ -248,6 +256,7 @@ class Database:
         job = Job(fn, name or _name_of(fn), future, may_use_reserve=urgent or closing)
         queue.append(job)
         self._wake.set()
+        self._crowd.arrived(len(self._queue), urgent=urgent)
         return await future
 
     async def _write_batches(self, batches: BatchRunner) -> None:
@@ -255,9 +264,12 @@ class Database:
         jobs: list[Job] = []
         try:
             while True:
+                if not self._urgent and self._ended is None:
+                    await self._crowd.gather(self._queue.__len__)
                 jobs = self._take()
                 if jobs:
                     report = await self._runner.write(partial(batches.run, jobs))
+                    self._crowd.seen(len(jobs) + len(self._queue))
                     self._settle(jobs, report)
                 elif self._ended is not None:
                     return

@@ -122,6 +122,60 @@ async def test_a_batch_takes_no_more_functions_than_its_cap(
     assert store.stats.functions == 21
 
 
+async def crowd(store: Database, gated: GatedRunner, size: int) -> None:
+    """Let the store see `size` callers at once: one in a batch, the others waiting behind it."""
+    first = await queue_behind(store, gated)
+    rest = [start(store, insert(f"crowd{n}")) for n in range(size - 1)]
+    await asyncio.sleep(0)
+    gated.gate.set()
+    await first
+    await asyncio.gather(*rest, store.write(insert("first again")))
+
+
+async def test_a_crowd_that_comes_back_one_by_one_shares_a_commit(
+    open_store: Opener, gated: GatedRunner
+) -> None:
+    store = await open_store(gated, gather_ms=60_000)
+    await crowd(store, gated, 8)
+    before = store.stats.commits
+    tasks = []
+    for n in range(8):
+        tasks.append(start(store, insert(f"back{n}")))
+        for _ in range(5):
+            await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+    assert store.stats.commits == before + 1
+
+
+async def test_a_few_callers_wait_for_nobody(open_store: Opener, gated: GatedRunner) -> None:
+    store = await open_store(gated, gather_ms=60_000)
+    await crowd(store, gated, store.options.gather_from - 1)
+    async with asyncio.timeout(20):
+        await store.write(insert("a"))
+
+
+async def test_an_urgent_write_ends_the_wait_for_a_crowd(
+    open_store: Opener, gated: GatedRunner
+) -> None:
+    store = await open_store(gated, gather_ms=60_000)
+    await crowd(store, gated, 8)
+    waits = start(store, insert("waits"))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(20):
+        await store.write(insert("urgent"), urgent=True)
+        await waits
+
+
+async def test_a_crowd_that_has_gone_is_awaited_once(
+    open_store: Opener, gated: GatedRunner
+) -> None:
+    store = await open_store(gated, gather_ms=1_000)
+    await crowd(store, gated, 8)
+    async with asyncio.timeout(10):
+        for n in range(20):
+            await store.write(insert(f"alone{n}"))
+
+
 async def test_a_batch_that_holds_the_writer_long_leaves_the_rest_for_the_next(
     open_store: Opener, gated: GatedRunner
 ) -> None:
