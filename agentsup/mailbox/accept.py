@@ -36,6 +36,8 @@ __all__ = ["accept_tx", "epochs_of", "insert_tx"]
 _REQUESTS = frozenset({Kind.CHAT, Kind.TASK, Kind.BROADCAST})
 """Kinds that ask for work and are bounded; replies and events must always find their way."""
 
+_VISIT_MS = 1_000
+
 _INSERT = """
 INSERT INTO messages (message_id, agent_id, session_id, kind, lane, priority, state, parts,
   principal, deliver_to, in_reply_to, thread_id, root_id, path, traceparent, sender_agent_id,
@@ -53,29 +55,22 @@ def accept_tx(desk: Desk, tx: Tx, ready: Draft, *, waiter: Lease | None = None) 
     session key) and ``LeaseLost`` (the asking turn was stopped).
     """
     new = ready.new
-    for key in ready.keys:
-        known = _known(tx, key)
-        if known is not None:
-            if waiter is not None:
-                waits.wait_tx(desk, tx, waiter, known.message_id)
-                _waited_again(tx, known.message_id)
-            return known
+    at = desk.clock.now_ms()
+    known = _enter_tx(tx, ready, at)
+    if known is not None:
+        if waiter is not None:
+            waits.wait_tx(desk, tx, waiter, known.message_id)
+            _waited_again(tx, known.message_id)
+        return known
     _check_bounds(desk, tx, new)
     _check_asker(desk, tx, new)
     queued = _check_queue(desk, tx, new)
-    at = desk.clock.now_ms()
     session_id = sessions.resolve_tx(
         tx, new.agent_id, new.session_key, at=at, entropy=desk.entropy, fresh=new.new_session
     )
     if waiter is not None:
         waits.check_session(desk, tx, waiter, session_id)
     insert_tx(desk, tx, ready, session_id, at=at)
-    for key in ready.keys:
-        tx.execute(
-            "INSERT INTO ledger (source, external_id, message_id, body_hash, at)"
-            " VALUES (?, ?, ?, ?, ?)",
-            (key.source, key.external_id, ready.message_id, key.body_hash, at),
-        )
     if waiter is not None:
         waits.add_tx(tx, waiter, ready.message_id)
     return Accepted(
@@ -166,15 +161,36 @@ def epochs_of(desk: Desk, reader: Reader, scopes: tuple[str, ...]) -> dict[str, 
 # -- known already? --------------------------------------------------------------------------------
 
 
-def _known(tx: Tx, key: Key) -> Accepted | None:
+def _enter_tx(tx: Tx, ready: Draft, at: int) -> Accepted | None:
+    """Enter the message's keys in the ledger, or return what one of them stored before.
+
+    Entering comes first, as nearly every input is new; a refusal later undoes it with the rest.
+    """
+    for number, key in enumerate(ready.keys):
+        entered = tx.execute(
+            "INSERT INTO ledger (source, external_id, message_id, body_hash, at)"
+            " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            (key.source, key.external_id, ready.message_id, key.body_hash, at),
+        )
+        if entered.rowcount == 0:
+            known = _known(tx, key)
+            for earlier in ready.keys[:number]:
+                tx.execute(
+                    "DELETE FROM ledger WHERE source = ? AND external_id = ?",
+                    (earlier.source, earlier.external_id),
+                )
+            return known
+    return None
+
+
+def _known(tx: Tx, key: Key) -> Accepted:
     row = tx.one(
         "SELECT l.message_id, l.body_hash, m.session_id, m.state FROM ledger l"
         " LEFT JOIN messages m ON m.message_id = l.message_id"
         " WHERE l.source = ? AND l.external_id = ?",
         (key.source, key.external_id),
     )
-    if row is None:
-        return None
+    assert row is not None, "the ledger has just refused this key"
     if row["body_hash"] != key.body_hash:
         raise Conflict(
             f"the idempotency key {key.external_id!r} was used for another request "
@@ -250,13 +266,15 @@ def _check_asker(desk: Desk, tx: Tx, new: NewMessage) -> None:
 
 def _check_queue(desk: Desk, tx: Tx, new: NewMessage) -> int:
     """Refuse if the agent's queue is full; returns how many messages are queued."""
-    row = tx.one(
-        "SELECT COALESCE(SUM(count), 0), COALESCE(SUM(count) FILTER (WHERE state = 'queued'), 0)"
-        " FROM counts WHERE agent_id = ? AND state IN ('queued', 'leased', 'parked')",
-        (new.agent_id,),
-    )
-    assert row is not None, "an aggregate always has a row"
-    size, queued = row
+    open_now: dict[str, int] = {
+        row["state"]: row["count"]
+        for row in tx.execute(
+            "SELECT state, count FROM counts"
+            " WHERE agent_id = ? AND state IN ('queued', 'leased', 'parked')",
+            (new.agent_id,),
+        )
+    }
+    size = sum(open_now.values())
     limit = desk.limits.queue_limit_for(new.agent_id)
     if size >= limit and new.kind in _REQUESTS:
         name = name_of(tx, new.agent_id)
@@ -267,7 +285,7 @@ def _check_queue(desk: Desk, tx: Tx, new: NewMessage) -> int:
             size=size,
             limit=limit,
         )
-    return int(queued)
+    return int(open_now.get(State.QUEUED, 0))
 
 
 # -- telling ---------------------------------------------------------------------------------------
@@ -285,34 +303,21 @@ def _tell(tx: Tx, new: NewMessage, message_id: str, session_id: str, at: int) ->
         "message_id": message_id,
         "conversation": conversation,
     }
-    append(
-        tx,
-        EventType.MESSAGE_ACCEPTED,
-        data={
-            "kind": new.kind.value,
-            "lane": new.lane.value,
-            "priority": int(new.priority),
-            "from": new.principal.label,
-        },
-        **where,
-    )
+    facts: dict[str, Any] = {
+        "kind": new.kind.value,
+        "lane": new.lane.value,
+        "priority": int(new.priority),
+        "from": new.principal.label,
+    }
     if is_chat:
-        append(
-            tx,
-            EventType.CHAT_IN,
-            data={
-                "text": text_of(new.parts),
-                "from": new.principal.label,
-                "files": [part.name or part.path for part in new.parts if part.type == "file"],
-            },
-            **where,
-        )
-        tx.execute(
-            "INSERT INTO conversations (agent_id, channel, conversation, first_at, last_at)"
-            " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET last_at = excluded.last_at",
-            (new.agent_id, to.channel, to.conversation, at, at),
-        )
-    elif (
+        # One event tells both that it was accepted and what was said.
+        facts["text"] = text_of(new.parts)
+        facts["files"] = [part.name or part.path for part in new.parts if part.type == "file"]
+        append(tx, EventType.CHAT_IN, data=facts, **where)
+        _visit(tx, new.agent_id, to.channel, to.conversation, at)
+        return
+    append(tx, EventType.MESSAGE_ACCEPTED, data=facts, **where)
+    if (
         new.kind in _REQUESTS
         and to.kind != "chat"
         and not new.silent
@@ -328,3 +333,18 @@ def _tell(tx: Tx, new: NewMessage, message_id: str, session_id: str, at: int) ->
             at=at,
             facts={"from": new.principal.label, "message_id": message_id},
         )
+
+
+def _visit(tx: Tx, agent_id: str, channel: str, conversation: str, at: int) -> None:
+    """Note that the conversation is alive, at most once a second."""
+    known = tx.scalar(
+        "SELECT last_at FROM conversations WHERE agent_id = ? AND channel = ? AND conversation = ?",
+        (agent_id, channel, conversation),
+    )
+    if known is not None and 0 <= at - known < _VISIT_MS:
+        return
+    tx.execute(
+        "INSERT INTO conversations (agent_id, channel, conversation, first_at, last_at)"
+        " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET last_at = excluded.last_at",
+        (agent_id, channel, conversation, at, at),
+    )

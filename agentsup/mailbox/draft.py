@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from agentsup.mailbox.rows import encode
 from agentsup.mailbox.values import Desk
 from agentsup.model.errors import BadRequest, TooLarge
-from agentsup.model.message import NewMessage
+from agentsup.model.message import DeliverTo, NewMessage
+from agentsup.model.principal import Principal
 
 __all__ = ["Draft", "Key", "draft"]
 
@@ -48,10 +50,16 @@ def draft(desk: Desk, new: NewMessage) -> Draft:
         desk.entropy.new_id("msg"),
         _keys(new, parts),
         parts,
-        encode(new.principal.to_json()),
-        encode(new.deliver_to.to_json()),
+        _encode_value(new.principal),
+        _encode_value(new.deliver_to),
         encode(new.path) if new.path else "[]",
     )
+
+
+@lru_cache(maxsize=1024)
+def _encode_value(value: Principal | DeliverTo) -> str:
+    """JSON of who asks and where the answer goes; the same few say most of what is said."""
+    return encode(value.to_json())
 
 
 def _check_size(text: str, limit: int) -> None:

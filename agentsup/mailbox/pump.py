@@ -23,7 +23,7 @@ from agentsup.model.ids import AgentId, InstanceId
 from agentsup.model.message import LEASE_RENEW_S, Lane, Lease, Message
 from agentsup.store.database import Database
 
-NET_S = 30.0
+NET_S = 60.0
 """A lost wake would be noticed after this long; finding work that way is counted as a fault."""
 STORE_PAUSE_S = 1.0
 CANCEL_S = 4.0
@@ -86,6 +86,7 @@ class Pump:
         self._instance_id = instance_id
         self._handler = handler
         self._wake = asyncio.Event()
+        self._has_work = asyncio.Event()
         self._due_at: int | None = None
         self.slots = Slots(slots, self._wake.set)
         self._tasks = TaskOwner(f"pump:{agent_id}")
@@ -174,6 +175,7 @@ class Pump:
         work = Work(lease, self.slots.take(lease.message.lane))
         task = self._tasks.spawn(self._handle(work), name=f"turn:{lease.message.message_id}")
         self._working[task] = work
+        self._has_work.set()
         task.add_done_callback(self._ended)
 
     async def _handle(self, work: Work) -> None:
@@ -258,6 +260,9 @@ class Pump:
 
     async def _renew(self) -> None:
         while True:
+            if not self._working:  # an idle agent costs no timer
+                self._has_work.clear()
+                await self._has_work.wait()
             await self._clock.sleep(LEASE_RENEW_S)
             held = list(self._working.items())
             if not held:

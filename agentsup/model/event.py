@@ -9,6 +9,7 @@ from typing import Any
 
 class EventType(StrEnum):
     MESSAGE_ACCEPTED = "message.accepted"
+    """Work was accepted that no ``chat.in`` tells of."""
     MESSAGE_STARTED = "message.started"
     MESSAGE_PARKED = "message.parked"
     MESSAGE_RETRY = "message.retry"
@@ -16,7 +17,7 @@ class EventType(StrEnum):
     MESSAGE_DEAD = "message.dead"
     MESSAGE_CANCELLED = "message.cancelled"
     CHAT_IN = "chat.in"
-    """A person's text entered a conversation (shown to all clients of it)."""
+    """A person's text was accepted and entered a conversation (shown to all clients of it)."""
     CHAT_OUT = "chat.out"
     """An answer, notice, question or file was delivered to a conversation."""
     QUESTION_ASKED = "question.asked"

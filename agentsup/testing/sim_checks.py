@@ -97,7 +97,7 @@ def _histories(world: World, rows: dict[str, sqlite3.Row], events: list[sqlite3.
         if message_id not in rows or kind == "chat.out":
             continue
         mine = open_rows.setdefault(session, set())
-        if kind == "message.accepted":
+        if kind in {"message.accepted", "chat.in"}:
             mine.add(message_id)
             accepted[message_id] = event["seq"]
             _check_return(world, rows, message_id, accepted, stops)

@@ -142,7 +142,6 @@ async def test_a_chat_message_tells_its_conversation(rig: MailRig) -> None:
     accepted = await rig.put("hello there")
     rows = await rig.sql("SELECT type, conversation, message_id FROM events ORDER BY seq")
     assert rows == [
-        ("message.accepted", "console:c1", accepted.message_id),
         ("chat.in", "console:c1", accepted.message_id),
     ]
     assert await rig.sql("SELECT agent_id, channel, conversation FROM conversations") == [
