@@ -30,7 +30,7 @@ def _rss_mib(pid: int) -> float:
 
 async def measure(ground: Ground) -> list[Figure]:
     """Let it settle, then watch it for some windows."""
-    window_s, windows = (0.3, 1) if ground.tiny else (10.0, 3)
+    window_s, windows = (0.3, 1) if ground.tiny else (20.0, 3)
     entries = [{"name": f"agent-{n}", "engine": "scripted"} for n in range(ground.size(AGENTS, 2))]
     async with ground.fresh("idle") as folder:
         write_home(folder / "home", entries)

@@ -47,7 +47,7 @@ class LagProbe:
 
     def __init__(
         self,
-        interval_s: float = 0.1,
+        interval_s: float = 0.25,
         *,
         warn_s: float = 0.25,
         dump_s: float = 1.0,
@@ -130,7 +130,7 @@ class LagProbe:
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """In the thread: note the blocking task, dump once per standstill."""
         dumped_pulse = None
-        while not self._stop.wait(self._warn_s / 2):
+        while not self._stop.wait(self._warn_s):
             pulse = self._pulse
             silent_s = time.monotonic() - pulse - self.interval_s
             if silent_s > self._warn_s and not self._blocker:
