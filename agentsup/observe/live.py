@@ -3,6 +3,9 @@
 A turn's text lies here once, however many watch it. A reader has no queue, only a position in each
 turn, so a slow reader costs nothing, gets what it missed in one piece, and gets a fresh picture
 where the text it missed is no longer kept. What the turn finally says comes through the outbox.
+
+Two ways to watch: a ``LiveFeed`` gives one conversation as frames; a follower hears of each turn of
+an agent in any conversation of a channel and reads its text in place (``LiveTurn``).
 """
 
 from __future__ import annotations
@@ -10,12 +13,13 @@ from __future__ import annotations
 import asyncio
 import io
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from agentsup.model.errors import Overloaded
 
-__all__ = ["FeedClosed", "LiveFeed", "LiveHub", "LiveLimits"]
+__all__ = ["FeedClosed", "Follower", "LiveFeed", "LiveHub", "LiveLimits", "LiveTurn"]
 
 Place = tuple[str, str]
 
@@ -59,6 +63,7 @@ class _Turn:
         self.kept_from = 0
         self.tools: deque[_Tool] = deque(maxlen=limits.turn_tools)
         self.tool_count = 0
+        self.readers: list[LiveTurn] = []
         self._limits = limits
         self._text = io.StringIO()
 
@@ -92,6 +97,58 @@ class _Turn:
             "shortened": self.kept_from > 0,
             "tools": [{"name": tool.name, "state": tool.state} for tool in self.tools],
         }
+
+
+class LiveTurn:
+    """One follower's view of a turn; it may be read for as long as it is held, also after the end.
+
+    A further segment of the same message is another turn with the same ``message_id``.
+    """
+
+    def __init__(self, turn: _Turn) -> None:
+        self._turn = turn
+        self.on_change: Callable[[], None] = _ignore
+        """Called after more text, a tool step and the end; must neither block nor raise."""
+        turn.readers.append(self)
+
+    @property
+    def message_id(self) -> str:
+        return self._turn.message_id
+
+    @property
+    def conversation(self) -> str:
+        """``<channel>:<name>``."""
+        return self._turn.place[1]
+
+    @property
+    def ended(self) -> bool:
+        return self._turn.ended
+
+    @property
+    def length(self) -> int:
+        """Characters of text so far."""
+        return self._turn.length
+
+    @property
+    def kept_from(self) -> int:
+        """Position of the oldest character still kept."""
+        return self._turn.kept_from
+
+    def text(self, start: int = 0) -> str:
+        """The text from position ``start`` on, or from where it is still kept."""
+        return self._turn.read(max(start, self._turn.kept_from), self._turn.length)
+
+    def leave(self) -> None:
+        """Hear no more of it; may be repeated."""
+        if self in self._turn.readers:
+            self._turn.readers.remove(self)
+
+
+Follower = Callable[[LiveTurn], None]
+
+
+def _ignore() -> None:
+    return
 
 
 @dataclass(slots=True)
@@ -220,6 +277,7 @@ class LiveHub:
         self._places: dict[Place, dict[str, _Turn]] = {}
         self._feeds: dict[Place, set[LiveFeed]] = {}
         self._feed_count = 0
+        self._followers: dict[Place, list[Follower]] = {}
 
     @property
     def turns(self) -> int:
@@ -243,6 +301,8 @@ class LiveHub:
         self._places.setdefault(turn.place, {})[message_id] = turn
         for feed in self._feeds.get(turn.place, ()):
             feed._on_begin(turn, replaced)  # noqa: SLF001 - hub and feed are one machine
+        for begin in tuple(self._followers.get((agent_id, _channel_of(conversation)), ())):
+            begin(LiveTurn(turn))
 
     def delta(self, message_id: str, text: str) -> None:
         """A piece of text; ignored for a turn that is not running."""
@@ -285,6 +345,24 @@ class LiveHub:
         self._feed_count += 1
         return feed
 
+    def follow(self, agent_id: str, channel: str, begin: Follower) -> Callable[[], None]:
+        """Call ``begin`` with each turn in any conversation of ``channel``: at once with those that
+        run, later with each that begins. It must neither block nor raise. Returns the way to stop.
+        """
+        for turn in list(self._turns.values()):
+            if turn.place[0] == agent_id and _channel_of(turn.place[1]) == channel:
+                begin(LiveTurn(turn))
+        followers = self._followers.setdefault((agent_id, channel), [])
+        followers.append(begin)
+
+        def unfollow() -> None:
+            if begin in followers:
+                followers.remove(begin)
+            if not followers and self._followers.get((agent_id, channel)) is followers:
+                del self._followers[agent_id, channel]
+
+        return unfollow
+
     def snapshot(self, agent_id: str, conversation: str) -> list[dict[str, Any]]:
         """The running turns of a conversation with their text so far, oldest first."""
         return [turn.picture() for turn in self._running((agent_id, conversation))]
@@ -297,6 +375,8 @@ class LiveHub:
     def _tell(self, turn: _Turn) -> None:
         for feed in self._feeds.get(turn.place, ()):
             feed._on_change()  # noqa: SLF001 - as above
+        for reader in tuple(turn.readers):
+            reader.on_change()
 
     def _remove(self, message_id: str) -> _Turn | None:
         turn = self._turns.pop(message_id, None)
@@ -306,6 +386,9 @@ class LiveHub:
             del at_place[message_id]
             if not at_place:
                 del self._places[turn.place]
+            for reader in tuple(turn.readers):
+                reader.on_change()
+            turn.readers.clear()
         return turn
 
     def _forget(self, place: Place, feed: LiveFeed) -> None:
@@ -316,3 +399,7 @@ class LiveHub:
         self._feed_count -= 1
         if not feeds:
             del self._feeds[place]
+
+
+def _channel_of(conversation: str) -> str:
+    return conversation.partition(":")[0]
