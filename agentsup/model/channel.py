@@ -28,6 +28,10 @@ class OutboxPart:
     kind: str
     body: dict[str, Any]
     attempts: int
+    progress: int = 0
+    """Pieces already settled: the next one to send. Only a channel `in_pieces` counts further."""
+    doubts: int = 0
+    """Pieces among them whose fate is unknown."""
 
 
 class DeliveryOutcome(StrEnum):
@@ -39,14 +43,30 @@ class DeliveryOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
+    """What happened to a part, or to one piece of it."""
+
     outcome: DeliveryOutcome
     detail: str = ""
     retry_after_s: float = 0.0
+    more: bool = False
+    """This piece is settled (delivered or unknown); further pieces of the part follow."""
+    platform_ids: tuple[str, ...] = ()
+    """Ids the platform gave to what was delivered; they are kept with the part."""
+    is_free: bool = False
+    """A retry before which nothing was tried: no attempt counts, the pause is `retry_after_s`."""
 
 
 class Channel(Protocol):
-    """A way to deliver. ``deliver`` never raises for what the platform did; it says so."""
+    """A way to deliver. ``deliver`` never raises for what the platform did; it says so.
+
+    A channel may send a part in pieces; it then has a true attribute ``in_pieces``. It is given
+    the part once for each piece, ``part.progress`` counting those before it, and says ``more`` for
+    all but the last. A piece that an ended process had begun counts as settled, so such a channel
+    may find ``progress`` at the number of pieces: then nothing is left, and it says delivered.
+    """
 
     name: str
+    idempotent: bool
+    """Whether giving the same part twice does no harm (console, web, a keyed send)."""
 
     async def deliver(self, part: OutboxPart) -> Delivery: ...

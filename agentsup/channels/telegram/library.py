@@ -1,0 +1,48 @@
+"""The one door to python-telegram-bot: imported in a thread, and only when a bot is wanted.
+
+The import takes over a second and several MiB; a daemon without a Telegram bot never pays it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import telegram
+
+
+__all__ = ["Library", "load"]
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """What the channel uses of it."""
+
+    telegram: Any
+    """The module itself."""
+    request: Any
+    """`agentsup.channels.telegram.request`, which needs the library to be imported."""
+
+    def update_of(self, raw: Mapping[str, Any]) -> telegram.Update:
+        """Parse one raw update. Raises whatever the library raises for one it can't read."""
+        update: telegram.Update = self.telegram.Update.de_json(dict(raw), None)
+        return update
+
+
+async def load() -> Library:
+    """Import the library without holding up the loop; at once if it has been imported before.
+
+    Raises ``ImportError`` where it isn't installed.
+    """
+    return await asyncio.to_thread(_load)
+
+
+def _load() -> Library:
+    return Library(
+        telegram=importlib.import_module("telegram"),
+        request=importlib.import_module("agentsup.channels.telegram.request"),
+    )
