@@ -7,7 +7,7 @@ takes it over with a higher fence (P1, P2).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from agentsup.mailbox import ending
@@ -64,12 +64,13 @@ def claim_tx(
     instance_id: str,
     free: Mapping[Lane, int],
     *,
-    held: Collection[str] | None = None,
+    held: Mapping[str, str] | None = None,
 ) -> Claimed:
     """Lease what may start now, at most ``free`` per lane.
 
-    ``held`` names the messages that this instance still works on; with it, the instance's own
-    expired leases that it does not name are taken again. A void lease is taken over if the turn
+    ``held`` has the messages that this instance still works on, with their sessions; with it, the
+    instance's own expired leases that it does not name are taken again. A session whose turn was
+    cancelled stays closed until that turn has really ended, for it may still act. A void lease is taken over if the turn
     is young and has attempts left; otherwise the message ends as a dead letter with a notice.
     """
     now = desk.clock.now_ms()
@@ -99,7 +100,7 @@ def _heads(
     agent_id: str,
     instance_id: str,
     now: int,
-    held: Collection[str] | None,
+    held: Mapping[str, str] | None,
     most: int,
 ) -> Iterator[Head]:
     rows = tx.all(
@@ -114,8 +115,9 @@ def _heads(
             "most": most,
         },
     )
+    at_work = frozenset(held.values()) if held is not None else frozenset()
     for row in rows:
-        if held is not None and row["message_id"] in held:
+        if row["session_id"] in at_work:
             continue
         if desk.epochs.stops(agent_id, row["session_id"], row["accepted_at"]):
             continue

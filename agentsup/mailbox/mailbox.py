@@ -134,12 +134,13 @@ class Mailbox:
         instance_id: str,
         free: Mapping[Lane, int],
         *,
-        held: Collection[str] | None = None,
+        held: Mapping[str, str] | None = None,
     ) -> Claimed:
         """Lease what may start now, at most ``free`` per lane; and when to look again.
 
         Void leases (an earlier boot, or another instance's expired one) are taken over. With
-        ``held``, the messages this instance works on, so are its own expired leases beside them.
+        ``held``, the messages this instance works on by session, so are its own expired leases
+        beside them, and no session is given out whose turn has not really ended.
         """
         seen: dict[str, tuple[int, ...]] = {}
 

@@ -156,7 +156,10 @@ class Pump:
                 self._agent_id,
                 self._instance_id,
                 free,
-                held={w.lease.message.message_id for w in self._working.values()},
+                held={
+                    work.lease.message.message_id: work.lease.message.session_id
+                    for work in self._working.values()
+                },
             )
             self._due_at = claimed.due_at
             for lease in claimed.leases:

@@ -17,6 +17,7 @@ CORPUS = (
     *(1481, 2088, 2462, 2499, 2782, 3054, 3841),  # a returning turn took a slot promised to a claim
     *(1115, 2201),  # a reply to a reply came into a scope that had been stopped
     2319,  # a part taken back held up the ones behind it until the net came by
+    *(2613, 3370),  # a session was given out while its cancelled turn was still ending
     *(4001, 4238),  # the net came a moment before the wake, and called it lost
 )
 

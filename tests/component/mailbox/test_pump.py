@@ -165,6 +165,32 @@ async def test_a_claim_under_way_when_the_pump_ends_is_given_back(
     assert bench.handled == []
 
 
+async def test_a_session_opens_only_when_its_cancelled_turn_has_ended(bench: Bench) -> None:
+    """The row is free with the commit; the turn may still act until it has really ended."""
+    order: list[str] = []
+
+    async def slow_to_end(bench: Bench, work: Work) -> None:
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            await asyncio.sleep(2)
+            order.append("ended")
+            raise
+
+    async def follows(bench: Bench, work: Work) -> None:
+        order.append("next")
+
+    bench.acts |= {"first": slow_to_end, "second": follows}
+    bench.begin()
+    first = await bench.put("first", "same")
+    await asyncio.sleep(1)
+    second = await bench.put("second", "same")
+    await bench.rig.mailbox.cancel(first, by=OPERATOR)
+    await bench.pump.abort(lambda message: message.message_id == first, cancel_s=3)
+    await bench.done(second)
+    assert order == ["ended", "next"]
+
+
 async def test_a_crash_names_its_culprit_once_and_spares_the_innocent(bench: Bench) -> None:
     bench.acts |= {"slow": sleeps, "bad": crashes}
     task = bench.begin()

@@ -150,9 +150,11 @@ async def test_an_instance_takes_up_its_own_expired_lease_that_nobody_works_on(
     await rig.put()
     lease = await rig.one()
     rig.later(31)
-    busy = await rig.mailbox.claim("ann", "i1", WIDE, held=[lease.message.message_id])
+    busy = await rig.mailbox.claim(
+        "ann", "i1", WIDE, held={lease.message.message_id: lease.message.session_id}
+    )
     assert busy.leases == ()
-    (again,) = (await rig.mailbox.claim("ann", "i1", WIDE, held=[])).leases
+    (again,) = (await rig.mailbox.claim("ann", "i1", WIDE, held={})).leases
     assert again.fence == lease.fence + 1
 
 
