@@ -18,7 +18,7 @@ from agentsup.kit.tasks import TaskOwner, stop_task
 from agentsup.mailbox.outbox import Settlement
 from agentsup.model.channel import Channel, Delivery, DeliveryOutcome, OutboxPart
 
-__all__ = ["Deliveries", "RelayLimits", "RelayStats", "is_idempotent"]
+__all__ = ["Deliveries", "RelayLimits", "RelayStats", "is_idempotent", "is_in_pieces"]
 
 _log = logging.getLogger(__name__)
 _STOP_S = 1.0
@@ -71,6 +71,11 @@ def is_idempotent(channel: Channel) -> bool:
     return bool(getattr(channel, "idempotent", False))
 
 
+def is_in_pieces(channel: Channel) -> bool:
+    """Whether the channel sends a part piece by piece (see ``model.channel.Channel``)."""
+    return bool(getattr(channel, "in_pieces", False))
+
+
 class Deliveries:
     """The deliveries of one life of the relay."""
 
@@ -121,7 +126,9 @@ class Deliveries:
             _log.warning("%s took over %g s", task.get_name(), limit_s)
             if not await stop_task(task, timeout_s=_STOP_S):
                 _log.error("%s ignores its cancellation", task.get_name())
-            return Delivery(DeliveryOutcome.UNKNOWN, f"no answer within {limit_s:g} s")
+            # The other pieces follow; a channel that finds none left says that it is done.
+            detail = f"no answer within {limit_s:g} s"
+            return Delivery(DeliveryOutcome.UNKNOWN, detail, more=is_in_pieces(channel))
         finally:
             task.cancel()  # nothing if it is done; else the relay itself is being cancelled
 
@@ -144,7 +151,7 @@ class Deliveries:
                 self._stats.retried += 1
                 return Settlement(part, delivery, now, now + self._pause_ms(part, delivery))
             case DeliveryOutcome.DELIVERED:
-                self._stats.delivered += 1
+                self._stats.delivered += not (delivery.more or part.doubts)
             case DeliveryOutcome.UNKNOWN:
                 self._stats.unknown += 1
                 _log.warning("part %d may not have arrived: %s", part.outbox_id, delivery.detail)
@@ -154,6 +161,8 @@ class Deliveries:
         return Settlement(part, delivery, now)
 
     def _pause_ms(self, part: OutboxPart, delivery: Delivery) -> int:
+        if delivery.is_free:
+            return max(1, round(delivery.retry_after_s * 1000))
         own_s = backoff.delay_s(
             part.attempts,
             cap_s=self._limits.retry_cap_s,

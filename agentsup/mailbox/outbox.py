@@ -26,12 +26,19 @@ __all__ = [
     "conversation_of",
     "counts",
     "heads",
+    "platform_ids",
     "step_tx",
     "topic_of",
+    "wake_tx",
 ]
 
 _EXCERPT_CHARS = 80
 _LEFTOVERS_PER_STEP = 100
+# What every settled piece leaves; the reason of a doubt outlives the pieces that arrive after it.
+_PIECE_SQL = (
+    "begun_boot = '', doubts = :doubts, platform_ids = coalesce(:given, platform_ids),"
+    " detail = CASE WHEN :detail = '' AND doubts > 0 THEN detail ELSE :detail END"
+)
 
 
 def topic_of(channel: str) -> str:
@@ -126,6 +133,24 @@ def again_tx(
     )
 
 
+def wake_tx(tx: Tx, *, channel: str, agent_id: str, detail: str) -> int:
+    """Make parts of an agent due now that wait for the reason ``detail``; returns how many."""
+    woken = tx.execute(
+        "UPDATE outbox SET not_before = 0 WHERE state = 'pending' AND channel = ? AND agent_id = ?"
+        " AND not_before > 0 AND detail = ?",
+        (channel, agent_id, detail),
+    ).rowcount
+    if woken:
+        tx.touch(topic_of(channel))
+    return woken
+
+
+def platform_ids(reader: Reader, outbox_id: int) -> tuple[str, ...]:
+    """The ids that the platform gave to the delivered pieces of a part, in order."""
+    kept = reader.scalar("SELECT platform_ids FROM outbox WHERE outbox_id = ?", (outbox_id,))
+    return tuple(json.loads(kept or "[]"))
+
+
 # -- for the relay ---------------------------------------------------------------------------------
 
 
@@ -191,11 +216,14 @@ def step_tx(
     idempotent: bool,
     fetch: bool,
     now: int,
+    in_pieces: bool = False,
 ) -> Step:
     """One commit between two deliveries: record how the last one ended and begin the next.
 
     A blind part is marked as begun before it is sent. One that is found begun was left by an
-    attempt that never said how it ended, so its fate is unknown. ``fetch=False`` only records.
+    attempt that never said how it ended, so its fate is unknown; in a channel that sends
+    ``in_pieces`` that is the fate of one piece, and the others follow. ``fetch=False`` only
+    records.
     """
     if settlement is not None:
         _settle_tx(tx, settlement)
@@ -213,7 +241,7 @@ def step_tx(
         part = _part(row)
         if row["begun_boot"] and not idempotent:
             detail = f"begun by {row['begun_boot']}, which did not say how it ended"
-            unknown = Delivery(DeliveryOutcome.UNKNOWN, detail)
+            unknown = Delivery(DeliveryOutcome.UNKNOWN, detail, more=in_pieces)
             _settle_tx(tx, Settlement(part, unknown, now))
             given_up += 1
             continue
@@ -231,16 +259,33 @@ def _settle_tx(tx: Tx, settlement: Settlement) -> None:
     part, delivery, at = settlement.part, settlement.delivery, settlement.at
     if delivery.outcome is DeliveryOutcome.RETRY:
         tx.execute(
-            "UPDATE outbox SET attempts = attempts + 1, begun_boot = '', not_before = ?, detail = ?"
+            "UPDATE outbox SET attempts = attempts + ?, begun_boot = '', not_before = ?, detail = ?"
             " WHERE outbox_id = ? AND state = 'pending'",
-            (settlement.not_before, delivery.detail, part.outbox_id),
+            (0 if delivery.is_free else 1, settlement.not_before, delivery.detail, part.outbox_id),
         )
         return
-    state = _ENDS[delivery.outcome]
+    doubts = part.doubts + (delivery.outcome is DeliveryOutcome.UNKNOWN)
+    given = _with_ids(tx, part, delivery)
+    values = {
+        "id": part.outbox_id,
+        "progress": part.progress + 1,
+        "doubts": doubts,
+        "given": given,
+        "detail": delivery.detail,
+        "at": at,
+    }
+    if delivery.more and delivery.outcome is not DeliveryOutcome.REFUSED:
+        tx.execute(
+            f"UPDATE outbox SET progress = :progress, not_before = 0, {_PIECE_SQL}"  # noqa: S608 - a constant
+            " WHERE outbox_id = :id AND state = 'pending'",
+            values,
+        )
+        return
+    state = OutboxState.UNKNOWN if doubts else _ENDS[delivery.outcome]
     changed = tx.execute(
-        "UPDATE outbox SET state = ?, attempts = attempts + 1, begun_boot = '', ended_at = ?,"
-        " detail = ? WHERE outbox_id = ? AND state = 'pending'",
-        (state.value, at, delivery.detail, part.outbox_id),
+        f"UPDATE outbox SET state = :state, attempts = attempts + 1, ended_at = :at, {_PIECE_SQL}"  # noqa: S608 - a constant
+        " WHERE outbox_id = :id AND state = 'pending'",
+        {**values, "state": state.value},
     ).rowcount
     if not changed:
         return  # settled otherwise meanwhile; the first word stands
@@ -273,6 +318,13 @@ def _settle_tx(tx: Tx, settlement: Settlement) -> None:
         )
 
 
+def _with_ids(tx: Tx, part: OutboxPart, delivery: Delivery) -> str | None:
+    """The platform's ids as they are kept after this delivery; None if it brought none."""
+    if not delivery.platform_ids:
+        return None
+    return json.dumps([*platform_ids(tx, part.outbox_id), *delivery.platform_ids])
+
+
 _ENDS = {
     DeliveryOutcome.DELIVERED: OutboxState.DELIVERED,
     DeliveryOutcome.UNKNOWN: OutboxState.UNKNOWN,
@@ -281,13 +333,14 @@ _ENDS = {
 
 
 def _note_text(part: OutboxPart) -> str:
+    whole = "A piece of a message" if part.progress else "A message"
     told = str(part.body.get("text") or part.body.get("name") or part.body.get("path") or "")
     told = " ".join(told.split())
     if len(told) > _EXCERPT_CHARS:
         told = told[: _EXCERPT_CHARS - 1].rstrip() + "…"
     which = f"“{told}”" if told else f"of kind {part.kind}"
     return (
-        f"A message may not have reached you: {which}. "
+        f"{whole} may not have reached you: {which}. "
         f"To see it again (perhaps a second time): /again {part.outbox_id}"
     )
 
@@ -304,6 +357,8 @@ def _part(row: Any) -> OutboxPart:
         kind=row["kind"],
         body=json.loads(row["body"]),
         attempts=row["attempts"],
+        progress=row["progress"],
+        doubts=row["doubts"],
     )
 
 

@@ -18,7 +18,13 @@ from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox import outbox
-from agentsup.mailbox.delivery import Deliveries, RelayLimits, RelayStats, is_idempotent
+from agentsup.mailbox.delivery import (
+    Deliveries,
+    RelayLimits,
+    RelayStats,
+    is_idempotent,
+    is_in_pieces,
+)
 from agentsup.mailbox.outbox import Head, Settlement, Step
 from agentsup.model.channel import Channel
 from agentsup.model.errors import Overloaded, StoreUnavailable
@@ -47,7 +53,7 @@ class Relay:
         limits: RelayLimits | None = None,
     ) -> None:
         """``channels`` by name; it may change while the relay runs, parts of a channel that is
-        missing wait. A channel with a true attribute ``idempotent`` may be given a part twice."""
+        missing wait. An ``idempotent`` channel may be given a part twice."""
         self._limits = limits or RelayLimits()
         self.stats = RelayStats()
         self._clock = clock
@@ -336,6 +342,7 @@ class _Lane:
                 conversation=conversation,
                 boot_id=self._ground.boot_id,
                 idempotent=is_idempotent(self._channel),
+                in_pieces=is_in_pieces(self._channel),
                 fetch=fetch,
                 now=self._ground.clock.now_ms(),
             )
