@@ -15,6 +15,7 @@ from agentsup.store.retention import Retention
 __all__ = ["conservation", "counts", "list_messages", "position", "retention_rules", "thread"]
 
 _DAY_MS = 24 * 60 * 60 * 1000
+_LATE_MS = 30 * _DAY_MS
 _SAMPLE = 20
 _COLUMNS = ("accepted", *(state.value for state in State))
 
@@ -159,6 +160,18 @@ def retention_rules(*, keep_days: int = 90) -> tuple[Retention, ...]:
             keep_ms,
             key="message_id",
         ),
+        Retention(
+            "updates",
+            f"at < :cutoff AND {oldest.format(key='row_id', table='updates')}",
+            keep_ms,
+            key="row_id",
+        ),
+        # A press that comes later is still answered as too late.
+        Retention("buttons", "expires_at < :cutoff", _LATE_MS, key="token"),
+        Retention("presses", "at < :cutoff", _LATE_MS, key="press_id"),
+        Retention("question_ends", "at < :cutoff", keep_ms, key="question_id"),
+        # Left by a crash and by nobody taken over: the platform forgets such messages too.
+        Retention("streams", "at < :cutoff", _LATE_MS, key="message_id"),
     )
 
 

@@ -7,6 +7,42 @@ ALTER TABLE outbox ADD COLUMN progress INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE outbox ADD COLUMN doubts INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE outbox ADD COLUMN platform_ids TEXT NOT NULL DEFAULT '[]';
 
+-- Updates as a platform gave them, kept before they are confirmed to it. 'received' is what is left
+-- to do. `run` grows when the platform begins to count anew (Telegram: after a week of silence).
+CREATE TABLE updates (
+    row_id       INTEGER PRIMARY KEY AUTOINCREMENT,
+    channel      TEXT NOT NULL,
+    bot_id       TEXT NOT NULL,
+    run          INTEGER NOT NULL,
+    update_id    INTEGER NOT NULL,
+    raw          TEXT NOT NULL,
+    state        TEXT NOT NULL CHECK (state IN ('received', 'done', 'quarantined', 'skipped')),
+    -- A command was begun; found again after a crash it is not run a second time.
+    begun        INTEGER NOT NULL DEFAULT 0,
+    -- The platform's chat and message, and the message that it became: what an edit refers to.
+    chat_id      INTEGER,
+    platform_id  INTEGER,
+    message_id   TEXT NOT NULL DEFAULT '',
+    error        TEXT NOT NULL DEFAULT '',
+    at           INTEGER NOT NULL,
+    UNIQUE (channel, bot_id, run, update_id)
+) STRICT;
+CREATE INDEX updates_received ON updates (channel, bot_id, row_id) WHERE state = 'received';
+CREATE INDEX updates_became ON updates (channel, bot_id, chat_id, platform_id)
+    WHERE message_id <> '';
+CREATE INDEX updates_quarantined ON updates (channel, bot_id, row_id) WHERE state = 'quarantined';
+
+-- How far the updates of a bot were read. Written in the transaction that keeps them.
+CREATE TABLE poll_offsets (
+    channel      TEXT NOT NULL,
+    bot_id       TEXT NOT NULL,
+    run          INTEGER NOT NULL,
+    next_offset  INTEGER NOT NULL,
+    -- When the last update came (wall ms).
+    heard_at     INTEGER NOT NULL,
+    PRIMARY KEY (channel, bot_id)
+) STRICT, WITHOUT ROWID;
+
 -- A message that shows an answer while it is written, until the whole answer takes its place.
 -- Written right after the platform gave the id; what a crash left is taken over or deleted.
 CREATE TABLE streams (
