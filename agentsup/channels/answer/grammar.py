@@ -1,0 +1,106 @@
+"""The dialect of Markdown that models write, as a set-up of markdown-it-py.
+
+CommonMark with tables and strike-through, and four departures, so that nothing of an answer
+vanishes and what is written early does not change with what comes later:
+
+- HTML is text, never markup.
+- No reference definitions: they would swallow lines such as ``[1]: https://…``.
+- No underlined headings: a rule below a paragraph is a rule.
+- A bare URL is a link, and what stands in it is not emphasis.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore
+from markdown_it.rules_inline import StateInline
+from markdown_it.token import Token
+
+MAX_NESTING = 60
+# Looking for the ends of links costs the square of the brackets of a paragraph.
+_MAX_BRACKETS = 500
+
+_SCHEME = re.compile(r"(?:^|[^a-z0-9.+-])(https?)$", re.IGNORECASE)
+_BARE_URL = re.compile(r"://[^\s<>`\"“”«»，。、；！？（）「」【】]+")
+_TRAILING = ".,;:!?'\"*_~|"
+
+
+class Grammar:
+    """Source text to tokens; stateless between calls, so one may serve several threads."""
+
+    def __init__(self) -> None:
+        self._full = _parser(links=True)
+        flat = _parser(links=False)
+
+        def inline(state: StateCore) -> None:
+            for token in state.tokens:
+                if token.type == "inline":
+                    token.children = []
+                    parser = flat if token.content.count("[") > _MAX_BRACKETS else self._full
+                    parser.inline.parse(token.content, parser, state.env, token.children)
+
+        self._full.core.ruler.at("inline", inline)
+
+    def tokens(self, text: str) -> list[Token] | None:
+        """The tokens, or None for a text that is nested deeper than anyone can read."""
+        try:
+            tokens = self._full.parse(text)
+        except RecursionError:
+            return None
+        deepest = max((token.level for token in tokens if token.nesting == 1), default=0)
+        # The parser drops what lies beyond its limit.
+        return None if deepest >= MAX_NESTING - 1 else tokens
+
+    def inline(self, text: str) -> Sequence[Token]:
+        """The tokens of a stretch without blocks, such as a cell."""
+        return self._full.parseInline(text)[0].children or ()
+
+    def readable_url(self, url: str) -> str:
+        """A URL as it was written, without the escapes that the parser added."""
+        return self._full.normalizeLinkText(url)
+
+
+def _parser(*, links: bool) -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False, "maxNesting": MAX_NESTING})
+    parser.enable(["table", "strikethrough"])
+    parser.disable(["reference", "lheading", "html_block", "html_inline"])
+    if not links:
+        parser.disable(["link", "image"])
+    parser.inline.ruler.after("text", "bare_url", _bare_url)
+    return parser
+
+
+def _bare_url(state: StateInline, silent: bool) -> bool:
+    """``https://…`` in running text, up to white space, without the punctuation after it."""
+    if state.src[state.pos] != ":" or state.linkLevel > 0:
+        return False
+    scheme = _SCHEME.search(state.pending)
+    rest = _BARE_URL.match(state.src, state.pos, state.posMax)
+    if scheme is None or rest is None:
+        return False
+    tail = _without_trailing(rest.group())
+    if len(tail) <= len("://"):
+        return False
+    url = scheme.group(1) + tail
+    if not silent:
+        state.pending = state.pending[: -len(scheme.group(1))]
+        state.push("link_open", "a", 1).attrs = {"href": url}
+        state.push("text", "", 0).content = url
+        state.push("link_close", "a", -1)
+    state.pos += len(tail)
+    return True
+
+
+def _without_trailing(url: str) -> str:
+    while url:
+        last = url[-1]
+        unbalanced = (last == ")" and url.count(")") > url.count("(")) or (
+            last == "]" and url.count("]") > url.count("[")
+        )
+        if last not in _TRAILING and not unbalanced:
+            break
+        url = url[:-1]
+    return url
