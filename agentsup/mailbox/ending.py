@@ -13,7 +13,7 @@ from typing import Any
 from agentsup.kit import backoff, faults
 from agentsup.mailbox import waits
 from agentsup.mailbox.deliver import Result, deliver_tx
-from agentsup.mailbox.notices import drop_pending_tx
+from agentsup.mailbox.notices import drop_pending_tx, touch_asked_tx
 from agentsup.mailbox.rows import OPEN_SQL, need_message
 from agentsup.mailbox.values import Completion, Desk
 from agentsup.model.errors import LeaseLost
@@ -294,6 +294,7 @@ def close_questions_tx(tx: Tx, message: Message, *, at: int) -> None:
             at,
             {"question_id": row["question_id"], "state": "cancelled"},
         )
+        touch_asked_tx(tx, message.deliver_to, message.agent_id)
     drop_pending_tx(tx, message.message_id, kind="question", detail="cancelled", at=at)
 
 

@@ -11,12 +11,14 @@ from agentsup.store.database import Reader, Tx
 __all__ = [
     "FALLBACK_CHANNEL",
     "FALLBACK_CONVERSATION",
+    "asked_topic_of",
     "drop_pending_tx",
     "latest_conversation",
     "name_of",
     "notify_tx",
     "place_of",
     "preview",
+    "touch_asked_tx",
 ]
 
 FALLBACK_CHANNEL = "console"
@@ -41,6 +43,17 @@ def place_of(reader: Reader, deliver_to: DeliverTo, agent_id: str) -> tuple[str,
     if deliver_to.kind == "chat":
         return deliver_to.agent_id or agent_id, (deliver_to.channel, deliver_to.conversation)
     return agent_id, latest_conversation(reader, agent_id)
+
+
+def asked_topic_of(agent_id: str) -> str:
+    """The topic that is touched when a question shown in that agent's chats is closed."""
+    return f"asked:{agent_id}"
+
+
+def touch_asked_tx(tx: Tx, deliver_to: DeliverTo, agent_id: str) -> None:
+    """Wake whoever shows the questions of a message that is delivered there."""
+    is_chat = deliver_to.kind == "chat"
+    tx.touch(asked_topic_of((is_chat and deliver_to.agent_id) or agent_id))
 
 
 def notify_tx(

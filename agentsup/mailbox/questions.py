@@ -11,7 +11,7 @@ from functools import partial
 
 from agentsup.kit import faults
 from agentsup.mailbox import ending, outbox, waits
-from agentsup.mailbox.notices import drop_pending_tx, place_of
+from agentsup.mailbox.notices import drop_pending_tx, place_of, touch_asked_tx
 from agentsup.mailbox.rows import encode, find_question, need_message, question_of
 from agentsup.mailbox.values import Desk, Expired
 from agentsup.model.engine import Suspended
@@ -182,6 +182,7 @@ def _close(
     closed = find_question(tx, question.question_id)
     _, place = place_of(tx, message.deliver_to, message.agent_id)
     _tell(tx, EventType.QUESTION_CLOSED, closed, at, place)
+    touch_asked_tx(tx, message.deliver_to, message.agent_id)
     tx.touch(f"agent:{question.agent_id}")
     tx.touch(f"done:{question.message_id}")
     return closed

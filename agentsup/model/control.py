@@ -121,12 +121,31 @@ class Control(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Button:
+    """A chat command that a person may give by a press instead of typing it."""
+
+    label: str
+    command: str
+    """The whole command, such as ``/agent_restart bob``."""
+    once: bool = False
+    """It changes something: a second press has no effect and is told so."""
+    confirm: str = ""
+    """What is asked before the command is run, or empty."""
+    operator: bool = False
+    """Only an operator may press it."""
+
+
+@dataclass(frozen=True, slots=True)
 class CommandReply:
-    """Text for the person; ``ok`` False marks a refusal."""
+    """Text for the person; ``ok`` False marks a refusal.
+
+    ``text`` says everything by itself; ``buttons`` (rows) are for channels that have some.
+    """
 
     text: str
     ok: bool = True
     code: str = ""
+    buttons: tuple[tuple[Button, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +157,20 @@ class CommandContext:
     channel: str
     conversation: str
     principal: Principal
+    language: str = ""
+    """The person's language as the platform names it (``de``, ``pt-br``), or empty."""
+    has_buttons: bool = False
+    """The channel shows buttons, so long lists come in pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandInfo:
+    """A command as menus and completion show it. ``usage`` is what follows its name."""
+
+    name: str
+    usage: str
+    help: str
+    operator: bool
 
 
 class Commands(Protocol):
@@ -146,6 +179,9 @@ class Commands(Protocol):
     def is_command(self, text: str) -> bool: ...
 
     async def run(self, text: str, context: CommandContext) -> CommandReply: ...
+
+    def offered(self, agent_id: str, language: str = "") -> tuple[CommandInfo, ...]:
+        """The commands of that agent's chat, in the person's language where there are words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from agentsup.model.control import CommandContext, CommandReply
+from agentsup.model.control import CommandContext, CommandInfo, CommandReply
 from agentsup.model.errors import AgentsupError
 from agentsup.model.principal import PersonRole
 
@@ -26,11 +26,22 @@ class Command:
     operator: bool = False
 
 
+Translate = Callable[[str, str], str | None]
+"""The help line of a command (first) in a language (second), or None for the English one."""
+
+
 class ChatCommands:
     """Implements ``model.control.Commands`` over a table of commands."""
 
-    def __init__(self, commands: tuple[Command, ...], main_agent_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        commands: tuple[Command, ...],
+        main_agent_id: Callable[[], str],
+        *,
+        translate: Translate | None = None,
+    ) -> None:
         self._main_agent_id = main_agent_id
+        self._translate = translate or _only_english
         help_command = Command("help", "", "this list", self._help)
         self._table = {c.name: c for c in (*commands, help_command)}
 
@@ -45,7 +56,7 @@ class ChatCommands:
             return CommandReply("that is not a command; /help lists them", ok=False)
         name, rest = match.group(1).casefold(), (match.group(2) or "").strip()
         command = self._table.get(name)
-        if command is None or not self._offered(command, context):
+        if command is None or not self._offered(command, context.agent_id):
             return self._unknown(name, context)
         if command.operator and not _is_operator(context):
             return CommandReply(
@@ -60,11 +71,24 @@ class ChatCommands:
             return CommandReply(error.message, ok=False, code=error.code)
 
     def names(self, context: CommandContext) -> tuple[str, ...]:
-        """The commands offered in this chat, for completion and menus."""
-        return tuple(sorted(n for n, c in self._table.items() if self._offered(c, context)))
+        """The commands offered in this chat, for completion."""
+        return tuple(info.name for info in self.offered(context.agent_id))
 
-    def _offered(self, command: Command, context: CommandContext) -> bool:
-        return not command.main_only or context.agent_id == self._main_agent_id()
+    def offered(self, agent_id: str, language: str = "") -> tuple[CommandInfo, ...]:
+        """The commands of that agent's chat by name, in the person's language if it is known."""
+        return tuple(
+            CommandInfo(
+                name,
+                command.usage,
+                self._translate(name, language) or command.help,
+                command.operator,
+            )
+            for name, command in sorted(self._table.items())
+            if self._offered(command, agent_id)
+        )
+
+    def _offered(self, command: Command, agent_id: str) -> bool:
+        return not command.main_only or agent_id == self._main_agent_id()
 
     def _unknown(self, name: str, context: CommandContext) -> CommandReply:
         if name in self._table:
@@ -80,17 +104,21 @@ class ChatCommands:
     async def _help(self, context: CommandContext, rest: str) -> CommandReply:
         wanted = rest.lstrip("/").casefold()
         rows = []
-        for name in self.names(context):
-            if wanted and name != wanted:
+        for info in self.offered(context.agent_id, context.language):
+            if wanted and info.name != wanted:
                 continue
-            command = self._table[name]
-            usage = f" {command.usage}" if command.usage else ""
-            rows.append(f"/{name}{usage} - {command.help}")
+            usage = f" {info.usage}" if info.usage else ""
+            rows.append(f"/{info.name}{usage} - {info.help}")
         if not rows:
             return self._unknown(wanted, context)
         if not wanted:
-            rows.append("Anything else you write goes to the agent.")
+            rest_of_it = self._translate("anything_else", context.language)
+            rows.append(rest_of_it or "Anything else you write goes to the agent.")
         return CommandReply("\n".join(rows))
+
+
+def _only_english(name: str, language: str) -> None:
+    del name, language
 
 
 def _is_operator(context: CommandContext) -> bool:

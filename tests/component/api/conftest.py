@@ -19,7 +19,14 @@ from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.mailbox.bus import DirectoryEntry, InterAgentBus
 from agentsup.mailbox.mailbox import Completion, Mailbox, MailboxLimits
-from agentsup.model.control import AgentView, CommandContext, CommandReply, DaemonView, StopReport
+from agentsup.model.control import (
+    AgentView,
+    CommandContext,
+    CommandInfo,
+    CommandReply,
+    DaemonView,
+    StopReport,
+)
 from agentsup.model.errors import Gone, NotFound
 from agentsup.model.event import EventType
 from agentsup.model.health import HealthReport, ProbeResult
@@ -176,6 +183,10 @@ class TwinCommands:
             await self.let_go.wait()
         self.ran.append(text)
         return CommandReply(f"ran {text} for {context.principal.label}", ok=text != "/wrong")
+
+    def offered(self, agent_id: str, language: str = "") -> tuple[CommandInfo, ...]:
+        del agent_id, language
+        return (CommandInfo("hold", "", "runs until it is let go", operator=False),)
 
 
 @dataclass

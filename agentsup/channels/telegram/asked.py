@@ -1,0 +1,343 @@
+"""Questions in a chat: answered by a press, a typed text or a reaction, and shown as ended.
+
+The questions table decides; this only asks it, in one transaction with the note that the press was
+handled. How a question ended is shown wherever it ended: each closed one is edited until the
+platform has taken it, also after a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import tzinfo
+from typing import Any
+
+from agentsup.channels.catalogue import load
+from agentsup.channels.telegram import buttons, cards
+from agentsup.channels.telegram.errors import (
+    FateUnknown,
+    FloodWait,
+    NotModified,
+    NotSent,
+    Refused,
+    TelegramError,
+)
+from agentsup.channels.telegram.place import parse
+from agentsup.channels.telegram.render import render
+from agentsup.channels.telegram.sender import Sender, SendPriority
+from agentsup.kit.clock import Clock
+from agentsup.mailbox import outbox
+from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox.notices import asked_topic_of, preview
+from agentsup.mailbox.rows import find_question, question_of
+from agentsup.model.errors import Conflict, NotFound
+from agentsup.model.principal import Principal
+from agentsup.model.question import Question, QuestionState
+from agentsup.store.database import Database, Reader, Tx
+
+__all__ = ["Asked", "Said"]
+
+_log = logging.getLogger(__name__)
+_SHOW_WITHIN_MS = 2 * 86_400_000
+"""An end older than this is not shown any more."""
+_AT_ONCE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What to tell the person; ``question`` is the one concerned, where there is one."""
+
+    text: str
+    counts: bool
+    """The answer was taken."""
+    question: Question | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Card:
+    question: Question
+    conversation: str
+    platform_ids: tuple[str, ...]
+
+
+class Asked:
+    """The questions of one agent in its Telegram chats."""
+
+    def __init__(
+        self,
+        *,
+        agent_id: str,
+        database: Database,
+        mailbox: Mailbox,
+        clock: Clock,
+        sender: Sender,
+        timezone: Callable[[], tzinfo | None],
+    ) -> None:
+        self._agent_id = agent_id
+        self._database = database
+        self._mailbox = mailbox
+        self._clock = clock
+        self._sender = sender
+        self._timezone = timezone
+        self._showing = asyncio.Lock()
+        self.topic = asked_topic_of(agent_id)
+        """Touched when a question of this agent's chats is closed."""
+
+    # -- answering ---------------------------------------------------------------------------------
+
+    async def press(
+        self, data: str, conversation: str, principal: Principal, press_id: str, language: str
+    ) -> Said:
+        """A press of an option's button: ``q:<question_id>:<option>``."""
+        question_id, _, number = data.removeprefix(cards.QUESTION).partition(":")
+
+        def option_of(question: Question) -> str | None:
+            index = int(number) if number.isdecimal() else -1
+            return question.options[index] if 0 <= index < len(question.options) else None
+
+        return await self._answer(
+            question_id, option_of, conversation, principal, press_id, language
+        )
+
+    async def text(
+        self,
+        conversation: str,
+        text: str,
+        reply_to: int | None,
+        principal: Principal,
+        press_id: str,
+        language: str,
+    ) -> Said | None:
+        """A typed text: None if it is no answer to an open question of this chat.
+
+        It is one where it replies to the question's message, or where it is an option of the only
+        question that is open here.
+        """
+
+        def look(reader: Reader) -> tuple[str | None, list[_Card]]:
+            return buttons.handled(reader, press_id), self._open_here(reader, conversation)
+
+        before, found = await self._database.read(look, name="telegram.open_questions")
+        if before is not None:
+            return Said(before, counts=True)
+        chosen = [c for c in found if reply_to is not None and str(reply_to) in c.platform_ids]
+        if chosen:
+            options = chosen[0].question.options
+            if options and cards.option_of_text(options, text) is None:
+                words = load().text("press.options", language, options=" · ".join(options))
+                return Said(words, counts=False, question=chosen[0].question)
+        elif len(found) == 1 and cards.option_of_text(found[0].question.options, text) is not None:
+            chosen = found
+        if not chosen:
+            return None
+
+        def option_of(question: Question) -> str | None:
+            return cards.option_of_text(question.options, text) if question.options else text
+
+        said = await self._answer(
+            chosen[0].question.question_id,
+            option_of,
+            conversation,
+            principal,
+            press_id,
+            language,
+            is_typed=True,
+        )
+        # Closed in this very moment: then it is a text like any other.
+        return said if said.counts else None
+
+    async def reaction(
+        self, conversation: str, message_id: int, emoji: str, principal: Principal, press_id: str
+    ) -> Said | None:
+        """A reaction under a question's message, where it clearly means one of the options."""
+        found = await self._database.read(
+            lambda reader: self._open_here(reader, conversation), name="telegram.open_questions"
+        )
+        reacted = [card.question for card in found if str(message_id) in card.platform_ids]
+        if not reacted or cards.option_of_emoji(reacted[0].options, emoji) is None:
+            return None
+
+        def option_of(question: Question) -> str | None:
+            return cards.option_of_emoji(question.options, emoji)
+
+        question_id = reacted[0].question_id
+        return await self._answer(question_id, option_of, conversation, principal, press_id, "")
+
+    async def _answer(
+        self,
+        question_id: str,
+        option_of: Callable[[Question], str | None],
+        conversation: str,
+        principal: Principal,
+        press_id: str,
+        language: str,
+        *,
+        is_typed: bool = False,
+    ) -> Said:
+        words = load()
+
+        def step(tx: Tx) -> Said:
+            before = buttons.handled(tx, press_id)
+            try:
+                question = find_question(tx, question_id)
+            except NotFound:
+                return Said(words.text("press.unknown", language), counts=False)
+            if before is not None:
+                return Said(before, counts=True, question=question)
+            if not self._is_shown_in(tx, question, conversation):
+                return Said(words.text("press.elsewhere", language), counts=False)
+            late = Said(
+                cards.outcome_text(question, timezone=self._timezone(), language=language),
+                counts=False,
+                question=question,
+            )
+            if question.state is not QuestionState.OPEN:
+                return late
+            option = option_of(question)
+            if option is None:
+                return Said(words.text("press.no_option", language), counts=False)
+            try:
+                question = self._mailbox.answer_tx(tx, question_id, option, principal)
+            except Conflict:  # past its deadline, and nobody has closed it yet
+                return late
+            if is_typed and not question.options and parse(conversation).chat_id > 0:
+                # The reply stands right below, and such a question can't be edited.
+                _mark_tx(tx, question_id, self._clock.now_ms())
+            told = words.text("press.answered", language, answer=option)
+            buttons.note_tx(tx, press_id, told, self._clock.now_ms())
+            return Said(told, counts=True, question=question)
+
+        return await self._database.write(step, name="telegram.answer")
+
+    def _is_shown_in(self, reader: Reader, question: Question, conversation: str) -> bool:
+        return any(
+            json.loads(row["body"]).get("question_id") == question.question_id
+            for row in reader.all(
+                "SELECT body FROM outbox WHERE message_id = ? AND kind = 'question'"
+                " AND agent_id = ? AND channel = ? AND conversation = ?",
+                (question.message_id, self._agent_id, buttons.CHANNEL, conversation),
+            )
+        )
+
+    def _open_here(self, reader: Reader, conversation: str) -> list[_Card]:
+        rows = reader.all(
+            "SELECT q.*, o.conversation, o.platform_ids, o.body FROM questions AS q"
+            " JOIN outbox AS o ON o.message_id = q.message_id AND o.kind = 'question'"
+            " WHERE q.state = 'open' AND o.agent_id = ? AND o.channel = ? AND o.conversation = ?",
+            (self._agent_id, buttons.CHANNEL, conversation),
+        )
+        return _cards(rows)
+
+    # -- showing how it ended ----------------------------------------------------------------------
+
+    async def show_ends(self) -> bool:
+        """Edit the messages of questions that are closed; False if some must be tried again."""
+        async with self._showing:
+            found = await self._database.read(self._closed, name="telegram.closed_questions")
+            is_complete = len(found) < _AT_ONCE
+            for card in found:
+                if await self._show_end(card):
+                    question_id = card.question.question_id
+                    await self._database.write(
+                        lambda tx, q=question_id: _mark_tx(tx, q, self._clock.now_ms()),  # type: ignore[misc]  # bound now
+                        name="telegram.question_shown",
+                    )
+                else:
+                    is_complete = False
+            return is_complete
+
+    def end_of(self, question: Question) -> dict[str, Any] | None:
+        """The fields of an edit that shows how a closed question ended, where one message can."""
+        if question.state is QuestionState.OPEN:
+            return None
+        pieces = render(cards.ended_text(question, timezone=self._timezone()))
+        return pieces[0].fields() if len(pieces) == 1 else None
+
+    def _closed(self, reader: Reader) -> list[_Card]:
+        since = self._clock.now_ms() - _SHOW_WITHIN_MS
+        rows = reader.all(
+            "SELECT q.*, o.conversation, o.platform_ids, o.body FROM questions AS q"
+            " JOIN outbox AS o ON o.message_id = q.message_id AND o.kind = 'question'"
+            " WHERE q.state <> 'open' AND q.answered_at > ? AND o.agent_id = ? AND o.channel = ?"
+            " AND o.state IN ('delivered', 'unknown') AND o.platform_ids <> '[]'"
+            " AND NOT EXISTS (SELECT 1 FROM question_ends AS e"
+            " WHERE e.question_id = q.question_id) ORDER BY q.answered_at DESC LIMIT ?",
+            (since, self._agent_id, buttons.CHANNEL, _AT_ONCE),
+        )
+        return _cards(rows)
+
+    async def _show_end(self, card: _Card) -> bool:
+        """Whether this is settled: shown, or never to be shown (the message is gone)."""
+        pieces = render(cards.ended_text(card.question, timezone=self._timezone()))
+        chat_id = parse(card.conversation).chat_id
+        last = int(card.platform_ids[-1])
+        # As many pieces as were sent: the last one carries the keyboard and the end. Otherwise
+        # the keyboard alone is taken away.
+        has_room = len(pieces) == len(card.platform_ids)
+        try:
+            if has_room:
+                await self._sender.send(
+                    chat_id,
+                    "editMessageText",
+                    priority=SendPriority.BUTTONS,
+                    message_id=last,
+                    **pieces[-1].fields(),
+                )
+            else:
+                await self._sender.send(
+                    chat_id,
+                    "editMessageReplyMarkup",
+                    priority=SendPriority.BUTTONS,
+                    message_id=last,
+                )
+        except (FloodWait, NotSent, FateUnknown) as error:
+            _log.info("the end of %s is not shown yet: %s", card.question.question_id, error)
+            return False
+        except NotModified:
+            return True
+        except TelegramError as error:
+            _log.info("the end of %s can't be shown: %s", card.question.question_id, error)
+            if isinstance(error, Refused) and not card.question.options:
+                await self._database.write(
+                    lambda tx: self._say_end_tx(tx, card), name="telegram.question_end"
+                )
+        return True
+
+    def _say_end_tx(self, tx: Tx, card: _Card) -> None:
+        """In a message of its own, where the platform lets the question's not be edited."""
+        question = card.question
+        short = replace(question, text=f"“{preview(question.text, 120)}”")
+        outbox.add_tx(
+            tx,
+            agent_id=self._agent_id,
+            channel=buttons.CHANNEL,
+            conversation=card.conversation,
+            kind="notice",
+            body={
+                "text": cards.ended_text(short, timezone=self._timezone(), is_plain=True),
+                "plain": True,
+            },
+            at=self._clock.now_ms(),
+        )
+        _mark_tx(tx, question.question_id, self._clock.now_ms())
+
+
+def _cards(rows: Sequence[Any]) -> list[_Card]:
+    found = []
+    for row in rows:
+        question = question_of(row)
+        if json.loads(row["body"]).get("question_id") == question.question_id:
+            ids = tuple(str(each) for each in json.loads(row["platform_ids"]))
+            found.append(_Card(question, row["conversation"], ids))
+    return found
+
+
+def _mark_tx(tx: Tx, question_id: str, at: int) -> None:
+    tx.execute(
+        "INSERT INTO question_ends (question_id, at) VALUES (?, ?) ON CONFLICT DO NOTHING",
+        (question_id, at),
+    )
+    tx.execute("DELETE FROM question_ends WHERE at < ?", (at - 2 * _SHOW_WITHIN_MS,))

@@ -1,0 +1,213 @@
+"""How a part of the outbox looks as a Telegram message: its text, its keyboard, its ending. Pure.
+
+What a press does is in its data: ``q:<question_id>:<option>``, ``again:<outbox_id>``,
+``cancel:<message_id>``, or ``b:<token>`` for a button of a menu, whose meaning lies in the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, tzinfo
+from typing import Any
+
+from agentsup.channels.catalogue import load
+from agentsup.model.question import Question, QuestionState
+
+__all__ = [
+    "AGAIN",
+    "CANCEL",
+    "QUESTION",
+    "clock_time",
+    "ended_text",
+    "inline_keyboard",
+    "is_plain",
+    "markup",
+    "option_of_emoji",
+    "option_of_text",
+    "outcome_text",
+    "text_of",
+]
+
+QUESTION = "q:"
+AGAIN = "again:"
+CANCEL = "cancel:"
+
+MAX_LABEL_CHARS = 60
+_NARROW_CHARS = 12
+"""Options up to this length stand side by side."""
+_PER_ROW = 3
+_PLACEHOLDER_MAX = 64
+
+_YES = frozenset({"yes", "allow", "approve", "ok", "confirm", "continue", "go on"})
+_NO = frozenset({"no", "deny", "reject", "refuse", "stop", "abort", "cancel"})
+_EMOJI = {"👍": _YES, "❤": _YES, "👌": _YES, "🔥": _YES, "👎": _NO}
+
+
+# -- text ------------------------------------------------------------------------------------------
+
+
+def is_plain(kind: str, body: Mapping[str, Any]) -> bool:
+    """Whether the text is shown as it is written: notices and replies of commands hold ids and
+    indented lines that Markdown would spoil."""
+    return bool(body.get("plain")) or kind == "notice"
+
+
+def text_of(
+    kind: str, body: Mapping[str, Any], *, timezone: tzinfo | None = None, language: str = ""
+) -> str:
+    """The text of a part. A question also says until when and how it can be answered."""
+    text = str(body.get("text") or "")
+    if kind != "question":
+        return text
+    words = load()
+    lines = [text]
+    if (deadline_at := body.get("deadline_at")) is not None:
+        when = clock_time(int(deadline_at), timezone)
+        lines.append("⏳ " + words.text("question.until", language, when=when))
+    if not body.get("options"):
+        question_id = str(body.get("question_id", ""))
+        lines.append("✎ " + words.text("question.reply", language, id=f"`{question_id}`"))
+    return "\n\n".join(lines)
+
+
+def ended_text(
+    question: Question,
+    *,
+    timezone: tzinfo | None = None,
+    language: str = "",
+    is_plain: bool = False,
+) -> str:
+    """The text of a question that is closed: the question, and who answered what.
+
+    In Markdown like the question, or ``is_plain``.
+    """
+    words = load()
+    shown = str if is_plain else _inert
+    match question.state:
+        case QuestionState.OPEN:
+            body = {"text": question.text, "options": question.options}
+            return text_of("question", body, timezone=timezone, language=language)
+        case QuestionState.ANSWERED:
+            who, answer = shown(question.answered_by), shown(question.answer)
+            end = words.text("question.answered", language, who=who, answer=answer)
+        case QuestionState.EXPIRED | QuestionState.CANCELLED:
+            end = words.text(f"question.{question.state.value}", language)
+    return f"{question.text}\n\n{end}"
+
+
+def outcome_text(question: Question, *, timezone: tzinfo | None = None, language: str = "") -> str:
+    """The honest word for a press or a text that came after the question was closed."""
+    words = load()
+    at = question.answered_at
+    if at is None:
+        at = question.deadline_at or question.asked_at
+    when = clock_time(at, timezone)
+    match question.state:
+        case QuestionState.ANSWERED:
+            return words.text(
+                "press.late_answered",
+                language,
+                who=question.answered_by,
+                when=when,
+                answer=question.answer,
+            )
+        case QuestionState.CANCELLED:
+            return words.text("press.late_cancelled", language, when=when)
+        case _:
+            return words.text("press.late_expired", language, when=when)
+
+
+def clock_time(at_ms: int, timezone: tzinfo | None = None) -> str:
+    """A wall time (ms) as a person reads it, with its zone."""
+    return datetime.fromtimestamp(at_ms / 1000, timezone or UTC).strftime("%Y-%m-%d %H:%M %Z")
+
+
+def _inert(text: str) -> str:
+    """``text`` so that the Markdown renderer shows it as it is."""
+    return "".join("\\" + c if c in "\\`*_[]()<>#~|!&" else c for c in " ".join(text.split()))
+
+
+# -- keyboard --------------------------------------------------------------------------------------
+
+
+def markup(
+    kind: str, body: Mapping[str, Any], *, is_private: bool, language: str = ""
+) -> dict[str, Any] | None:
+    """The ``reply_markup`` of a part, or None. It belongs to the part's last message."""
+    words = load()
+    rows = [list(row) for row in body.get("buttons") or ()]
+    question_id = str(body.get("question_id") or "")
+    if kind == "question" and question_id:
+        options = [str(option) for option in body.get("options") or ()]
+        rows += _option_rows(question_id, options)
+        if not rows:
+            placeholder = words.text("question.placeholder", language)[:_PLACEHOLDER_MAX]
+            # In a group it would open a reply for everybody.
+            return (
+                {"force_reply": True, "input_field_placeholder": placeholder}
+                if is_private
+                else None
+            )
+    if "again" in body:
+        label = words.text("button.again", language)
+        rows.append([{"label": label, "data": f"{AGAIN}{body['again']}"}])
+    if body.get("cancel"):
+        label = words.text("button.cancel", language)
+        rows.append([{"label": label, "data": f"{CANCEL}{body['cancel']}"}])
+    return inline_keyboard(rows) if rows else None
+
+
+def inline_keyboard(rows: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, Any]:
+    """Rows of ``{"label", "data" | "url"}`` as the Bot API wants them."""
+    return {
+        "inline_keyboard": [
+            [
+                {
+                    "text": _label(button["label"]),
+                    **(
+                        {"url": button["url"]}
+                        if "url" in button
+                        else {"callback_data": button["data"]}
+                    ),
+                }
+                for button in row
+            ]
+            for row in rows
+        ]
+    }
+
+
+def _option_rows(question_id: str, options: Sequence[str]) -> list[list[dict[str, str]]]:
+    buttons = [
+        {"label": option, "data": f"{QUESTION}{question_id}:{number}"}
+        for number, option in enumerate(options)
+    ]
+    wide = any(len(option) > _NARROW_CHARS for option in options)
+    width = 1 if wide else _PER_ROW
+    return [buttons[i : i + width] for i in range(0, len(buttons), width)]
+
+
+def _label(text: str) -> str:
+    line = " ".join(text.split()) or "·"
+    return line if len(line) <= MAX_LABEL_CHARS else line[: MAX_LABEL_CHARS - 1] + "…"
+
+
+# -- answers that are no presses -------------------------------------------------------------------
+
+
+def option_of_text(options: Sequence[str], text: str) -> str | None:
+    """The option that a typed text means: its words in any case, or its number from 1."""
+    said = " ".join(text.split()).casefold()
+    for option in options:
+        if " ".join(option.split()).casefold() == said:
+            return option
+    if said.isdecimal() and len(said) <= 3 and 1 <= int(said) <= len(options):
+        return options[int(said) - 1]
+    return None
+
+
+def option_of_emoji(options: Sequence[str], emoji: str) -> str | None:
+    """The option that a reaction means, where one option says yes and another no."""
+    meant = _EMOJI.get(emoji.rstrip("\ufe0f"))
+    found = [o for o in options if " ".join(o.split()).casefold() in (meant or frozenset())]
+    return found[0] if len(found) == 1 else None
