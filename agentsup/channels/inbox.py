@@ -8,12 +8,13 @@ from typing import Literal
 
 from agentsup.mailbox.bus import AgentDirectory
 from agentsup.mailbox.mailbox import Mailbox
-from agentsup.model.control import CommandContext, Commands
+from agentsup.model.control import Button, CommandContext, Commands
 from agentsup.model.errors import BadRequest, Forbidden
 from agentsup.model.event import Event, EventType
-from agentsup.model.message import Accepted, DeliverTo, Kind, Lane, NewMessage, text_parts
+from agentsup.model.message import Accepted, DeliverTo, Kind, Lane, NewMessage, Part, text_parts
 from agentsup.model.principal import PersonRole, Principal
 from agentsup.model.trace import child_of
+from agentsup.store.database import Tx
 from agentsup.store.events import EventLog
 
 MAX_TEXT_BYTES = 256 * 1024
@@ -28,6 +29,8 @@ class InboxReply:
     text: str = ""
     ok: bool = True
     code: str = ""
+    buttons: tuple[tuple[Button, ...], ...] = ()
+    """Commands that a channel with buttons offers below the text."""
 
 
 class Inbox:
@@ -57,8 +60,16 @@ class Inbox:
         text: str,
         principal: Principal,
         external_id: str,
+        files: tuple[Part, ...] = (),
+        language: str = "",
+        has_buttons: bool = False,
+        also: Callable[[Tx, Accepted], None] | None = None,
     ) -> InboxReply:
         """Accept one text. ``external_id`` is the platform's id of it, for the ledger.
+
+        ``files`` lie in the agent's workspace already; with them the text may be empty.
+        ``language`` (of the person) and ``has_buttons`` are for the replies of commands. ``also``
+        writes more into the transaction that accepts; it does not run for a command.
 
         Raises ``NotFound``, ``Gone``, ``Forbidden``, ``BadRequest``, ``Overloaded`` and
         ``StoreUnavailable``; then nothing was stored.
@@ -66,7 +77,7 @@ class Inbox:
         entry = self._directory.lookup(agent_name)
         if principal.role < PersonRole.USER:
             raise Forbidden(f"{principal.label} may look but not write", agent=entry.name)
-        if not text.strip():
+        if not text.strip() and not files:
             raise BadRequest("the text is empty", field="text")
         try:
             size = len(text.encode())
@@ -79,15 +90,25 @@ class Inbox:
             raise BadRequest(
                 f"the text is over {MAX_TEXT_BYTES // 1024} KiB; send it as a file", field="text"
             )
-        context = CommandContext(entry.agent_id, entry.name, channel, conversation, principal)
-        if self._commands.is_command(text):
+        if not files and self._commands.is_command(text):
+            context = CommandContext(
+                entry.agent_id,
+                entry.name,
+                channel,
+                conversation,
+                principal,
+                language=language,
+                has_buttons=has_buttons,
+            )
             reply = await self._commands.run(text, context)
-            return InboxReply("command", text=reply.text, ok=reply.ok, code=reply.code)
+            return InboxReply(
+                "command", text=reply.text, ok=reply.ok, code=reply.code, buttons=reply.buttons
+            )
         accepted = await self._mailbox.accept(
             NewMessage(
                 agent_id=entry.agent_id,
                 session_key=f"chat:{channel}:{conversation}",
-                parts=text_parts(text),
+                parts=(*text_parts(text), *files) if text else files,
                 principal=principal,
                 kind=Kind.CHAT,
                 lane=Lane.INTERACTIVE,
@@ -97,7 +118,8 @@ class Inbox:
                 traceparent=child_of("", self._hex_digits),
                 source=f"{channel}:{entry.agent_id}:{conversation}",
                 external_id=external_id,
-            )
+            ),
+            also=also,
         )
         return InboxReply("accepted", message=accepted)
 

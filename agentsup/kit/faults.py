@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["POINTS", "FaultPlan", "point"]
+__all__ = ["CORE_POINTS", "POINTS", "TELEGRAM_POINTS", "FaultPlan", "point"]
 
-POINTS: frozenset[str] = frozenset(
+CORE_POINTS: frozenset[str] = frozenset(
     {
         "store.before_commit",
         "store.after_commit",
@@ -38,6 +38,18 @@ POINTS: frozenset[str] = frozenset(
         "bus.after_accept",
     }
 )
+"""What a daemon without outside channels passes."""
+
+TELEGRAM_POINTS: frozenset[str] = frozenset(
+    {
+        "telegram.before_commit",
+        "telegram.after_commit",
+        "telegram.before_handle",
+        "telegram.after_handle",
+    }
+)
+
+POINTS = CORE_POINTS | TELEGRAM_POINTS
 """Every name that may be passed; the kill matrix covers them all."""
 
 

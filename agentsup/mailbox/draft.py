@@ -16,7 +16,7 @@ from agentsup.model.errors import BadRequest, TooLarge
 from agentsup.model.message import DeliverTo, NewMessage
 from agentsup.model.principal import Principal
 
-__all__ = ["Draft", "Key", "draft"]
+__all__ = ["Draft", "Key", "check_size", "draft"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Draft:
 def draft(desk: Desk, new: NewMessage) -> Draft:
     """Prepare ``new``. Raises ``TooLarge``, and ``BadRequest`` for text that is no text."""
     parts = encode([part.to_json() for part in new.parts])
-    _check_size(parts, desk.limits.max_body_bytes)
+    check_size(parts, desk.limits.max_body_bytes)
     return Draft(
         new,
         desk.entropy.new_id("msg"),
@@ -62,8 +62,11 @@ def _encode_value(value: Principal | DeliverTo) -> str:
     return encode(value.to_json())
 
 
-def _check_size(text: str, limit: int) -> None:
-    """Compare the bytes of ``text``; half a surrogate pair has none and can't be stored."""
+def check_size(text: str, limit: int) -> None:
+    """Compare the bytes of ``text``; half a surrogate pair has none and can't be stored.
+
+    Raises ``TooLarge`` and ``BadRequest``.
+    """
     try:
         size = len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError:

@@ -9,9 +9,8 @@ ended, was parked or answered, ``outbox:<channel>`` when there is something to d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from agentsup.kit.clock import Clock
@@ -20,6 +19,7 @@ from agentsup.mailbox import (
     accept,
     claim,
     dead,
+    editing,
     ending,
     questions,
     reading,
@@ -43,9 +43,8 @@ from agentsup.mailbox.values import (
     StopCounts,
 )
 from agentsup.model.engine import Suspended
-from agentsup.model.errors import AgentsupError, Conflict, TimedOut
+from agentsup.model.errors import AgentsupError, TimedOut
 from agentsup.model.message import (
-    OPEN,
     TERMINAL,
     Accepted,
     Lane,
@@ -99,13 +98,26 @@ class Mailbox:
 
     # -- in ----------------------------------------------------------------------------------------
 
-    async def accept(self, new: NewMessage, *, waiter: Lease | None = None) -> Accepted:
-        """Store ``new``; returns once it is durable. Raises what ``accept_tx`` raises."""
+    async def accept(
+        self,
+        new: NewMessage,
+        *,
+        waiter: Lease | None = None,
+        also: Callable[[Tx, Accepted], None] | None = None,
+    ) -> Accepted:
+        """Store ``new``; returns once it is durable. Raises what ``accept_tx`` raises.
+
+        ``also`` writes more into the same transaction, for a duplicate too.
+        """
         ready = draft(self._desk, new)
-        return await self._db.write(
-            partial(accept.accept_tx, self._desk, ready=ready, waiter=waiter),
-            name="mailbox.accept",
-        )
+
+        def step(tx: Tx) -> Accepted:
+            accepted = accept.accept_tx(self._desk, tx, ready, waiter=waiter)
+            if also is not None:
+                also(tx, accepted)
+            return accepted
+
+        return await self._db.write(step, name="mailbox.accept")
 
     def accept_tx(self, tx: Tx, new: NewMessage, *, waiter: Lease | None = None) -> Accepted:
         """Store ``new`` in this transaction; with ``waiter``, that turn waits for the answer.
@@ -125,6 +137,13 @@ class Mailbox:
     def unwait_tx(self, tx: Tx, lease: Lease, target_id: str) -> None:
         """The turn of ``lease`` no longer waits for that message."""
         waits.end_tx(tx, lease, target_id)
+
+    def edit_tx(self, tx: Tx, message_id: str, text: str) -> bool:
+        """Replace the text of a message that no turn has begun; False if one has.
+
+        Raises ``TooLarge`` and ``BadRequest``.
+        """
+        return editing.edit_tx(self._desk, tx, message_id, text)
 
     # -- work --------------------------------------------------------------------------------------
 
@@ -317,22 +336,10 @@ class Mailbox:
 
     async def reprioritise(self, message_id: str, priority: Priority, by: Principal) -> Message:
         """Change the priority of an open message. Raises ``NotFound`` and ``Conflict`` (ended)."""
-
-        def step(tx: Tx) -> Message:
-            message = need_message(tx, message_id)
-            if message.state not in OPEN:
-                raise Conflict(
-                    f"message {message_id} is {message.state.value}; its priority is of no use",
-                    message_id=message_id,
-                    state=message.state.value,
-                )
-            tx.execute(
-                "UPDATE messages SET priority = ? WHERE seq = ?", (int(priority), message.seq)
-            )
-            tx.touch(f"agent:{message.agent_id}")
-            return replace(message, priority=priority)
-
-        return await self._db.write(step, name="mailbox.reprioritise")
+        return await self._db.write(
+            lambda tx: editing.reprioritise_tx(tx, message_id, priority),
+            name="mailbox.reprioritise",
+        )
 
     def epochs_tx(self, tx: Tx, agent_id: str, session_id: str = "") -> dict[str, int]:
         """The stop epochs that concern an asker, to be stored in ``NewMessage.epochs``."""

@@ -18,6 +18,8 @@ class EventType(StrEnum):
     MESSAGE_CANCELLED = "message.cancelled"
     CHAT_IN = "chat.in"
     """A person's text was accepted and entered a conversation (shown to all clients of it)."""
+    CHAT_EDITED = "chat.edited"
+    """A person corrected a text that waited; ``text`` is what it says now."""
     CHAT_OUT = "chat.out"
     """An answer, notice, question or file was delivered to a conversation."""
     QUESTION_ASKED = "question.asked"

@@ -40,7 +40,7 @@ __all__ = ["Violation", "World", "run_simulation"]
 
 CALM_HORIZON_S = 3000.0
 _LOOK_EVERY_S = 1.0
-_POINTS = sorted(faults.POINTS)
+_POINTS = sorted(faults.CORE_POINTS)
 
 Course = Callable[[Node], Awaitable[None]]
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.kit.faults import POINTS
+from agentsup.kit.faults import CORE_POINTS
 from agentsup.testing.daemon_process import DaemonProcess, write_home
 from agentsup.testing.kill_oracle import check_after_kill, check_at_the_end
 from agentsup.testing.kill_traffic import (
@@ -56,7 +56,7 @@ class Matrix:
         self.stopper = Stopper(self.record)
         self.kills = kills
         self.fired: Counter[str] = Counter()
-        self.points = sorted(POINTS)
+        self.points = sorted(CORE_POINTS)
         self.chance.shuffle(self.points)
         self.tries: Counter[str] = Counter()
 
@@ -221,5 +221,5 @@ async def test_no_kill_loses_or_doubles_anything(tmp_path: Path) -> None:
     finally:
         await matrix.daemon.close()
     the_oracle_bites(matrix, tmp_path)
-    never = POINTS - set(matrix.fired)
+    never = CORE_POINTS - set(matrix.fired)
     assert not never, f"these points never killed with enough in flight: {sorted(never)}"

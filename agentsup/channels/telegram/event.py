@@ -7,9 +7,9 @@ Only what is used is looked at, and each update by itself, so that one that make
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeGuard
 
 from agentsup.channels.telegram.place import Place
 
@@ -109,7 +109,6 @@ class Event:
     emoji: tuple[str, ...] = ()
     migrated_to: int | None = None
     membership: str = ""
-    facts: Json = field(default_factory=dict)
 
     @property
     def place(self) -> Place:
@@ -130,4 +129,294 @@ class Event:
 
 def read(raw: Json, me: Me) -> Event:
     """What ``raw`` tells to the bot ``me``. Raises ``Malformed``."""
-    raise NotImplementedError
+    update_id = _int(raw, "update_id")
+    for name, kind in _KINDS.items():
+        if name in raw:
+            body = _object(raw, name)
+            return _READERS[kind](update_id, body, me)
+    return Event(update_id, EventKind.OTHER)
+
+
+def _message(update_id: int, body: Json, me: Me) -> Event:
+    return _written(update_id, EventKind.MESSAGE, body, me)
+
+
+def _edited(update_id: int, body: Json, me: Me) -> Event:
+    return _written(update_id, EventKind.EDITED, body, me)
+
+
+def _written(update_id: int, kind: EventKind, body: Json, me: Me) -> Event:
+    text = _text(body, "text") or _text(body, "caption")
+    marks = _marks(body, text)
+    quoted = _quoted(body, me)
+    command = next((m.text for m in marks if m.kind == "bot_command" and m.offset == 0), "")
+    target = command.partition("@")[2].casefold()
+    own = me.username.casefold()
+    mentioned = any(
+        (m.kind == "mention" and m.text.casefold() == f"@{own}")
+        or (m.kind == "text_mention" and m.user_id == me.bot_id)
+        for m in marks
+    )
+    return Event(
+        update_id,
+        kind,
+        **_where(body),
+        **_who(body, "from"),
+        for_chat="sender_chat" in body or bool(body.get("is_automatic_forward")),
+        at=_ms(body, "edit_date" if kind is EventKind.EDITED else "date"),
+        text=text,
+        addressed=(
+            mentioned
+            or (bool(target) and target == own)
+            or (quoted is not None and quoted.is_ours and not target)
+        ),
+        misaddressed=bool(target) and target != own,
+        quoted=quoted,
+        forwarded_from=_forwarded(body),
+        attachments=tuple(_attachments(body)),
+        notes=tuple(_notes(body)),
+        album=_text(body, "media_group_id"),
+        migrated_to=body.get("migrate_to_chat_id"),
+    )
+
+
+def _channel(update_id: int, body: Json, me: Me) -> Event:
+    del me
+    return Event(update_id, EventKind.CHANNEL, **_where(body), for_chat=True)
+
+
+def _press(update_id: int, body: Json, me: Me) -> Event:
+    del me
+    callback_id = _text(body, "id")
+    if not callback_id:
+        raise Malformed("a press without an id")
+    # Without a message it was pressed in a chat that the bot is not in.
+    where = _where(_object(body, "message")) if "message" in body else {}
+    return Event(
+        update_id,
+        EventKind.PRESS,
+        **where,
+        **_who(body, "from"),
+        addressed=True,
+        callback_id=callback_id,
+        data=_text(body, "data"),
+    )
+
+
+def _reaction(update_id: int, body: Json, me: Me) -> Event:
+    del me
+    emoji = [
+        _text(each, "emoji")
+        for each in _list(body, "new_reaction")
+        if isinstance(each, Mapping) and each.get("type") == "emoji"
+    ]
+    return Event(
+        update_id,
+        EventKind.REACTION,
+        **_where(body),
+        **_who(body, "user"),
+        for_chat="actor_chat" in body,
+        at=_ms(body, "date"),
+        emoji=tuple(emoji),
+    )
+
+
+def _membership(update_id: int, body: Json, me: Me) -> Event:
+    del me
+    return Event(
+        update_id,
+        EventKind.MEMBERSHIP,
+        **_where({**body, "message_id": 0}),
+        **_who(body, "from"),
+        membership=_text(_object(body, "new_chat_member"), "status"),
+    )
+
+
+_READERS = {
+    EventKind.MESSAGE: _message,
+    EventKind.EDITED: _edited,
+    EventKind.PRESS: _press,
+    EventKind.REACTION: _reaction,
+    EventKind.MEMBERSHIP: _membership,
+    EventKind.CHANNEL: _channel,
+}
+
+
+# -- pieces of a message ---------------------------------------------------------------------------
+
+
+def _where(body: Json) -> dict[str, Any]:
+    chat = _object(body, "chat")
+    chat_type = _text(chat, "type")
+    if not chat_type:
+        raise Malformed("a chat without a type")
+    topic_id = body.get("message_thread_id") if body.get("is_topic_message") else None
+    return {
+        "chat_id": _int(chat, "id"),
+        "chat_type": chat_type,
+        "chat_title": _text(chat, "title"),
+        "topic_id": topic_id if _is_int(topic_id) else None,
+        "message_id": _int(body, "message_id"),
+    }
+
+
+def _who(body: Json, name: str) -> dict[str, Any]:
+    """The person, or nobody: posts of channels and anonymous reactions have none."""
+    if name not in body:
+        return {}
+    user = _object(body, name)
+    user_id = _int(user, "id")
+    full = f"{_text(user, 'first_name')} {_text(user, 'last_name')}".strip()
+    return {
+        "user_id": user_id,
+        "user_name": full or _text(user, "username"),
+        "language": _text(user, "language_code"),
+        "is_bot": user.get("is_bot") is not False or user_id == _ANONYMOUS,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    kind: str
+    offset: int
+    text: str
+    user_id: int | None
+
+
+def _marks(body: Json, text: str) -> list[_Mark]:
+    """The entities with the text they cover; offsets count UTF-16 units."""
+    units = text.encode("utf-16-le", "surrogatepass")
+    found = []
+    for each in (*_list(body, "entities"), *_list(body, "caption_entities")):
+        if not isinstance(each, Mapping) or not _is_int(each.get("offset")):
+            continue
+        offset, length = each["offset"], each.get("length", 0)
+        if not _is_int(length) or offset < 0 or length < 0:
+            continue
+        covered = units[2 * offset : 2 * (offset + length)].decode("utf-16-le", "replace")
+        user = each.get("user")
+        user_id = user.get("id") if isinstance(user, Mapping) else None
+        found.append(_Mark(_text(each, "type"), offset, covered, user_id))
+    return found
+
+
+def _quoted(body: Json, me: Me) -> Quoted | None:
+    reply = body.get("reply_to_message")
+    if not isinstance(reply, Mapping) or not _is_int(reply.get("message_id")):
+        return None
+    if "forum_topic_created" in reply:
+        return None  # every message of a topic "replies" to its beginning
+    sender = reply.get("from")
+    sender = sender if isinstance(sender, Mapping) else {}
+    chosen = body.get("quote")
+    part = _text(chosen, "text") if isinstance(chosen, Mapping) else ""
+    return Quoted(
+        reply["message_id"],
+        is_ours=sender.get("id") == me.bot_id,
+        who=_text(sender, "first_name") or _text(sender, "username"),
+        text=part or _text(reply, "text") or _text(reply, "caption"),
+    )
+
+
+def _forwarded(body: Json) -> str:
+    origin = body.get("forward_origin")
+    if not isinstance(origin, Mapping):
+        return ""
+    user = origin.get("sender_user")
+    chat = origin.get("chat") or origin.get("sender_chat")
+    named = (
+        (_text(user, "first_name") if isinstance(user, Mapping) else "")
+        or (_text(chat, "title") if isinstance(chat, Mapping) else "")
+        or _text(origin, "sender_user_name")
+    )
+    return named or "somebody"
+
+
+_FILES = {
+    "document": "file",
+    "audio": "audio.mp3",
+    "voice": "voice.ogg",
+    "video": "video.mp4",
+    "video_note": "video-note.mp4",
+    "animation": "animation.mp4",
+    "sticker": "sticker.webp",
+}
+
+
+def _attachments(body: Json) -> list[Attachment]:
+    found = []
+    sizes = [each for each in _list(body, "photo") if isinstance(each, Mapping)]
+    if sizes:
+        largest = max(sizes, key=lambda each: (each.get("width") or 0) * (each.get("height") or 0))
+        found.append(_attachment("photo", largest, "photo.jpg"))
+    for kind, name in _FILES.items():
+        # An animation comes with a document of the same content.
+        if isinstance(body.get(kind), Mapping) and not (kind == "document" and "animation" in body):
+            found.append(_attachment(kind, body[kind], name))
+    return found
+
+
+def _attachment(kind: str, body: Json, name: str) -> Attachment:
+    size = body.get("file_size")
+    file_id = _text(body, "file_id")
+    if not file_id:
+        raise Malformed(f"a {kind} without a file_id")
+    return Attachment(kind, file_id, _text(body, "file_name") or name, _int_or_none(size))
+
+
+def _notes(body: Json) -> list[str]:
+    found = []
+    if isinstance(place := body.get("location"), Mapping):
+        found.append(f"[place: {place.get('latitude')}, {place.get('longitude')}]")
+    if isinstance(contact := body.get("contact"), Mapping):
+        name = f"{_text(contact, 'first_name')} {_text(contact, 'last_name')}".strip()
+        found.append(f"[contact: {name}, {_text(contact, 'phone_number')}]")
+    if isinstance(poll := body.get("poll"), Mapping):
+        options = [_text(o, "text") for o in _list(poll, "options") if isinstance(o, Mapping)]
+        found.append(f"[poll: {_text(poll, 'question')} ({', '.join(options)})]")
+    if isinstance(dice := body.get("dice"), Mapping):
+        found.append(f"[{_text(dice, 'emoji')} {dice.get('value')}]")
+    return found
+
+
+# -- JSON of unknown shape -------------------------------------------------------------------------
+
+
+def _is_int(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _int_or_none(value: object) -> int | None:
+    return value if _is_int(value) else None
+
+
+def _int(body: Json, name: str) -> int:
+    value = _int_or_none(body.get(name))
+    if value is None:
+        raise Malformed(f"{name} is missing or no number")
+    return value
+
+
+def _ms(body: Json, name: str) -> int:
+    return _int(body, name) * 1000
+
+
+def _text(body: Json, name: str) -> str:
+    value = body.get(name, "")
+    if not isinstance(value, str):
+        raise Malformed(f"{name} is no text")
+    return value
+
+
+def _list(body: Json, name: str) -> list[Any]:
+    value = body.get(name, [])
+    if not isinstance(value, list):
+        raise Malformed(f"{name} is no list")
+    return value
+
+
+def _object(body: Json, name: str) -> Json:
+    value = body.get(name)
+    if not isinstance(value, Mapping):
+        raise Malformed(f"{name} is missing or no object")
+    return value
