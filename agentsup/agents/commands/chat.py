@@ -7,20 +7,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentsup.agents.commands import texts
-from agentsup.agents.commands.dispatch import Command
+from agentsup.agents.commands.dispatch import Command, is_operator
+from agentsup.agents.commands.pages import columns, page_of, turning, wanted_page
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
-from agentsup.mailbox import sessions, usage
+from agentsup.mailbox import outbox, sessions, usage
 from agentsup.mailbox.bus import AgentDirectory
 from agentsup.mailbox.mailbox import Mailbox
-from agentsup.model.control import CommandContext, CommandReply, Control
-from agentsup.model.errors import BadRequest, Forbidden, NotFound
+from agentsup.model.control import AgentView, Button, CommandContext, CommandReply, Control
+from agentsup.model.errors import BadRequest, Conflict, Forbidden, NotFound
+from agentsup.model.message import TERMINAL, State
 from agentsup.model.principal import PersonRole
-from agentsup.model.question import Question
+from agentsup.model.question import Question, QuestionState
 from agentsup.store.database import Database, Reader
 
 DAY_MS = 86_400_000
 SHOWN = 10
+SESSIONS_PER_PAGE = 8
+KEPT = 200
+"""Sessions that can be paged through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,8 @@ class _ChatCommandSet:
             view = await self._s.control.agent(context.agent_name)
             return CommandReply(
                 f"{view.name} uses {view.model or 'the default model'} on {view.engine}. "
-                "/model NAME changes it, /model - goes back to the file."
+                "/model NAME changes it, /model - goes back to the file.",
+                buttons=await self._models(view) if is_operator(context) else (),
             )
         if context.principal.role < PersonRole.OPERATOR:
             raise Forbidden("changing the model needs the role operator")
@@ -114,22 +120,43 @@ class _ChatCommandSet:
         view = await self._s.control.set_override(
             context.agent_name, "model", value, context.principal
         )
-        return CommandReply(f"{view.name} uses {view.model or 'the default model'} from now on.")
+        return CommandReply(
+            f"{view.name} uses {view.model or 'the default model'} from now on.",
+            buttons=((Button("‹ Model", "/model"),),),
+        )
+
+    async def _models(self, view: AgentView) -> tuple[tuple[Button, ...], ...]:
+        """The models in use here on the same engine, and the way back to the file."""
+        views = await self._s.control.agents()
+        known = sorted({v.model for v in views if v.engine == view.engine and v.model})[:SHOWN]
+        each = [
+            Button(("● " if name == view.model else "") + name, f"/model {name}", operator=True)
+            for name in known
+        ]
+        return (*columns(each, 1), (Button("As in the file", "/model -", operator=True),))
 
     async def sessions(self, context: CommandContext, rest: str) -> CommandReply:
-        del rest
+        number = wanted_page(rest) or 1
+        most, size = (KEPT, SESSIONS_PER_PAGE) if context.has_buttons else (SHOWN, SHOWN)
         current = await self._session_id(context)
         found = await self._s.database.read(
-            lambda r: sessions.list_of(r, context.agent_id, limit=SHOWN)
+            lambda r: sessions.list_of(r, context.agent_id, limit=most)
         )
         if not found:
             return CommandReply("There is no session yet.")
-        lines = []
-        for each in found:
-            mark = "▸" if each.session_id == current else " "
-            lines.append(f"{mark} {each.session_id}  {each.title or each.key}")
+        page = page_of(found, number, size)
+        lines = [page.heading] if page.heading else []
+        each = []
+        for session in page.items:
+            mark = "▸" if session.session_id == current else " "
+            title = session.title or session.key
+            lines.append(f"{mark} {session.session_id}  {title}")
+            each.append(Button(f"{mark} {title}".strip(), f"/session {session.session_id}"))
         lines.append("/session ID goes on with one of them; ia-NAME joins the one with an agent.")
-        return CommandReply("\n".join(lines))
+        fresh = Button("+ New", "/new", once=True)
+        return CommandReply(
+            "\n".join(lines), buttons=(*columns(each, 1), *turning(page, "/sessions"), (fresh,))
+        )
 
     async def session(self, context: CommandContext, rest: str) -> CommandReply:
         if not rest:
@@ -142,18 +169,67 @@ class _ChatCommandSet:
             lambda tx: sessions.point_tx(tx, context.agent_id, _key(context), session_id),
             name="command.session",
         )
-        return CommandReply(f"This chat goes on in session {session_id}.")
+        return CommandReply(
+            f"This chat goes on in session {session_id}.",
+            buttons=((Button("‹ Sessions", "/sessions"),),),
+        )
 
     async def answer(self, context: CommandContext, rest: str) -> CommandReply:
         if not rest:
             raise BadRequest("say /answer TEXT, or /answer QUESTION_ID TEXT", field="text")
         asked = [q for q in await self._s.mailbox.questions() if q.agent_id == context.agent_id]
-        question, text = _pick(asked, rest)
-        if question is None:
+        head, _, tail = rest.partition(" ")
+        if head.startswith("q_"):
+            question, text = await self._named(context, head), tail.strip()
+        elif asked:
+            question, text = asked[0], rest
+        else:
             raise NotFound("no question is open in this agent's chats")
-        text = _option(question, text)
+        text = _option(question, text) if question.state is QuestionState.OPEN else text
         await self._s.mailbox.answer(question.question_id, text, context.principal)
         return CommandReply(f"Answered: {text}")
+
+    async def _named(self, context: CommandContext, question_id: str) -> Question:
+        """The question meant by its id, open or not: a late answer is told so."""
+        question = await self._s.mailbox.question(question_id)
+        if question.agent_id != context.agent_id:
+            raise NotFound(f"{question_id} is no question of this agent", question_id=question_id)
+        return question
+
+    async def again(self, context: CommandContext, rest: str) -> CommandReply:
+        if not rest.isdecimal():
+            raise BadRequest("say /again NUMBER, as the note says it", field="number")
+        now = self._s.clock.now_ms()
+        await self._s.database.write(
+            lambda tx: outbox.again_tx(
+                tx,
+                int(rest),
+                agent_id=context.agent_id,
+                channel=context.channel,
+                conversation=context.conversation,
+                at=now,
+            ),
+            name="command.again",
+        )
+        return CommandReply("Here it is again; perhaps you have seen it before.")
+
+    async def cancel(self, context: CommandContext, rest: str) -> CommandReply:
+        if not rest:
+            raise BadRequest("say /cancel MESSAGE_ID", field="message_id")
+        message = await self._s.mailbox.get(rest)
+        to = message.deliver_to
+        if not is_operator(context) and (message.agent_id, to.channel, to.conversation) != (
+            context.agent_id,
+            context.channel,
+            context.conversation,
+        ):
+            raise Forbidden(f"{rest} was not sent in this chat", message_id=rest)
+        if message.state in TERMINAL or message.state is State.DEAD:
+            raise Conflict(f"it has ended already ({message.state.value})", message_id=rest)
+        if message.state is not State.QUEUED:
+            raise Conflict("it is being worked on; /interrupt ends that", message_id=rest)
+        await self._s.mailbox.cancel(rest, context.principal)
+        return CommandReply(f"Taken back: “{texts.excerpt(message)}”")
 
     async def cost(self, context: CommandContext, rest: str) -> CommandReply:
         del rest
@@ -202,21 +278,14 @@ def chat_commands(services: CommandServices) -> tuple[Command, ...]:
         Command("session", "[ID]", "show the session, or go on with another", run.session),
         Command("sessions", "", "the latest sessions", run.sessions),
         Command("answer", "[ID] TEXT", "answer an open question", run.answer),
+        Command("again", "NUMBER", "show again what may not have arrived", run.again),
+        Command("cancel", "ID", "take back a message that waits", run.cancel),
         Command("cost", "", "what this agent has used", run.cost),
     )
 
 
 def _key(context: CommandContext) -> str:
     return f"chat:{context.channel}:{context.conversation}"
-
-
-def _pick(asked: list[Question], rest: str) -> tuple[Question | None, str]:
-    """The question meant: the one named first in ``rest``, else the oldest open one."""
-    head, _, tail = rest.partition(" ")
-    for question in asked:
-        if question.question_id == head:
-            return question, tail.strip()
-    return (asked[0] if asked else None), rest
 
 
 def _option(question: Question, text: str) -> str:

@@ -58,7 +58,7 @@ class ChatCommands:
         command = self._table.get(name)
         if command is None or not self._offered(command, context.agent_id):
             return self._unknown(name, context)
-        if command.operator and not _is_operator(context):
+        if command.operator and not is_operator(context):
             return CommandReply(
                 f"/{name} needs the role operator, and you are "
                 f"{context.principal.role.name.lower()}",
@@ -121,5 +121,6 @@ def _only_english(name: str, language: str) -> None:
     del name, language
 
 
-def _is_operator(context: CommandContext) -> bool:
+def is_operator(context: CommandContext) -> bool:
+    """Whether whoever gave the command has the operator's rights."""
     return context.principal.is_operator or context.principal.role >= PersonRole.OPERATOR

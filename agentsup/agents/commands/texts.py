@@ -60,6 +60,11 @@ def agent(view: AgentView, now_ms: int) -> str:
     return "\n".join(lines)
 
 
+def agent_label(view: AgentView) -> str:
+    """One agent on a button."""
+    return f"{_MARK.get(view.status, '?')} {view.name}"
+
+
 def stop(report: StopReport) -> str:
     """What a stop ended, exactly."""
     total = report.running + report.queued + report.parked
@@ -84,9 +89,14 @@ def stop(report: StopReport) -> str:
 
 def dead(message: Message) -> str:
     """One dead letter, for /dead."""
+    error = message.error_text or message.error_code
+    return f"{message.message_id}\n   “{excerpt(message)}”\n   {error}"
+
+
+def excerpt(message: Message, limit: int = 80) -> str:
+    """The beginning of a message's text on one line."""
     text = " ".join(message.text.split())
-    shown = text if len(text) <= 80 else text[:79] + "…"
-    return f"{message.message_id}\n   “{shown}”\n   {message.error_text or message.error_code}"
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def step(message: Message, agent: str, depth: int, *, since_ms: int) -> str:
@@ -100,8 +110,7 @@ def step(message: Message, agent: str, depth: int, *, since_ms: int) -> str:
         line += f", took {_ms(message.finished_at - message.started_at)}"
     if message.error_code:
         line += f", {message.error_code}"
-    text = " ".join(message.text.split())
-    return f"{line}\n{'   ' * depth}   “{text if len(text) <= 60 else text[:59] + '…'}”"
+    return f"{line}\n{'   ' * depth}   “{excerpt(message, 60)}”"
 
 
 def _ms(value: int) -> str:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import tzinfo
 from typing import Any
@@ -83,6 +84,7 @@ class Asked:
         self._sender = sender
         self._timezone = timezone
         self._showing = asyncio.Lock()
+        self._in_hand: set[str] = set()
         self.topic = asked_topic_of(agent_id)
         """Touched when a question of this agent's chats is closed."""
 
@@ -101,6 +103,16 @@ class Asked:
         return await self._answer(
             question_id, option_of, conversation, principal, press_id, language
         )
+
+    @contextmanager
+    def in_hand(self, data: str) -> Iterator[None]:
+        """While whoever pressed that button shows by itself how the question ended."""
+        question_id = data.removeprefix(cards.QUESTION).partition(":")[0]
+        self._in_hand.add(question_id)
+        try:
+            yield
+        finally:
+            self._in_hand.discard(question_id)
 
     async def text(
         self,
@@ -239,15 +251,18 @@ class Asked:
             found = await self._database.read(self._closed, name="telegram.closed_questions")
             is_complete = len(found) < _AT_ONCE
             for card in found:
-                if await self._show_end(card):
-                    question_id = card.question.question_id
-                    await self._database.write(
-                        lambda tx, q=question_id: _mark_tx(tx, q, self._clock.now_ms()),  # type: ignore[misc]  # bound now
-                        name="telegram.question_shown",
-                    )
-                else:
+                if card.question.question_id in self._in_hand or not await self._show_end(card):
                     is_complete = False
+                else:
+                    await self.is_shown(card.question)
             return is_complete
+
+    async def is_shown(self, question: Question) -> None:
+        """Remember that the chat shows how this question ended."""
+        at = self._clock.now_ms()
+        await self._database.write(
+            lambda tx: _mark_tx(tx, question.question_id, at), name="telegram.question_shown"
+        )
 
     def end_of(self, question: Question) -> dict[str, Any] | None:
         """The fields of an edit that shows how a closed question ended, where one message can."""

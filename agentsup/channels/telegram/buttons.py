@@ -1,14 +1,14 @@
 """Buttons of menus: what a press stands for lies in the store, the platform carries a token.
 
 A token can't be guessed, belongs to one chat of one bot and outlives a restart. One that changes
-something works once; the same press handled again after a crash is not a second one.
+something works once, also if the press is handled again after a crash.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -60,6 +60,9 @@ class Pressed:
     """The command whose menu this was, to go back to; may be empty."""
     once: bool
     operator: bool
+    is_repeated: bool = False
+    """This very press was taken before, and what it changes was perhaps done: after a crash, or
+    where the command ended the life that ran it. It must not be done again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,9 @@ def press_tx(
         once=bool(row["once"]),
         operator=row["who"] == "operators",
     )
-    if pressed.once and not pressed.confirm and row["used_at"] is None:
+    if row["used_at"] is not None:
+        return replace(pressed, is_repeated=True)
+    if pressed.once and not pressed.confirm:
         tx.execute(
             "UPDATE buttons SET used_at = ?, used_by = ?, used_press = ? WHERE token = ?",
             (at, principal.label, press_id, token),

@@ -83,15 +83,14 @@ def ended_text(
     """
     words = load()
     shown = str if is_plain else _inert
-    match question.state:
-        case QuestionState.OPEN:
-            body = {"text": question.text, "options": question.options}
-            return text_of("question", body, timezone=timezone, language=language)
-        case QuestionState.ANSWERED:
-            who, answer = shown(question.answered_by), shown(question.answer)
-            end = words.text("question.answered", language, who=who, answer=answer)
-        case QuestionState.EXPIRED | QuestionState.CANCELLED:
-            end = words.text(f"question.{question.state.value}", language)
+    if question.state is QuestionState.OPEN:
+        body = {"text": question.text, "options": question.options}
+        return text_of("question", body, timezone=timezone, language=language)
+    if question.state is QuestionState.ANSWERED:
+        who, answer = shown(question.answered_by), shown(question.answer)
+        end = words.text("question.answered", language, who=who, answer=answer)
+    else:
+        end = words.text(f"question.{question.state.value}", language)
     return f"{question.text}\n\n{end}"
 
 

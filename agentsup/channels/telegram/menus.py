@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import tzinfo
-from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from agentsup.channels.catalogue import load
@@ -20,9 +18,8 @@ from agentsup.channels.telegram import buttons, cards
 from agentsup.channels.telegram.asked import Asked
 from agentsup.channels.telegram.buttons import Pressed, Refusal, Refused
 from agentsup.channels.telegram.client import TelegramClient
-from agentsup.channels.telegram.errors import FateUnknown, NotModified, NotSent, TelegramError
-from agentsup.channels.telegram.render import utf16_len
-from agentsup.channels.telegram.sender import Sender, SendPriority
+from agentsup.channels.telegram.screen import Press, Screen
+from agentsup.channels.telegram.sender import Sender
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.kit.tasks import TaskOwner
@@ -37,27 +34,10 @@ from agentsup.store.database import Database, Tx
 __all__ = ["Menus", "Press"]
 
 _log = logging.getLogger(__name__)
-_ALERT_CHARS = 190
 _ANSWER_WITHIN_S = 1.5
 """A command that takes longer is answered with nothing, so that the button stops turning."""
-_EDIT_TRIES = 3
-_TEXT_LIMIT = 4096
 _TRY_AGAIN_S = 30.0
 _CLOSE_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Press:
-    """One callback query. ``press_id`` names it for good: ``update:<bot_id>:<update_id>``."""
-
-    callback_id: str
-    data: str
-    press_id: str
-    conversation: str
-    chat_id: int
-    message_id: int | None
-    """The message with the button; None if the platform has forgotten it."""
-    language: str = ""
 
 
 class Menus:
@@ -80,10 +60,15 @@ class Menus:
         self._database = database
         self._commands = commands
         self._clock = clock
-        self._entropy = entropy
-        self._sender = sender
-        self._client = client
         self._spec = spec
+        self._screen = Screen(
+            agent_id=agent_id,
+            database=database,
+            clock=clock,
+            entropy=entropy,
+            sender=sender,
+            client=client,
+        )
         self._asked = Asked(
             agent_id=agent_id,
             database=database,
@@ -93,6 +78,8 @@ class Menus:
             timezone=self._timezone,
         )
         self._tasks = TaskOwner("telegram menus")
+        # Not closed: each of its tasks ends with the press that waits for it.
+        self._presses = TaskOwner("telegram presses")
 
     async def run(self, draining: asyncio.Event) -> None:
         """Show how questions ended, wherever that was, until ``draining``; one per bot's life."""
@@ -176,16 +163,19 @@ class Menus:
         return said is not None and said.counts
 
     async def _question(self, press: Press, principal: Principal) -> None:
-        said = await self._asked.press(
-            press.data, press.conversation, principal, press.press_id, press.language
-        )
-        await self._answer(press, said.text, alert=not said.counts)
-        if said.counts:
-            return  # the commit of the answer has woken ``run``, which shows it
-        text = None if said.question is None else self._asked.end_of(said.question)
-        # The button was still there although its question is closed: show how it ended.
-        if text is None or not await self._edit(press, "editMessageText", **text):
-            await self._take_keyboard(press)
+        with self._asked.in_hand(press.data):
+            said = await self._asked.press(
+                press.data, press.conversation, principal, press.press_id, press.language
+            )
+            await self._screen.answer(press, said.text, alert=not said.counts)
+            question = said.question
+            # Also where the button was still there although its question is closed.
+            text = None if question is None else self._asked.end_of(question)
+            if text and await self._screen.edit(press, "editMessageText", **text):
+                if question is not None and said.counts:
+                    await self._asked.is_shown(question)
+            else:
+                await self._screen.take_keyboard(press)
 
     async def _again(self, press: Press, principal: Principal) -> None:
         """Show a part again whose fate is unknown; one press of its note is all it takes."""
@@ -218,17 +208,17 @@ class Menus:
             told = await self._database.write(step, name="telegram.again")
         except (NotFound, Conflict) as error:
             told = error.message
-        await self._answer(press, told, alert=False)
-        await self._take_keyboard(press)
+        await self._screen.answer(press, told, alert=False)
+        await self._screen.take_keyboard(press)
 
     async def _cancel(self, press: Press, principal: Principal) -> None:
         message_id = press.data.removeprefix(cards.CANCEL)
         reply = await self._run(f"/cancel {message_id}", press, principal)
-        await self._answer(press, reply.text, alert=not reply.ok)
+        await self._screen.answer(press, reply.text, alert=not reply.ok)
         if reply.ok:
-            await self._show(press, reply.text, ())
+            await self._screen.show(press, reply.text)
         else:
-            await self._take_keyboard(press)
+            await self._screen.take_keyboard(press)
 
     # -- menus -------------------------------------------------------------------------------------
 
@@ -248,8 +238,10 @@ class Menus:
         words = load()
         if isinstance(pressed, Refused):
             await self._refuse_menu(press, pressed, principal)
+        elif pressed.is_repeated:
+            await self._shown_after_all(press, pressed, principal)
         elif pressed.confirm:
-            await self._answer(press)
+            await self._screen.answer(press)
             yes = Button(
                 words.text("button.yes", press.language, label=pressed.label),
                 pressed.command,
@@ -258,20 +250,20 @@ class Menus:
             )
             no = Button(words.text("button.no", press.language), pressed.origin)
             row = (yes, no) if pressed.origin else (yes,)
-            await self._show(press, pressed.confirm, (row,), origin=pressed.origin)
+            await self._screen.show(press, pressed.confirm, (row,), origin=pressed.origin)
         else:
             await self._command(press, pressed, principal)
 
     async def _command(self, press: Press, pressed: Pressed, principal: Principal) -> None:
         """Run the command of a button and show its reply in place of the menu."""
-        running = self._tasks.spawn(
+        running = self._presses.spawn(
             self._run(pressed.command, press, principal), name=f"press:{press.press_id}"
         )
         try:
             await asyncio.wait({running}, timeout=_ANSWER_WITHIN_S)
             is_late = not running.done()
             if is_late:
-                await self._answer(press)
+                await self._screen.answer(press)
             reply = await running
         finally:
             running.cancel()
@@ -282,17 +274,26 @@ class Menus:
                     name="telegram.release",
                 )
             if is_late:
-                await self._send(press, reply.text)
+                await self._screen.send(press, reply.text)
             else:
-                await self._answer(press, reply.text, alert=True)
+                await self._screen.answer(press, reply.text, alert=True)
             return
         if not is_late:
-            await self._answer(press)
+            await self._screen.answer(press)
         rows, origin = reply.buttons, pressed.command
         if not rows and pressed.origin:
             back = load().text("button.back", press.language)
             rows, origin = ((Button(back, pressed.origin),),), pressed.origin
-        await self._show(press, reply.text, rows, origin=origin)
+        await self._screen.show(press, reply.text, rows, origin=origin)
+
+    async def _shown_after_all(self, press: Press, pressed: Pressed, principal: Principal) -> None:
+        """A press taken by a life that ended in it: show how things are, do nothing again."""
+        await self._screen.answer(press)
+        if not pressed.origin:
+            await self._screen.take_keyboard(press)
+            return
+        reply = await self._run(pressed.origin, press, principal)
+        await self._screen.show(press, reply.text, reply.buttons, origin=pressed.origin)
 
     async def _run(self, command: str, press: Press, principal: Principal) -> CommandReply:
         context = CommandContext(
@@ -317,106 +318,12 @@ class Menus:
                 told = words.text("press.operators", press.language, role=role)
             case reason:
                 told = words.text(f"press.{reason.value}", press.language)
-        await self._answer(press, told, alert=True)
+        await self._screen.answer(press, told, alert=True)
         if refused.reason is Refusal.UNKNOWN:
-            await self._take_keyboard(press)
-
-    # -- showing -----------------------------------------------------------------------------------
+            await self._screen.take_keyboard(press)
 
     async def _refuse(self, press: Press, key: str) -> None:
-        await self._answer(press, load().text(key, press.language), alert=True)
-
-    async def _answer(self, press: Press, text: str = "", *, alert: bool = False) -> None:
-        """Stop the button from turning and say a word; nothing depends on its arrival."""
-        fields: dict[str, Any] = {"callback_query_id": press.callback_id}
-        if text:
-            line = text if len(text) <= _ALERT_CHARS else text[: _ALERT_CHARS - 1] + "…"
-            fields |= {"text": line, "show_alert": alert}
-        try:
-            await self._client.call("answerCallbackQuery", timeout_s=10.0, **fields)
-        except TelegramError as error:  # most often too old: the daemon was down when it came
-            _log.info("a press was not answered: %s", error)
-
-    async def _show(
-        self,
-        press: Press,
-        text: str,
-        rows: Sequence[Sequence[Button]],
-        *,
-        origin: str = "",
-    ) -> None:
-        """Put text and buttons in place of the message that was pressed; if that can't be, the
-        text is sent."""
-
-        def mint(tx: Tx) -> list[list[dict[str, str]]]:
-            return buttons.mint_tx(
-                tx,
-                rows,
-                agent_id=self._agent_id,
-                conversation=press.conversation,
-                origin=origin,
-                at=self._clock.now_ms(),
-                entropy=self._entropy,
-            )
-
-        shown = await self._database.write(mint, name="telegram.mint") if rows else []
-        fields: dict[str, Any] = {"text": text}
-        if shown:
-            fields["reply_markup"] = cards.inline_keyboard(shown)
-        if utf16_len(text) > _TEXT_LIMIT or not await self._edit(
-            press, "editMessageText", **fields
-        ):
-            await self._send(press, text, shown)
-
-    async def _take_keyboard(self, press: Press) -> None:
-        await self._edit(press, "editMessageReplyMarkup")
-
-    async def _edit(self, press: Press, method: str, **fields: Any) -> bool:
-        """Edit the message that was pressed; False if it does not show what it should.
-
-        An edit does no harm when repeated, so one of unknown fate is made again.
-        """
-        if press.message_id is None:
-            return False
-        for _ in range(_EDIT_TRIES):
-            try:
-                await self._sender.send(
-                    press.chat_id,
-                    method,
-                    priority=SendPriority.BUTTONS,
-                    message_id=press.message_id,
-                    **fields,
-                )
-            except NotModified:
-                return True
-            except (NotSent, FateUnknown) as error:
-                _log.info("%s is tried again: %s", method, error)
-            except TelegramError as error:
-                _log.info("%s was refused: %s", method, error)
-                return False
-            else:
-                return True
-        return False
-
-    async def _send(
-        self, press: Press, text: str, shown: Sequence[Sequence[dict[str, str]]] = ()
-    ) -> None:
-        """Say it in a message of its own, through the outbox."""
-        body: dict[str, Any] = {"text": text, "plain": True}
-        if shown:
-            body["buttons"] = [list(row) for row in shown]
-        await self._database.write(
-            lambda tx: outbox.add_tx(
-                tx,
-                agent_id=self._agent_id,
-                channel=buttons.CHANNEL,
-                conversation=press.conversation,
-                kind="notice",
-                body=body,
-                at=self._clock.now_ms(),
-            ),
-            name="telegram.say",
-        )
+        await self._screen.answer(press, load().text(key, press.language), alert=True)
 
     def _timezone(self) -> tzinfo | None:
         name = self._spec().user_timezone
