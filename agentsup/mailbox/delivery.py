@@ -38,6 +38,8 @@ class RelayLimits:
     """A delivery that takes longer gives its place to others and goes on."""
     timeout_s: float = 60.0
     """A delivery that takes longer is ended; its fate is unknown."""
+    file_timeout_s: float = 600.0
+    """The same for a part of kind file, which may be large and the line slow."""
     retry_cap_s: float = 60.0
     """Longest pause between attempts that the relay chooses by itself."""
     retry_after_cap_s: float = 3600.0
@@ -110,7 +112,8 @@ class Deliveries:
     async def _attempt(
         self, channel: Channel, part: OutboxPart, on_slow: Callable[[], None]
     ) -> Delivery:
-        limit_s = self._limits.timeout_s
+        limits = self._limits
+        limit_s = limits.file_timeout_s if part.kind == "file" else limits.timeout_s
         slow_s = min(self._limits.slow_s, limit_s)
         task = self._owner.spawn(
             channel.deliver(part), name=f"deliver:{part.channel}/{part.outbox_id}"

@@ -160,12 +160,6 @@ def retention_rules(*, keep_days: int = 90) -> tuple[Retention, ...]:
             keep_ms,
             key="message_id",
         ),
-        Retention(
-            "updates",
-            f"at < :cutoff AND {oldest.format(key='row_id', table='updates')}",
-            keep_ms,
-            key="row_id",
-        ),
         # A press that comes later is still answered as too late.
         Retention("buttons", "expires_at < :cutoff", _LATE_MS, key="token"),
         Retention("presses", "at < :cutoff", _LATE_MS, key="press_id"),

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import os
+import stat
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
+
+import aiohttp
+
+from agentsup.channels.telegram import library
+from agentsup.channels.telegram.errors import FateUnknown, NotSent, error_of
+from agentsup.channels.telegram.http import SharedHttp
+from agentsup.model.errors import TooLarge
 
 __all__ = ["DEFAULT_BASE_URL", "SharedHttp", "TelegramClient", "UploadFile"]
 
 DEFAULT_BASE_URL = "https://api.telegram.org"
+_POLL = "getUpdates"
+_PLACES = 16
+"""Calls of one bot under way; polls not counted."""
+_CHUNK_BYTES = 64 * 1024
+_DOWNLOAD_S = 120.0
 
 
 class SecretText(Protocol):
@@ -21,34 +39,35 @@ class SecretText(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UploadFile:
-    """A file to upload. It is read while it is sent; `path` must be a regular file."""
+    """A file to upload: one on disk, read while it is sent, or `data`."""
 
-    path: Path
+    path: Path | None
     name: str
-
-
-class SharedHttp:
-    """One HTTP session and one TLS context for all bots of a daemon, opened at first use."""
-
-    def __init__(self, *, connect_timeout_s: float = 8.0) -> None: ...
-
-    async def close(self) -> None:
-        """Close the session; calls under way fail. Harmless when repeated."""
+    data: bytes = b""
+    within: Path | None = None
+    """The opened file must lie in this (resolved) directory, wherever links lead to."""
 
 
 class TelegramClient:
     """Calls of one bot.
 
     `token` must be resolved (no reference). `base_url` is the server, with or without a trailing
-    ``/bot``.
+    ``/bot``; empty for the public one.
     """
 
-    def __init__(self, token: SecretText, base_url: str, *, http: SharedHttp) -> None: ...
+    def __init__(self, token: SecretText, base_url: str, *, http: SharedHttp) -> None:
+        self._token = token.written
+        self._root = (base_url or DEFAULT_BASE_URL).rstrip("/").removesuffix("/bot").rstrip("/")
+        self._http = http
+        self._places = asyncio.Semaphore(_PLACES)
+        self._bot: Any = None
+        self._library: library.Library | None = None
+        self._is_closed = False
 
     @property
     def bot_id(self) -> str:
         """The public part of the token."""
-        raise NotImplementedError
+        return self._token.partition(":")[0]
 
     async def call(
         self,
@@ -60,18 +79,97 @@ class TelegramClient:
     ) -> Any:
         """Call ``method`` and return its raw result.
 
-        ``fields`` are JSON values; None is left out. ``timeout_s`` bounds the whole call
-        (``getUpdates``: more than its own ``timeout``). Raises a ``TelegramError``.
+        ``fields`` are JSON values; None is left out. ``timeout_s`` bounds the call from when it has
+        a place (``getUpdates``: more than its own ``timeout``). Raises a ``TelegramError``;
+        ``OSError`` for a file that can't be read, before anything was sent.
         """
-        raise NotImplementedError
+        if method == _POLL:
+            return await self._call(method, fields, timeout_s)
+        async with self._places:
+            with ExitStack() as opened:
+                for name, file in (files or {}).items():
+                    handle = opened.enter_context(await asyncio.to_thread(_open, file))
+                    library_ = await self._loaded()
+                    fields[name] = library_.telegram.InputFile(
+                        handle, filename=file.name, read_file_handle=False
+                    )
+                return await self._call(method, fields, timeout_s)
+
+    async def _call(self, method: str, fields: dict[str, Any], timeout_s: float) -> Any:
+        library_ = await self._loaded()
+        if self._is_closed:
+            raise NotSent("this bot's connection is closed")
+        try:
+            return await self._bot.do_api_request(method, api_kwargs=fields, read_timeout=timeout_s)
+        except library_.request.Carried as carried:
+            raise carried.error from None
+        except library_.telegram.error.TelegramError as error:
+            # Not one that our requests raise, so nothing is known of what was done.
+            raise FateUnknown(f"{type(error).__name__}: {error.message}") from error
+
+    async def _loaded(self) -> library.Library:
+        if self._library is None:
+            self._library = await library.load()
+            self._bot = self._library.request.new_bot(
+                self._token,
+                base_url=f"{self._root}/bot",
+                base_file_url=f"{self._root}/file/bot",
+                http=self._http,
+            )
+        return self._library
 
     async def download(self, file_path: str, to: Path, max_bytes: int) -> int:
         """Fetch a file (``file_path`` of ``getFile``) into ``to`` and return its size in bytes.
 
         ``to`` appears only when it is whole. Raises a ``TelegramError``; ``TooLarge`` over
-        ``max_bytes``.
+        ``max_bytes``; ``OSError`` if the file can't be written.
         """
-        raise NotImplementedError
+        url = f"{self._root}/file/bot{self._token}/{file_path}"
+        part = to.with_name(f".{to.name}.part")
+        try:
+            async with self._places, self._http.get(url, timeout_s=_DOWNLOAD_S) as response:
+                if response.status != 200:
+                    raise error_of(response.status, await response.read())
+                size = await _save(response, part, max_bytes)
+            await asyncio.to_thread(part.replace, to)
+        finally:
+            await asyncio.to_thread(part.unlink, missing_ok=True)
+        return size
 
     async def close(self) -> None:
         """No more calls; the shared session stays open."""
+        self._is_closed = True
+
+
+def _open(file: UploadFile) -> IO[bytes]:
+    """Open a regular file; what is checked is what was opened, so nobody can change it between."""
+    if file.path is None:
+        return BytesIO(file.data)
+    # Without waiting for the other end, should it be a pipe.
+    descriptor = os.open(file.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    handle = os.fdopen(descriptor, "rb")
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        opened = Path(f"/proc/self/fd/{descriptor}")
+        if file.within is not None and opened.exists():
+            opened = opened.resolve()
+            if not opened.is_relative_to(file.within):
+                raise PermissionError(errno.EACCES, "it lies outside the workspace")
+    except BaseException:
+        handle.close()
+        raise
+    return handle
+
+
+async def _save(response: aiohttp.ClientResponse, part: Path, max_bytes: int) -> int:
+    size = 0
+    with await asyncio.to_thread(part.open, "wb") as out:
+        async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
+            size += len(chunk)
+            if size > max_bytes:
+                raise TooLarge(
+                    f"the file is over {max_bytes // (1024 * 1024)} MiB", limit=max_bytes
+                )
+            await asyncio.to_thread(out.write, chunk)
+    return size

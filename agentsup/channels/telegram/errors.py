@@ -7,7 +7,8 @@ when repeated.
 
 from __future__ import annotations
 
-from typing import ClassVar
+import json
+from typing import Any, ClassVar
 
 from agentsup.model.errors import AgentsupError
 
@@ -125,4 +126,79 @@ def error_of(status: int, body: bytes, *, retry_after: str = "") -> TelegramErro
     name. An answer of the Bot API is a JSON object with ``ok`` false; anything else came from
     something in between and says little about the fate of the request.
     """
-    raise NotImplementedError
+    answer = _refusal(body)
+    if status == 429:
+        return FloodWait(_wait_s(answer, retry_after))
+    if answer is None:
+        return FateUnknown(f"HTTP {status} without an answer of the Bot API", http_status=status)
+    # In an answer with another status its own code is the one that counts.
+    code = answer.get("error_code")
+    code = code if isinstance(code, int) else status
+    description = str(answer.get("description") or "")
+    parameters = _parameters(answer)
+    if code == 429:
+        return FloodWait(_wait_s(answer, retry_after))
+    if code >= 500 or code < 400:
+        return FateUnknown(f"{code}: {description}", http_status=status)
+    new_chat_id = parameters.get("migrate_to_chat_id")
+    if isinstance(new_chat_id, int):
+        return ChatMigrated(new_chat_id)
+    return _refused(code, description)
+
+
+def _refused(code: int, description: str) -> TelegramError:
+    text = description.lower()
+    if code == 401 or (code == 404 and text in {"not found", ""}):
+        return TokenRefused(
+            f"Telegram does not accept the bot's token ({code}: {description}). Ask @BotFather for "
+            "a valid one and put it into the agent's entry."
+        )
+    if code == 409:
+        return PollConflict(f"{code}: {description}")
+    if code == 403 or (code == 400 and any(known in text for known in _GONE)):
+        return ChatGone(f"{code}: {description}")
+    if code == 400 and "message is not modified" in text:
+        return NotModified(code, description)
+    if code == 400 and any(known in text for known in _MARKUP):
+        return MarkupRefused(code, description)
+    return Refused(code, description)
+
+
+_GONE = ("chat not found", "peer_id_invalid", "user_is_blocked", "user is deactivated")
+_MARKUP = (
+    "can't parse entities",
+    "can't parse messageentity",
+    "can't parse message entit",
+    "entity_bounds_invalid",
+    "entities_too_long",
+    "entity_url_invalid",
+    "unsupported parse_mode",
+)
+
+
+def _refusal(body: bytes) -> dict[str, Any] | None:
+    """The answer of the Bot API, if it is one and a refusal."""
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        return None
+    if isinstance(answer, dict) and answer.get("ok") is False:
+        return answer
+    return None
+
+
+def _parameters(answer: dict[str, Any]) -> dict[str, Any]:
+    found = answer.get("parameters")
+    return found if isinstance(found, dict) else {}
+
+
+def _wait_s(answer: dict[str, Any] | None, header: str) -> float:
+    given: Any = _parameters(answer).get("retry_after") if answer is not None else None
+    for text in (given, header):
+        try:
+            seconds = float(text)
+        except (TypeError, ValueError):
+            continue
+        if 0 <= seconds < float("inf"):
+            return seconds
+    return _DEFAULT_WAIT_S

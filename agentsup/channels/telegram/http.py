@@ -1,0 +1,153 @@
+"""One HTTP session for every bot of a daemon, and the knowledge whether a request got away.
+
+A TLS context takes tens of milliseconds to build and megabytes to keep, so there is one, built in
+a thread. Connections are not limited here: a bot bounds its own calls, so that one whose server
+hangs takes no connection from another (P3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+
+from agentsup.channels.telegram.errors import FateUnknown, NotSent
+
+__all__ = ["HttpAnswer", "SharedHttp"]
+
+_KEEPALIVE_S = 15.0
+"""Shorter than any server keeps an idle connection, so that a request seldom meets its end."""
+_CONFLICT = 409
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """A whole answer."""
+
+    status: int
+    body: bytes
+    retry_after: str
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far a request came."""
+
+    has_connection: bool = False
+    """From here on some of it may have reached the server."""
+
+
+class SharedHttp:
+    """One HTTP session and one TLS context for all bots of a daemon, opened at first use."""
+
+    def __init__(self, *, connect_timeout_s: float = 8.0) -> None:
+        """`connect_timeout_s` bounds the way to a connection, name look-up and TLS included."""
+        self._connect_timeout_s = connect_timeout_s
+        self._session: aiohttp.ClientSession | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._tls_lock = asyncio.Lock()
+        self._is_closed = False
+
+    async def post(self, url: str, data: Any, *, timeout_s: float) -> HttpAnswer:
+        """POST a form and read the whole answer, all within ``timeout_s``.
+
+        Raises ``NotSent`` when surely nothing reached the server, else ``FateUnknown``.
+        """
+        progress = _Progress()
+        async with self._translated(progress):
+            session, tls = await self._opened(url)
+            async with session.post(
+                url,
+                data=data,
+                ssl=tls,
+                allow_redirects=False,
+                timeout=self._timeout(timeout_s),
+                trace_request_ctx=progress,
+            ) as response:
+                body = await response.read()
+                if response.status == _CONFLICT:
+                    response.close()  # the next poll shall come over another connection
+                return HttpAnswer(response.status, body, response.headers.get("Retry-After", ""))
+
+    @asynccontextmanager
+    async def get(self, url: str, *, timeout_s: float) -> AsyncIterator[aiohttp.ClientResponse]:
+        """GET and give the response to read from. Raises like ``post``."""
+        progress = _Progress()
+        async with self._translated(progress):
+            session, tls = await self._opened(url)
+            async with session.get(
+                url,
+                ssl=tls,
+                allow_redirects=False,
+                timeout=self._timeout(timeout_s),
+                trace_request_ctx=progress,
+            ) as response:
+                yield response
+
+    async def close(self) -> None:
+        """Close the session; calls under way fail. Harmless when repeated."""
+        self._is_closed = True
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _timeout(self, timeout_s: float) -> aiohttp.ClientTimeout:
+        connect_s = min(self._connect_timeout_s, timeout_s)
+        return aiohttp.ClientTimeout(total=timeout_s, connect=connect_s, sock_connect=connect_s)
+
+    async def _opened(self, url: str) -> tuple[aiohttp.ClientSession, ssl.SSLContext | bool]:
+        tls: ssl.SSLContext | bool = True
+        if url.startswith("https:"):
+            async with self._tls_lock:
+                if self._tls is None:
+                    self._tls = await asyncio.to_thread(ssl.create_default_context)
+                tls = self._tls
+        if self._is_closed:
+            raise NotSent("the connection to Telegram is closed")
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trace_configs=[_tracing()],
+            )
+        return self._session, tls
+
+    @asynccontextmanager
+    async def _translated(self, progress: _Progress) -> AsyncIterator[None]:
+        # No detail of these errors is shown but their kind: some hold the address, and with it the
+        # token.
+        try:
+            yield
+        except aiohttp.InvalidURL:
+            raise NotSent("the address of the Bot API is not valid") from None
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            why = _why(error)
+            if progress.has_connection:
+                raise FateUnknown(f"no answer from Telegram: {why}") from None
+            raise NotSent(f"Telegram can't be reached: {why}") from None
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{type(error).__name__}, {error.strerror}"
+    return type(error).__name__
+
+
+def _tracing() -> aiohttp.TraceConfig:
+    async def connected(
+        session: aiohttp.ClientSession, context: SimpleNamespace, params: object
+    ) -> None:
+        context.trace_request_ctx.has_connection = True
+
+    tracing = aiohttp.TraceConfig()
+    tracing.on_connection_create_end.append(connected)
+    tracing.on_connection_reuseconn.append(connected)
+    return tracing

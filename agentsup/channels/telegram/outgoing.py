@@ -1,0 +1,185 @@
+"""From a part of the outbox to the pieces that are sent for it, always the same ones.
+
+A piece is one call of the Bot API. Which pieces a part has must not depend on anything but the
+part and the settings: after a crash the delivery goes on at a piece's number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import tzinfo
+from pathlib import Path
+from typing import Any
+
+from agentsup.channels.answer.long import as_file
+from agentsup.channels.telegram import cards
+from agentsup.channels.telegram.client import UploadFile
+from agentsup.channels.telegram.render import (
+    CAPABILITIES,
+    ON_LOOP_MAX_CHARS,
+    Piece,
+    plain,
+    render,
+    render_answer,
+)
+from agentsup.model.answer import Answer, Text
+from agentsup.model.channel import OutboxPart
+
+__all__ = ["Outgoing", "TelegramSettings", "could_not_send", "pieces_of"]
+
+_PHOTOS = frozenset({".jpg", ".jpeg", ".png", ".webp"})
+_PHOTO_MAX_BYTES = 10 * 1024 * 1024
+_NOTHING = "(an empty message)"
+_REPEAT = "↻ perhaps for the second time:"
+
+
+@dataclass(frozen=True, slots=True)
+class TelegramSettings:
+    """What may change while the bot runs."""
+
+    workspace: Path
+    """Files are sent from here only."""
+    long_as_file_pieces: int = 0
+    """An answer of more pieces goes as a file with a summary; 0: never."""
+    silent_notices: bool = False
+    timezone: tzinfo | None = None
+    language: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One call: a text, or a file with the text as its caption."""
+
+    piece: Piece
+    file: UploadFile | None = None
+    is_photo: bool = False
+    markup: Mapping[str, Any] | None = None
+    is_silent: bool = False
+
+    @property
+    def method(self) -> str:
+        """The method that sends it as a new message."""
+        if self.file is None:
+            return "sendMessage"
+        return "sendPhoto" if self.is_photo else "sendDocument"
+
+    @property
+    def files(self) -> dict[str, UploadFile] | None:
+        """What is uploaded with it."""
+        if self.file is None:
+            return None
+        return {"photo" if self.is_photo else "document": self.file}
+
+    def fields(self, *, as_edit: bool = False) -> dict[str, Any]:
+        """The fields of the call, without the chat."""
+        fields: dict[str, Any] = {"reply_markup": self.markup} if self.markup else {}
+        if self.file is None:
+            # A page's preview under each piece would tear a long answer apart.
+            fields |= {**self.piece.fields(), "link_preview_options": {"is_disabled": True}}
+        elif self.piece.text:
+            fields |= self.piece.caption_fields()
+        if self.is_silent and not as_edit:
+            fields["disable_notification"] = True
+        return fields
+
+
+async def pieces_of(
+    part: OutboxPart, settings: TelegramSettings, *, is_private: bool
+) -> tuple[Outgoing, ...]:
+    """What is sent for a part, at least one piece; long texts are rendered in a thread."""
+    kind, body = part.kind, part.body
+    text = cards.text_of(kind, body, timezone=settings.timezone, language=settings.language)
+    if len(text) > ON_LOOP_MAX_CHARS or "path" in body:
+        found = await asyncio.to_thread(_pieces, part, text, settings)
+    else:
+        found = _pieces(part, text, settings)
+    markup = cards.markup(kind, body, is_private=is_private, language=settings.language)
+    is_silent = kind == "notice" and settings.silent_notices
+    last = len(found) - 1
+    return tuple(
+        Outgoing(
+            one.piece,
+            one.file,
+            one.is_photo,
+            markup=markup if number == last else None,
+            is_silent=is_silent,
+        )
+        for number, one in enumerate(found)
+    )
+
+
+def could_not_send(file: UploadFile, why: str, *, markup: Mapping[str, Any] | None) -> Outgoing:
+    """What is sent in place of a file."""
+    return Outgoing(Piece(f"⚠ The file “{file.name}” can't be sent: {why}."), markup=markup)
+
+
+def _pieces(part: OutboxPart, text: str, settings: TelegramSettings) -> list[Outgoing]:
+    body = part.body
+    repeat = [Outgoing(Piece(_REPEAT))] if "repeat_of" in body else []
+    if body.get("path"):
+        return [
+            *repeat,
+            *_with_file(str(body["path"]), str(body.get("name") or ""), text, settings),
+        ]
+    if part.kind == "answer" and not body.get("plain"):
+        long = as_file(text, settings.long_as_file_pieces)
+        if long is not None:
+            upload = UploadFile(None, long.name, long.data)
+            return [*repeat, Outgoing(Piece(long.summary), upload)]
+    pieces = _texts(text, is_plain=cards.is_plain(part.kind, body))
+    return [*repeat, *(Outgoing(piece) for piece in pieces or (Piece(_NOTHING),))]
+
+
+def _texts(text: str, *, is_plain: bool, limit: int = CAPABILITIES.text_limit) -> tuple[Piece, ...]:
+    if is_plain:
+        # A text without spans comes out as it went in, in pieces of the right size.
+        return tuple(Piece(plain(one)) for one in render_answer(Answer((Text(text),)), limit=limit))
+    return render(text, limit=limit)
+
+
+def _with_file(path_text: str, name: str, text: str, settings: TelegramSettings) -> list[Outgoing]:
+    found, why = _upload(path_text, name, settings.workspace)
+    caption = _texts(text, is_plain=False, limit=CAPABILITIES.caption_limit) if text else ()
+    if why:
+        return [
+            *map(Outgoing, _texts(text, is_plain=False)),
+            could_not_send(found, why, markup=None),
+        ]
+    is_photo = _is_photo(found)
+    if len(caption) <= 1:
+        return [Outgoing(caption[0] if caption else Piece(""), found, is_photo)]
+    texts = _texts(text, is_plain=False)
+    return [*map(Outgoing, texts), Outgoing(Piece(""), found, is_photo)]
+
+
+def _upload(path_text: str, name: str, workspace: Path) -> tuple[UploadFile, str]:
+    """The file to send, and why it can't be, if so."""
+    path = workspace / path_text
+    file = UploadFile(path, name or path.name)
+    try:
+        within = workspace.resolve()
+        resolved = path.resolve(strict=True)
+        size = resolved.stat().st_size
+    except OSError as error:
+        return file, (error.strerror or "it can't be read").lower()
+    file = UploadFile(resolved, name or path.name, within=within)
+    if not resolved.is_relative_to(within):
+        return file, "it lies outside the workspace"
+    if not resolved.is_file():
+        return file, "it is not a regular file"
+    if size == 0:
+        return file, "it is empty"
+    if size > CAPABILITIES.max_file_bytes:
+        return file, f"it is over {CAPABILITIES.max_file_bytes // (1024 * 1024)} MiB"
+    return file, ""
+
+
+def _is_photo(file: UploadFile) -> bool:
+    path = file.path
+    return (
+        path is not None
+        and path.suffix.lower() in _PHOTOS
+        and path.stat().st_size <= _PHOTO_MAX_BYTES
+    )
