@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from agentsup.testing.kill_traffic import Item, Record
+from agentsup.testing.kill_traffic import Record
 
 __all__ = ["check_after_kill", "check_at_the_end"]
 
@@ -183,6 +183,7 @@ def _answered(sql: sqlite3.Connection, record: Record) -> None:
         " WHERE type = 'chat.out' AND json_extract(data, '$.kind') IN ('answer', 'notice')",
     ):
         delivered.setdefault(row["message_id"], []).append(row["text"])
+    children = _children(sql)
     for item in record.items:
         assert item.message_id, f"never confirmed, though everything had its time: {item}"
         assert item.terminal, f"the client never learnt the end of {item}"
@@ -191,16 +192,21 @@ def _answered(sql: sqlite3.Connection, record: Record) -> None:
             if item.by == "chat":
                 assert delivered.get(item.message_id), f"ended badly without a word: {item}"
             continue
-        if not (item.kind == "ask" and _child_of(sql, item) & ended_badly):
+        if not (item.kind == "ask" and children.get(item.message_id, {}).keys() & ended_badly):
             assert item.answer == item.expected(), item
         if item.by == "chat":
             seen = record.answers_seen[item.message_id]
             assert list(seen.values()) == [item.answer], (item, seen)
 
 
-def _child_of(sql: sqlite3.Connection, item: Item) -> set[str]:
-    rows = _all(sql, "SELECT message_id FROM messages WHERE in_reply_to = ?", item.message_id)
-    return {row["message_id"] for row in rows}
+def _children(sql: sqlite3.Connection) -> dict[str, dict[str, str]]:
+    """By message, what was asked or answered in reply to it: ids with their kinds."""
+    children: dict[str, dict[str, str]] = {}
+    for row in _all(
+        sql, "SELECT in_reply_to, message_id, kind FROM messages WHERE in_reply_to <> ''"
+    ):
+        children.setdefault(row["in_reply_to"], {})[row["message_id"]] = row["kind"]
+    return children
 
 
 def _worked(sql: sqlite3.Connection, home: Path, record: Record) -> None:
@@ -210,22 +216,21 @@ def _worked(sql: sqlite3.Connection, home: Path, record: Record) -> None:
         row["message_id"]: row["state"]
         for row in _all(sql, "SELECT message_id, state FROM messages")
     }
+    children = _children(sql)
     for item in record.items:
         if item.terminal != "ok":
             continue
-        children = _child_of(sql, item)
         if item.kind in {"ask", "relay"}:
-            assert len(children) == 1, f"{item} asked {len(children)} times"
-            (child,) = children
+            asked = children.get(item.message_id, {})
+            assert len(asked) == 1, f"{item} asked {len(asked)} times"
+            (child,) = asked
             if item.kind == "ask" and ends[child] == "done" and child not in record.asked_about:
                 assert effects[child] == 1, (
                     f"{child} of {item} had its effect {effects[child]} times"
                 )
             if item.kind == "relay" and ends[child] == "done":
-                replies = _all(
-                    sql, "SELECT message_id, kind FROM messages WHERE in_reply_to = ?", child
-                )
-                assert [r["kind"] for r in replies] == ["reply"], (item, [dict(r) for r in replies])
+                replies = children.get(child, {})
+                assert [*replies.values()] == ["reply"], (item, replies)
         elif item.kind in {"effect", "question"} and item.message_id not in record.asked_about:
             assert effects[item.message_id] == 1, f"{item}: {effects[item.message_id]} effects"
 
