@@ -24,6 +24,8 @@ __all__ = [
 ]
 
 Json = dict[str, Any]
+# Other control characters than the line feed are shown as spaces.
+_CONTROL = {code: " " for code in range(32) if code != 10}
 _SCOPES = {
     "default": (),
     "all_private_chats": (),
@@ -63,8 +65,8 @@ def checked_text(
 
 def _trimmed(text: str, entities: list[Json]) -> tuple[str, list[Json]]:
     """Without white space at the end, nor at the begin where no entity covers it."""
-    text = text.replace("\r", "")
-    text = text.rstrip()
+    text, entities = _without_returns(text, entities)
+    text = text.translate(_CONTROL).rstrip()
     first = entities[0]["offset"] if entities else len(text)
     lead = 0
     while lead < min(first, len(text)) and text[lead] in " \n":
@@ -78,6 +80,27 @@ def _trimmed(text: str, entities: list[Json]) -> tuple[str, list[Json]]:
         if length > 0:
             kept.append({**entity, "offset": offset, "length": length})
     return text, kept
+
+
+def _without_returns(text: str, entities: list[Json]) -> tuple[str, list[Json]]:
+    """Carriage returns disappear; what lies behind them moves up."""
+    if "\r" not in text:
+        return text, entities
+    places = []
+    offset = 0
+    for character in text:
+        if character == "\r":
+            places.append(offset)
+        offset += units(character)
+
+    def moved(old: int) -> int:
+        return old - sum(1 for place in places if place < old)
+
+    shifted = []
+    for entity in entities:
+        begin, end = moved(entity["offset"]), moved(entity["offset"] + entity["length"])
+        shifted.append({**entity, "offset": begin, "length": end - begin})
+    return text.replace("\r", ""), shifted
 
 
 def checked_entities(text: str, entities: Any) -> list[Json]:

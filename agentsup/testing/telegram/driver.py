@@ -11,6 +11,7 @@ is what a person would see.
 """
 
 import asyncio
+import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -166,7 +167,7 @@ class TelegramDriver:
         for field, value in facts.items():
             if value is not None and value != "":
                 form.add_field(field, str(value))
-        form.add_field("file", data, filename=name, content_type=mime)
+        form.add_field("file", io.BytesIO(data), filename=name, content_type=mime)
         async with self._http.post(f"{self.url}/_fake/send_file", data=form) as response:
             return int(_result(await response.json())["message_id"])
 
@@ -243,15 +244,21 @@ class TelegramDriver:
         ]
 
     async def wait_for(
-        self, chat: str, predicate: Callable[[Json], Any], timeout_s: float = 10.0
+        self,
+        chat: str,
+        predicate: Callable[[Json], Any],
+        timeout_s: float = 10.0,
+        *,
+        after: int = 0,
     ) -> Any:
         """What `predicate(view of the chat)` returns once that is true.
 
+        The view's messages are those later than message `after`.
         Raises `TimeoutError` that shows the chat.
         """
 
         async def look() -> Any:
-            return predicate(await self.view(chat))
+            return predicate(await self.view(chat, after=after))
 
         return await self._until(look, chat, timeout_s, f"what was awaited in chat {chat}")
 
@@ -270,14 +277,12 @@ class TelegramDriver:
                 (
                     record
                     for record in view["messages"]
-                    if record["is_bot"]
-                    and record["message_id"] > after
-                    and matches(record["message"])
+                    if record["is_bot"] and matches(record["message"])
                 ),
                 None,
             )
 
-        record: Json = await self.wait_for(chat, found, timeout_s)
+        record: Json = await self.wait_for(chat, found, timeout_s, after=after)
         return record
 
     async def wait_text(

@@ -221,7 +221,7 @@ class _Markdown(_Parser):
                 self.emit(following)
                 self.at += 2
             elif line_start and not in_code and self._quote_prefix():
-                continue
+                pass
             elif character == "\n" and not in_code:
                 self._line_end()
                 line_start = True
@@ -246,7 +246,7 @@ class _Markdown(_Parser):
         if self.quote_at is None:
             self.quote_at = self.length
         self.at += 1
-        return self.source[self.at : self.at + 1] == ">"
+        return True
 
     def _line_end(self) -> None:
         goes_on = self.source[self.at + 1 : self.at + 2] == ">"

@@ -94,6 +94,8 @@ def _deliver(world: World, chat: Json, record: Json, kind: str = "message") -> N
 def _for_bot(world: World, bot: Json, message: Json) -> Json:
     """The message with file ids that this bot may use."""
     shown = dict(message)
+    if "reply_to_message" in shown:
+        shown["reply_to_message"] = _for_bot(world, bot, shown["reply_to_message"])
     for kind in ("photo", "document", "voice"):
         if kind in shown:
             held = shown[kind][0] if kind == "photo" else shown[kind]
@@ -119,8 +121,7 @@ def _post(world: World, body: Json, content: Json) -> Json:
     chat = chat_of(world, body)
     person = _person(world, chat, body)
     if chat["type"] == "private" and chat["is_blocked"]:
-        chat["is_blocked"] = False
-        world.put("chat", chat["key"], chat)
+        block(world, {"chat": chat["key"], "blocked": False}, None)
     thread_id = int(body.get("thread") or 0)
     if thread_id and str(thread_id) not in chat["topics"]:
         raise refused("no thread")

@@ -104,7 +104,12 @@ class FakeTelegram:
 
     async def start(self) -> None:
         """Open the folder and listen."""
-        world = World(self._folder, self._clock, SeededEntropy(self._clock, self._seed))
+        # The state's number is part of the seed: a restarted fake does not draw the same ids again.
+        world = World(
+            self._folder,
+            self._clock,
+            lambda state: SeededEntropy(self._clock, self._seed * 1_000_003 + state),
+        )
         self._world = world
         self._limits.mode = self._limits_mode or world.setting("limits", "count")
         app = web.Application(client_max_size=_BIGGEST_BODY)

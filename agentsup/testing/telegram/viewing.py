@@ -30,8 +30,9 @@ def chats(world: World, query: Json) -> list[Json]:
     """The chats as stored, each with its last message."""
     found = []
     for chat in world.journal.all("chat"):
-        shown = [one for one in world.messages(chat) if one["deleted_ms"] is None]
-        found.append(chat | {"last_message": shown[-1]["message"] if shown else None})
+        numbers = range(chat["next_message_id"] - 1, 0, -1)
+        last = next((one for one in (world.message(chat, n) for n in numbers) if one), None)
+        found.append(chat | {"last_message": last["message"] if last else None})
     return found
 
 
@@ -49,9 +50,8 @@ def messages(world: World, query: Json) -> Json:
     with_deleted = str(query.get("deleted", "")).lower() in {"1", "true"}
     found = [
         record
-        for record in world.messages(chat)
-        if record["message_id"] > after
-        and (with_deleted or record["deleted_ms"] is None)
+        for record in world.messages(chat, after)
+        if (with_deleted or record["deleted_ms"] is None)
         and (thread is None or record["message"].get("message_thread_id") == int(thread))
     ]
     now_ms = world.now_ms()

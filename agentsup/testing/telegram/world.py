@@ -7,7 +7,7 @@ numbers start anew in each chat, so code that takes them for unique is caught.
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,17 +33,20 @@ def private_key(user_id: int, bot_id: int) -> str:
 class World:
     """Documents and the events that tell of their changes."""
 
-    def __init__(self, folder: Path, clock: Clock, entropy: Entropy) -> None:
-        """Continue what lies in `folder`."""
+    def __init__(self, folder: Path, clock: Clock, chance: Callable[[int], Entropy]) -> None:
+        """Continue what lies in `folder`; `chance` makes a source of it from the state's number."""
         self.folder = folder
         self.files = folder / "files"
         self.files.mkdir(parents=True, exist_ok=True)
         self.journal = Journal(folder / "journal.jsonl")
         self.clock = clock
-        self.entropy = entropy
+        self.chance = chance(self.journal.cursor)
         self._changed = asyncio.Event()
         self._bells: dict[int, asyncio.Event] = {}
         self._pending: dict[int, list[Json]] = {}
+        self._shown_drafts: dict[str, dict[str, Json]] = {}
+        for draft in self.journal.all("draft"):
+            self._index_draft(draft)
         for update in self.journal.all("update"):
             self._pending.setdefault(update["bot_id"], []).append(update)
 
@@ -296,17 +299,36 @@ class World:
         found = self.journal.get("message", f"{chat['key']}/{message_id}")
         return found if found is not None and found["deleted_ms"] is None else None
 
-    def messages(self, chat: Json) -> Iterable[Json]:
-        """All messages of a chat in order, deleted ones too."""
-        for number in range(1, chat["next_message_id"]):
+    def messages(self, chat: Json, after: int = 0) -> Iterable[Json]:
+        """Messages of a chat later than `after`, in order, deleted ones too."""
+        for number in range(after + 1, chat["next_message_id"]):
             found = self.journal.get("message", f"{chat['key']}/{number}")
             if found is not None:
                 yield found
 
+    def put_draft(self, draft: Json) -> None:
+        """Store a changed draft."""
+        self._index_draft(draft)
+        self.put("draft", draft["key"], draft)
+
+    def _index_draft(self, draft: Json) -> None:
+        shown = self._shown_drafts.setdefault(draft["chat"], {})
+        if draft["is_shown"]:
+            shown[draft["key"]] = draft
+        else:
+            shown.pop(draft["key"], None)
+
+    def end_drafts(self, chat: Json) -> None:
+        """A sent message takes the place of the drafts and the action shown in the chat."""
+        for draft in list(self._shown_drafts.get(chat["key"], {}).values()):
+            draft["is_shown"] = False
+            self.put_draft(draft)
+        self.journal.drop("action", chat["key"])
+
     # -- updates -----------------------------------------------------------------------------------
 
     def _random_update_id(self) -> int:
-        return int(self.entropy.uniform(100_000_000, 900_000_000))
+        return int(self.chance.uniform(100_000_000, 900_000_000))
 
     def add_update(self, bot: Json, kind: str, body: Json) -> Json | None:
         """Queue an update for a bot unless it does not want the kind; returns it."""

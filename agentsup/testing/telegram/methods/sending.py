@@ -55,20 +55,10 @@ def _send(world: World, bot: Json, call: Call, content: Json) -> Json:
         content["reply_markup"] = keyboard
     record = world.new_message(chat, world.bot_user(bot), content, thread_id)
     chat["last_bot"] = bot["id"]
+    world.end_drafts(chat)
     world.put("chat", chat["key"], chat)
-    _end_drafts(world, chat)
     result: Json = record["message"]
     return result
-
-
-def _end_drafts(world: World, chat: Json) -> None:
-    """A sent message takes the place of the drafts shown in the chat."""
-    for draft in world.journal.all("draft"):
-        if draft["chat"] == chat["key"] and draft["is_shown"]:
-            draft["is_shown"] = False
-            world.put("draft", draft["key"], draft)
-    if world.journal.get("action", chat["key"]) is not None:
-        world.journal.drop("action", chat["key"])
 
 
 def _caption(call: Call) -> Json:
@@ -163,7 +153,7 @@ def send_message_draft(world: World, bot: Json, call: Call) -> bool:
     }
     draft |= {"text": text, "entities": entities, "at_ms": now_ms, "is_shown": True}
     draft["texts"] = [*draft["texts"][-199:], text]
-    world.put("draft", key, draft)
+    world.put_draft(draft)
     return True
 
 

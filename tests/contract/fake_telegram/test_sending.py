@@ -1,0 +1,330 @@
+"""Sending and editing by the rules: lengths in UTF-16 units, entities, markup, keyboards."""
+
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.contract.fake_telegram.conftest import Place
+
+ASTRAL = "\U0001f680"
+
+
+async def test_length_is_counted_in_utf16_units(place: Place) -> None:
+    assert (await place.send(ASTRAL * 2048))["ok"]
+    code, why = await place.refusal("sendMessage", chat_id=place.ann, text=ASTRAL * 2048 + "x")
+    assert (code, why) == (400, "Bad Request: message is too long")
+    assert (await place.send("x" * 4096))["ok"]
+
+
+async def test_length_counts_after_the_markup_is_read(place: Place) -> None:
+    answer = await place.send(f"<b>{'x' * 4096}</b>", parse_mode="HTML")
+    assert answer["result"]["entities"] == [{"type": "bold", "offset": 0, "length": 4096}]
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [("", "message text is empty"), (" \n ", "text must be non-empty")],
+)
+async def test_empty_text(place: Place, text: str, why: str) -> None:
+    assert await place.refusal("sendMessage", chat_id=place.ann, text=text) == (
+        400,
+        f"Bad Request: {why}",
+    )
+
+
+@pytest.mark.parametrize(
+    "entity, why",
+    [
+        ({"type": "bold", "offset": 0, "length": 4}, "ends after the end of the text"),
+        ({"type": "bold", "offset": 9, "length": 1}, "begins after the end of the text"),
+        ({"type": "bold", "offset": 2, "length": 1}, "begins in a middle of a UTF-16 symbol"),
+        ({"type": "bold", "offset": 0, "length": 2}, "ends in a middle of a UTF-16 symbol"),
+        ({"type": "bold", "offset": -1, "length": 2}, "incorrect offset -1"),
+        ({"type": "loud", "offset": 0, "length": 1}, "can't parse MessageEntity"),
+        ({"type": "text_link", "offset": 0, "length": 1}, "can't parse MessageEntity"),
+    ],
+)
+async def test_entities_lie_inside_the_text(place: Place, entity: dict[str, Any], why: str) -> None:
+    code, told = await place.refusal(
+        "sendMessage", chat_id=place.ann, text=f"a{ASTRAL}", entities=[entity]
+    )
+    assert code == 400
+    assert why in told
+
+
+async def test_white_space_at_the_edges_goes_and_entities_follow(place: Place) -> None:
+    entity = {"type": "bold", "offset": 2, "length": 5}
+    result = (await place.send("  hi\tyou \n", entities=[entity]))["result"]
+    assert result["text"] == "hi you"
+    assert result["entities"] == [{"type": "bold", "offset": 0, "length": 5}]
+
+
+@pytest.mark.parametrize(
+    "mode, text, shown, kinds",
+    [
+        ("HTML", "<b>a</b> &lt;&amp; <i>b<u>c</u></i>", "a <& bc", ["bold", "italic", "underline"]),
+        ("HTML", '<pre><code class="language-py">x</code></pre>', "x", ["pre"]),
+        ("HTML", '<a href="https://x.org/?a=1&amp;b">l</a>', "l", ["text_link"]),
+        ("HTML", '<span class="tg-spoiler">s</span>', "s", ["spoiler"]),
+        ("HTML", "<blockquote expandable>q</blockquote>", "q", ["expandable_blockquote"]),
+        ("MarkdownV2", "*b* _i_ __u__ ~s~ ||p||", "b i u s p",
+         ["bold", "italic", "underline", "strikethrough", "spoiler"]),
+        ("MarkdownV2", "a\\.b `c.d` [l](https://x.org/\\))", "a.b c.d l", ["code", "text_link"]),
+        ("MarkdownV2", "```py\nx = 1!\n```", "x = 1!", ["pre"]),
+        ("MarkdownV2", ">one\n>two\nthree", "one\ntwo\nthree", ["blockquote"]),
+        ("MarkdownV2", ">one\n>two||", "one\ntwo", ["expandable_blockquote"]),
+        ("MarkdownV2", "*a _b_ c*", "a b c", ["bold", "italic"]),
+    ],
+)  # fmt: skip
+async def test_markup_becomes_text_and_entities(
+    place: Place, mode: str, text: str, shown: str, kinds: list[str]
+) -> None:
+    answer = await place.send(text, parse_mode=mode)
+    assert answer["ok"], answer
+    assert answer["result"]["text"] == shown
+    assert [entity["type"] for entity in answer["result"]["entities"]] == kinds
+
+
+@pytest.mark.parametrize(
+    "mode, text, why",
+    [
+        ("HTML", "<b>a", "Can't find end tag corresponding to start tag \"b\""),
+        ("HTML", "<b>a</i>", 'Unmatched end tag at byte offset 4, expected "</b>", found "</i>"'),
+        ("HTML", "<h1>a</h1>", 'Unsupported start tag "h1" at byte offset 0'),
+        ("HTML", "ä <br/>", 'Unsupported start tag "br/" at byte offset 3'),
+        ("HTML", "a < b", 'Unsupported start tag "" at byte offset 2'),
+        ("HTML", "a</b>", "Unexpected end tag at byte offset 1"),
+        ("HTML", "<span>a</span>", 'Tag "span" must have class "tg-spoiler" at byte offset 0'),
+        ("MarkdownV2", "a.b", "Character '.' is reserved and must be escaped with the preceding '\\'"),
+        ("MarkdownV2", "1 - 2", "Character '-' is reserved and must be escaped with the preceding '\\'"),
+        ("MarkdownV2", "a *b", "Can't find end of Bold entity at byte offset 2"),
+        ("MarkdownV2", "`b", "Can't find end of Code entity at byte offset 0"),
+        ("MarkdownV2", "[a](http://x", "Can't find end of a URL at byte offset 4"),
+        ("MarkdownV2", "*_a*_", "Can't find end of Italic entity"),
+    ],
+)  # fmt: skip
+async def test_wrong_markup_is_refused(place: Place, mode: str, text: str, why: str) -> None:
+    code, told = await place.refusal("sendMessage", chat_id=place.ann, text=text, parse_mode=mode)
+    assert code == 400
+    # An unclosed italic inside bold makes the star a new bold; any complaint will do there.
+    wanted = "Can't find end of" if text == "*_a*_" else why
+    assert told.startswith(f"Bad Request: can't parse entities: {wanted}")
+
+
+async def test_unknown_parse_mode(place: Place) -> None:
+    assert await place.refusal("sendMessage", chat_id=place.ann, text="x", parse_mode="wiki") == (
+        400,
+        "Bad Request: unsupported parse_mode",
+    )
+
+
+def _keyboard(*rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"inline_keyboard": list(rows)}
+
+
+@pytest.mark.parametrize(
+    "markup, why",
+    [
+        (_keyboard([{"text": "a", "callback_data": "ä" * 33}]), "BUTTON_DATA_INVALID"),
+        (_keyboard([{"text": "a"}]), "Text buttons are unallowed in the inline keyboard"),
+        (_keyboard([{"callback_data": "a"}]), 'Can\'t find field "text"'),
+        (_keyboard([{"text": " ", "callback_data": "a"}]), "button text must be non-empty"),
+        ({"inline_keyboard": "x"}, "must be an Array of Arrays"),
+        (_keyboard([{"text": "a", "callback_data": "a"}] * 101), "reply markup is too long"),
+        ("{", "can't parse reply keyboard markup JSON object"),
+        ("[]", "object expected as reply markup"),
+    ],
+)
+async def test_keyboards_are_checked(place: Place, markup: Any, why: str) -> None:
+    code, told = await place.refusal(
+        "sendMessage", chat_id=place.ann, text="x", reply_markup=markup
+    )
+    assert code == 400
+    assert why in told
+
+
+async def test_a_keyboard_at_the_limits_passes(place: Place) -> None:
+    rows = [[{"text": "a", "callback_data": "ä" * 32}] for _ in range(100)]
+    answer = await place.send("x", reply_markup=_keyboard(*rows))
+    assert len(answer["result"]["reply_markup"]["inline_keyboard"]) == 100
+
+
+async def test_replies(place: Place) -> None:
+    first = await place.people.say(place.chat, "question")
+    answer = await place.send("answer", reply_parameters={"message_id": first})
+    assert answer["result"]["reply_to_message"]["text"] == "question"
+    gone = {"message_id": 99}
+    assert await place.refusal(
+        "sendMessage", chat_id=place.ann, text="x", reply_parameters=gone
+    ) == (400, "Bad Request: message to be replied not found")
+    lenient = gone | {"allow_sending_without_reply": True}
+    assert "reply_to_message" not in (await place.send("x", reply_parameters=lenient))["result"]
+
+
+async def test_edit_changes_text_and_keeps_history(place: Place) -> None:
+    markup = _keyboard([{"text": "a", "callback_data": "a"}])
+    sent = (await place.send("one", reply_markup=markup))["result"]
+    target = {"chat_id": place.ann, "message_id": sent["message_id"]}
+    edited = await place.call("editMessageText", **target, text="*two*", parse_mode="MarkdownV2")
+    assert edited["result"]["text"] == "two"
+    assert edited["result"]["edit_date"] >= sent["date"]
+    assert "reply_markup" not in edited["result"], "an edit without a markup removes the keyboard"
+    (record,) = await place.people.messages(place.chat)
+    assert [step["text"] for step in record["history"]] == ["one"]
+    same = {"text": "two", "entities": [{"type": "bold", "offset": 0, "length": 3}]}
+    assert await place.refusal("editMessageText", **target, **same) == (
+        400,
+        (
+            "Bad Request: message is not modified: specified new message content and reply markup are "
+            "exactly the same as a current content and reply markup of the message"
+        ),
+    )
+    assert (await place.call("editMessageText", **target, text="two"))["ok"], "entities differ"
+    assert (await place.call("editMessageReplyMarkup", **target, reply_markup=markup))["ok"]
+    _code, why = await place.refusal("editMessageReplyMarkup", **target, reply_markup=markup)
+    assert "message is not modified" in why
+
+
+async def test_edit_needs_an_own_message_of_the_kind(place: Place) -> None:
+    theirs = await place.people.say(place.chat, "mine")
+    edit = {"chat_id": place.ann, "text": "x"}
+    assert await place.refusal("editMessageText", **edit, message_id=theirs) == (
+        400,
+        "Bad Request: message can't be edited",
+    )
+    assert await place.refusal("editMessageText", **edit, message_id=99) == (
+        400,
+        "Bad Request: message to edit not found",
+    )
+    assert await place.refusal("editMessageText", **edit) == (
+        400,
+        "Bad Request: message identifier is not specified",
+    )
+    text = (await place.send("x"))["result"]["message_id"]
+    assert await place.refusal(
+        "editMessageCaption", chat_id=place.ann, message_id=text, caption="c"
+    ) == (400, "Bad Request: there is no caption in the message to edit")
+
+
+async def test_delete(place: Place) -> None:
+    sent = (await place.send("x"))["result"]["message_id"]
+    target = {"chat_id": place.ann, "message_id": sent}
+    assert (await place.call("deleteMessage", **target))["result"] is True
+    assert await place.refusal("deleteMessage", **target) == (
+        400,
+        "Bad Request: message to delete not found",
+    )
+    assert await place.people.messages(place.chat) == []
+    assert len(await place.people.messages(place.chat, deleted=True)) == 1
+    old = (await place.send("old"))["result"]["message_id"]
+    await place.people.advance(48 * 3600 + 5)
+    assert await place.refusal("deleteMessage", chat_id=place.ann, message_id=old) == (
+        400,
+        "Bad Request: message can't be deleted for everyone",
+    )
+
+
+async def test_drafts_show_until_a_message_or_half_a_minute(place: Place) -> None:
+    draft = {"chat_id": place.ann, "draft_id": 7}
+    assert (await place.call("sendMessageDraft", **draft))["result"] is True
+    assert (await place.call("sendMessageDraft", **draft, text="Hel"))["ok"]
+    assert (await place.call("sendMessageDraft", **draft, text="Hello"))["ok"]
+    view = await place.people.view(place.chat)
+    assert [one["texts"] for one in view["drafts"]] == [["", "Hel", "Hello"]]
+    await place.people.advance(31)
+    assert (await place.people.view(place.chat))["drafts"] == []
+    assert (await place.call("sendMessageDraft", **draft, text="Hello!"))["ok"]
+    assert (await place.people.view(place.chat))["drafts"] != []
+    await place.send("Hello!")
+    view = await place.people.view(place.chat)
+    assert view["drafts"] == []
+    assert view["all_drafts"][0]["text"] == "Hello!"
+    assert (await place.refusal("sendMessageDraft", chat_id=place.ann, draft_id=0, text="x"))[
+        0
+    ] == 400
+    group = await place.people.group("G", [place.ann, place.bot.bot_id])
+    assert await place.refusal("sendMessageDraft", chat_id=int(group), draft_id=1, text="x") == (
+        400,
+        "Bad Request: TEXTDRAFT_PEER_INVALID",
+    )
+    assert await place.refusal(
+        "sendMessageDraft", chat_id=place.ann, draft_id=1, text="x" * 4097
+    ) == (400, "Bad Request: message is too long")
+
+
+async def test_typing_shows_for_five_seconds(place: Place) -> None:
+    assert (await place.call("sendChatAction", chat_id=place.ann, action="typing"))["ok"]
+    assert (await place.people.view(place.chat))["action"]["action"] == "typing"
+    await place.people.advance(6)
+    assert (await place.people.view(place.chat))["action"] is None
+    assert await place.refusal("sendChatAction", chat_id=place.ann, action="dancing") == (
+        400,
+        "Bad Request: wrong parameter action in request",
+    )
+
+
+async def test_reactions_of_the_bot(place: Place) -> None:
+    said = await place.people.say(place.chat, "x")
+    target = {"chat_id": place.ann, "message_id": said}
+    eyes = [{"type": "emoji", "emoji": "👀"}]
+    assert (await place.call("setMessageReaction", **target, reaction=eyes))["ok"]
+    (record,) = await place.people.messages(place.chat)
+    assert record["reactions"] == {str(place.bot.bot_id): eyes}
+    assert (await place.call("setMessageReaction", **target, reaction=[]))["ok"]
+    (record,) = await place.people.messages(place.chat)
+    assert record["reactions"] == {}
+    assert record["reaction_history"] == [["👀"], []]
+    odd = [{"type": "emoji", "emoji": "🧨"}]
+    assert await place.refusal("setMessageReaction", **target, reaction=odd) == (
+        400,
+        "Bad Request: REACTION_INVALID",
+    )
+    two = [*eyes, {"type": "emoji", "emoji": "👍"}]
+    assert await place.refusal("setMessageReaction", **target, reaction=two) == (
+        400,
+        "Bad Request: REACTIONS_TOO_MANY",
+    )
+    assert await place.refusal(
+        "setMessageReaction", chat_id=place.ann, message_id=99, reaction=eyes
+    ) == (400, "Bad Request: message to react not found")
+
+
+@pytest.mark.parametrize("style", ["query", "form", "json", "multipart"])
+async def test_every_kind_of_body_is_taken(place: Place, style: str) -> None:
+    url = f"{place.fake.url}/bot{place.bot.token}/SendMessage"
+    fields = {
+        "chat_id": str(place.ann),
+        "text": "hi",
+        "entities": '[{"type":"bold","offset":0,"length":2}]',
+    }
+    async with aiohttp.ClientSession() as http:
+        if style == "query":
+            response = await http.get(url, params=fields)
+        elif style == "form":
+            response = await http.post(url, data=fields)
+        elif style == "json":
+            response = await http.post(url, json=fields)
+        else:
+            with aiohttp.MultipartWriter("form-data") as body:
+                for name, value in fields.items():
+                    part = body.append(value)
+                    part.set_content_disposition("form-data", name=name)
+            response = await http.post(url, data=body)
+        answer = await response.json()
+    assert answer["ok"], answer
+    assert answer["result"]["entities"][0]["type"] == "bold"
+    assert await place.people.violations() == []
+
+
+async def test_what_a_correct_client_never_sends_is_noted(place: Place) -> None:
+    assert (await place.send("x", message_tread_id=3))["ok"]
+    assert (await place.send("x", disable_notification="maybe"))["ok"]
+    many = [{"type": "bold", "offset": n, "length": 1} for n in range(101)]
+    assert len((await place.send("x" * 101, entities=many))["result"]["entities"]) == 100
+    noted = [one["what"] for one in await place.people.violations()]
+    assert "message_tread_id" in noted[0]
+    assert "disable_notification" in noted[1]
+    assert "100 entities" in noted[2]
+    await place.people.act("clear_violations")
+    assert await place.people.violations() == []
