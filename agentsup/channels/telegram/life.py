@@ -3,57 +3,53 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from agentsup.channels.catalogue import Catalogue
 from agentsup.channels.inbox import Inbox
+from agentsup.channels.telegram import updates
 from agentsup.channels.telegram.access import People
-from agentsup.channels.telegram.client import SharedHttp
-from agentsup.channels.telegram.deliver import TelegramChannel
+from agentsup.channels.telegram.client import SharedHttp, TelegramClient
+from agentsup.channels.telegram.deliver import (
+    NOT_ATTACHED,
+    BotHandle,
+    TelegramChannel,
+    TelegramSettings,
+)
+from agentsup.channels.telegram.errors import TelegramError, TokenRefused
+from agentsup.channels.telegram.event import Me
+from agentsup.channels.telegram.incoming import Incoming
+from agentsup.channels.telegram.menus import Menus
+from agentsup.channels.telegram.poll import Poller, judge
+from agentsup.channels.telegram.profile import publish_profile
+from agentsup.channels.telegram.report import ChannelReport, ChannelState
+from agentsup.channels.telegram.saying import SayDeps
+from agentsup.channels.telegram.sender import Sender
+from agentsup.channels.telegram.stream import Streams
+from agentsup.channels.telegram.waiting import Waiting
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
+from agentsup.kit.tasks import TaskOwner
+from agentsup.mailbox import outbox
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.agent import AgentSpec, Secret
 from agentsup.model.control import Commands
+from agentsup.model.errors import AgentsupError
 from agentsup.observe.live import LiveHub
+from agentsup.observe.logging import get_logger
 from agentsup.store.database import Database
 from agentsup.store.events import EventLog
 
 __all__ = ["ChannelReport", "ChannelState", "ReceiveLimits", "TelegramBot", "TelegramDeps"]
 
-
-class ChannelState(StrEnum):
-    CONNECTING = "connecting"
-    UP = "up"
-    RETRYING = "retrying"
-    """The platform can't be reached now."""
-    CONFLICT = "conflict"
-    """Another program polls with the same token, or a webhook is set."""
-    REFUSED = "refused"
-    """The platform does not know the token; nothing helps but another one."""
-    STOPPED = "stopped"
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelReport:
-    """How a bot is, for ``/status``, health and ``degraded``. Times are wall ms."""
-
-    agent_id: str
-    state: ChannelState
-    detail: str = ""
-    """What is wrong and what to do, or empty."""
-    bot_name: str = ""
-    last_poll_at: int | None = None
-    """When a poll was last answered: the only proof that the bot hears."""
-    quarantined: int = 0
-    """Updates that could not be handled."""
-    channel: str = "telegram"
-
-    @property
-    def is_well(self) -> bool:
-        return self.state in (ChannelState.UP, ChannelState.STOPPED)
+_log = get_logger(__name__)
+_LIFE = "telegram:life"
+_END_S = 8.0
+"""More than the lanes' drain; what is not over by then is abandoned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +99,9 @@ class TelegramDeps:
     """Told of every change of state and of each answered poll."""
     tell: Callable[[str], Awaitable[None]]
     """Says something to the operator where this bot is not needed for it."""
+    settings: Callable[[], TelegramSettings]
+    """What deliveries follow; asked for each."""
+    catalogue: Catalogue
     limits: ReceiveLimits = field(default_factory=ReceiveLimits)
 
 
@@ -111,11 +110,233 @@ class TelegramBot:
 
     def __init__(self, deps: TelegramDeps) -> None:
         self._deps = deps
+        self._report = ChannelReport(deps.agent_id, ChannelState.CONNECTING)
 
     async def run(self, ready: Callable[[], None], draining: asyncio.Event) -> None:
-        """Receive and show until ``draining`` is set. ``ready`` is called once the bot polls.
+        """Receive and show until ``draining`` is set. ``ready`` is called at once.
 
-        Raises ``TokenRefused`` when the platform does not know the token: a new life with the
-        same token has no use. Everything else the platform does is waited out in here.
+        The bot is ready when it tries: without a network an agent must not fail, but wait. Raises
+        ``TokenRefused`` when the platform does not know the token: a new life with the same token
+        has no use. Everything else the platform does is waited out in here.
         """
-        raise NotImplementedError
+        deps = self._deps
+        base_url = deps.spec().telegram_base_url or ""
+        client = TelegramClient(deps.token, base_url, http=deps.http)
+        sender = Sender(client, deps.clock)
+        owner = TaskOwner(f"telegram {deps.agent_name}", on_error=_escaped)
+        self._show(ChannelState.CONNECTING)
+        try:
+            await until(draining, self._life(client, sender, owner, ready, draining), owner)
+        except TokenRefused as error:
+            self._show(ChannelState.REFUSED, _refused(deps.agent_name, error))
+            raise
+        else:
+            self._show(ChannelState.STOPPED)
+        finally:
+            deps.channel.detach(deps.agent_id)
+            await owner.close(1.0)
+            await sender.close()
+            await client.close()
+
+    async def _life(
+        self,
+        client: TelegramClient,
+        sender: Sender,
+        owner: TaskOwner,
+        ready: Callable[[], None],
+        draining: asyncio.Event,
+    ) -> None:
+        deps = self._deps
+        ready()
+        me = await self._meet(client)
+        set_aside = await deps.database.read(
+            lambda reader: updates.quarantined(reader, client.bot_id), name="telegram.quarantined"
+        )
+        self._report = replace(self._report, bot_name=me.username, quarantined=set_aside)
+        streams = Streams(deps, sender)
+        menus = Menus(
+            agent_id=deps.agent_id,
+            database=deps.database,
+            mailbox=deps.mailbox,
+            commands=deps.commands,
+            clock=deps.clock,
+            entropy=deps.entropy,
+            sender=sender,
+            client=client,
+            spec=deps.spec,
+        )
+        await self._attach(client, sender, streams)
+        waiting = Waiting(
+            agent_id=deps.agent_id,
+            database=deps.database,
+            mailbox=deps.mailbox,
+            clock=deps.clock,
+            after_s=deps.limits.waiting_note_s,
+        )
+        say = self._say_deps(me, client, menus, streams)
+        poller = self._poller(client)
+        incoming = Incoming(
+            say,
+            spec=deps.spec,
+            people=deps.people,
+            menus=menus,
+            waiting=waiting,
+            max_age_s=deps.limits.max_age_s,
+            chats_at_once=deps.limits.chats_at_once,
+            backlog=deps.limits.backlog,
+            tell=deps.tell,
+            caught_up=lambda: poller.caught_up,
+            set_aside=self._set_aside,
+        )
+        owner.spawn(self._publish(client), name=f"telegram-profile:{deps.agent_name}")
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(streams.run(draining), name=f"streams:{deps.agent_name}")
+                group.create_task(menus.run(draining), name=f"menus:{deps.agent_name}")
+                await incoming.take_leftovers()
+                await poller.run(incoming.take)
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            await waiting.close()
+            await incoming.close(deps.limits.drain_s)
+
+    # -- pieces ------------------------------------------------------------------------------------
+
+    async def _meet(self, client: TelegramClient) -> Me:
+        """Ask who we are, as long as it takes."""
+        deps, failures = self._deps, 0
+        while True:
+            try:
+                answer = await client.call("getMe")
+                return Me(int(answer["id"]), str(answer.get("username", "")))
+            except TokenRefused:
+                raise
+            except (TelegramError, KeyError, TypeError, ValueError) as error:
+                failures += 1
+                wrong = error if isinstance(error, TelegramError) else TelegramError("no bot")
+                trial = judge(wrong, failures, deps.entropy.uniform(0.0, 1.0))
+                self._show(ChannelState.RETRYING, trial.detail)
+                await deps.clock.sleep(trial.wait_s)
+
+    async def _attach(self, client: TelegramClient, sender: Sender, streams: Streams) -> None:
+        """Open the way out, and let go at once what waited for it."""
+        deps = self._deps
+        deps.channel.attach(
+            deps.agent_id,
+            BotHandle(client, sender, deps.settings, streams.takeover, self._moved),
+        )
+        await deps.database.write(
+            partial(
+                outbox.wake_tx,
+                channel=updates.CHANNEL,
+                agent_id=deps.agent_id,
+                detail=NOT_ATTACHED,
+            ),
+            name="telegram.attached",
+        )
+
+    def _say_deps(self, me: Me, client: TelegramClient, menus: Menus, streams: Streams) -> SayDeps:
+        deps = self._deps
+        return SayDeps(
+            agent_id=deps.agent_id,
+            agent_name=deps.agent_name,
+            bot_id=client.bot_id,
+            me=me,
+            database=deps.database,
+            mailbox=deps.mailbox,
+            inbox=deps.inbox,
+            commands=deps.commands,
+            clock=deps.clock,
+            entropy=deps.entropy,
+            client=client,
+            workspace=deps.workspace,
+            answers=menus,
+            accepted=streams.accepted,
+            album_s=deps.limits.album_s,
+            max_file_bytes=deps.limits.max_file_bytes,
+        )
+
+    def _poller(self, client: TelegramClient) -> Poller:
+        deps = self._deps
+        return Poller(
+            client=client,
+            database=deps.database,
+            clock=deps.clock,
+            entropy=deps.entropy,
+            poll_s=deps.limits.poll_s,
+            deaf_after_s=deps.limits.deaf_after_s,
+            show=self._show,
+            tell=deps.tell,
+            agent_name=deps.agent_name,
+        )
+
+    async def _publish(self, client: TelegramClient) -> None:
+        deps = self._deps
+        spec = deps.spec()
+        try:
+            await publish_profile(
+                client,
+                database=deps.database,
+                clock=deps.clock,
+                commands=deps.commands,
+                catalogue=deps.catalogue,
+                agent_id=deps.agent_id,
+                bot_id=client.bot_id,
+                server=spec.telegram_base_url or "",
+                description=spec.description,
+            )
+        except AgentsupError as error:
+            # The poll loop meets the same trouble and decides about it.
+            _log.warning("the profile was not set", agent=deps.agent_name, why=str(error))
+
+    def _moved(self, old_id: int, new_id: int) -> None:
+        _log.warning(
+            "a group has a new id; put it into allowed_group_ids",
+            agent=self._deps.agent_name,
+            old_id=old_id,
+            new_id=new_id,
+        )
+
+    def _set_aside(self) -> None:
+        self._report = replace(self._report, quarantined=self._report.quarantined + 1)
+        self._deps.report(self._report)
+
+    def _show(self, state: ChannelState, detail: str = "", polled_at: int | None = None) -> None:
+        self._report = replace(
+            self._report,
+            state=state,
+            detail=detail,
+            last_poll_at=polled_at or self._report.last_poll_at,
+        )
+        self._deps.report(self._report)
+
+
+def _escaped(task: asyncio.Task[Any], error: BaseException) -> None:
+    if task.get_name() != _LIFE:  # its end is raised by `run`
+        _log.error("a task of a bot ended with an error", task=task.get_name(), exc_info=error)
+
+
+def _refused(agent_name: str, error: TokenRefused) -> str:
+    return (
+        f"Telegram does not know the token of {agent_name} ({error.message}); get a new one from "
+        "@BotFather and put it into telegram_token"
+    )
+
+
+async def until(draining: asyncio.Event, life: Coroutine[Any, Any, None], owner: TaskOwner) -> None:
+    """Run ``life`` until it ends or ``draining`` is set; then it is cancelled and waited for.
+
+    Raises what ``life`` raised.
+    """
+    working = owner.spawn(life, name=_LIFE)
+    waiting = owner.spawn(draining.wait(), name="drain:telegram")
+    try:
+        await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+        if not working.done():
+            working.cancel()
+            await asyncio.wait({working}, timeout=_END_S)
+    if working.done() and not working.cancelled() and (error := working.exception()) is not None:
+        raise error

@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agentsup.model.errors import AgentsupError
 from agentsup.store.database import Reader, Tx
+from agentsup.store.failures import Trouble
 from agentsup.store.retention import Retention
 
 __all__ = [
@@ -24,13 +26,16 @@ __all__ = [
     "became",
     "begin_tx",
     "done_tx",
+    "is_over",
     "keep_tx",
+    "load",
     "offset_of",
     "quarantine_tx",
     "quarantined",
     "received",
     "retention_rules",
     "skip_tx",
+    "was_seen",
 ]
 
 CHANNEL = "telegram"
@@ -206,6 +211,22 @@ def became(reader: Reader, bot_id: str, chat_id: int, platform_id: int) -> Becam
         (CHANNEL, bot_id, chat_id, platform_id),
     )
     return None if row is None else Became(row["message_id"], row["raw"])
+
+
+def was_seen(reader: Reader, bot_id: str, chat_id: int, platform_id: int) -> bool:
+    """Whether the agent has read an earlier text of that Telegram message."""
+    return became(reader, bot_id, chat_id, platform_id) is not None
+
+
+def load(raw: str) -> Mapping[str, Any]:
+    """A kept update as the platform gave it."""
+    update: Mapping[str, Any] = json.loads(raw)
+    return update
+
+
+def is_over(error: AgentsupError) -> bool:
+    """Whether the store is closed for good, so that waiting for it has no use."""
+    return error.facts.get("reason") in (Trouble.CLOSED.value, Trouble.STOPPED.value)
 
 
 def retention_rules() -> tuple[Retention, ...]:

@@ -1,0 +1,79 @@
+"""What an agent reads of a Telegram message, and what people read about one. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from agentsup.channels.telegram.event import Event
+
+__all__ = ["edited", "late_notice", "said", "waiting_note"]
+
+_QUOTE_CHARS = 300
+_NAMED = 5
+_NAMED_CHARS = 60
+
+
+def said(events: Sequence[Event], username: str) -> str:
+    """The text of a message, or of an album's messages in order.
+
+    The bot's own name at the beginning is address, not content. A message of somebody else that
+    is replied to is quoted, as the agent may not have seen it.
+    """
+    blocks = []
+    for event in events:
+        text = _without_address(event.text, username)
+        if event.forwarded_from:
+            text = f"[forwarded from {event.forwarded_from}]\n{text}".rstrip()
+        quoted = event.quoted
+        if quoted is not None and not quoted.is_ours and quoted.text.strip():
+            text = f"[in reply to {quoted.who or 'somebody'}: {_short(quoted.text)}]\n{text}"
+        blocks += [text, *event.notes]
+    return "\n".join(block for block in blocks if block.strip())
+
+
+def _without_address(text: str, username: str) -> str:
+    if not username:
+        return text
+    return re.sub(rf"\A\s*@{re.escape(username)}\b[\s,:]*", "", text, flags=re.IGNORECASE)
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _QUOTE_CHARS else line[: _QUOTE_CHARS - 1].rstrip() + "…"
+
+
+def edited(text: str) -> str:
+    """A correction of what the agent has read already."""
+    return f"(edited) {text}"
+
+
+def late_notice(texts: Sequence[str], hours: float) -> str:
+    """Names the messages that are too old to be answered."""
+    age = f"{hours:g} hours" if hours != 1 else "hour"
+    one = len(texts) == 1
+    head = (
+        f"A message came more than {age} late and was not answered:"
+        if one
+        else f"{len(texts)} messages came more than {age} late and were not answered:"
+    )
+    lines = [f"• {_named(text)}" for text in texts[:_NAMED]]
+    if len(texts) > _NAMED:
+        lines.append(f"• and {len(texts) - _NAMED} more")
+    tail = "Send it again if it still matters." if one else "Send again what still matters."
+    return "\n".join([head, *lines, tail])
+
+
+def _named(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _NAMED_CHARS else line[: _NAMED_CHARS - 1].rstrip() + "…"
+
+
+def waiting_note(ahead: int, eta_s: float | None) -> str:
+    """Tells that a message waits its turn."""
+    who = "one message is" if ahead == 1 else f"{ahead} messages are"
+    text = f"Your message waits: {who} before it."
+    if eta_s is not None and eta_s >= 1:
+        unit = f"{round(eta_s)} s" if eta_s < 90 else f"{round(eta_s / 60)} min"
+        text += f" It may take about {unit}."
+    return text

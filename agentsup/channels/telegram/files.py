@@ -1,0 +1,136 @@
+"""Files that people send: fetched into the agent's workspace, under a name that is safe."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from agentsup.channels.telegram.errors import (
+    FateUnknown,
+    FloodWait,
+    NotSent,
+    TelegramError,
+)
+from agentsup.channels.telegram.event import Attachment
+from agentsup.kit.clock import Clock
+from agentsup.model.errors import TooLarge
+from agentsup.model.message import Part
+
+__all__ = ["FOLDER", "Fetched", "fetch", "safe_name"]
+
+FOLDER = "inbox"
+_MAX_NAME = 100
+_TRIES = 3
+_UNSAFE = re.compile(r"[^\w.+=@-]+")
+
+
+class FileClient(Protocol):
+    """What is needed of a client."""
+
+    async def call(self, method: str, *, timeout_s: float = 20.0, **fields: Any) -> Any: ...
+
+    async def download(self, file_path: str, to: Path, max_bytes: int) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A file as a part of the message, or ``problem``: what to tell the person instead."""
+
+    part: Part | None = None
+    problem: str = ""
+
+
+def safe_name(name: str) -> str:
+    """``name`` as one harmless segment of a path, recognisable, its ending kept."""
+    plain = unicodedata.normalize("NFC", name).replace("\\", "/").rpartition("/")[2]
+    plain = _UNSAFE.sub("_", plain).lstrip(".-").rstrip(". ")
+    stem, dot, ending = plain.rpartition(".")
+    if not dot:
+        stem, ending = plain, ""
+    ending = ending[:16]
+    while len(f"{stem}.{ending}".encode()) > _MAX_NAME:
+        stem = stem[:-1]
+    return (f"{stem}.{ending}" if ending else stem) or "file"
+
+
+async def fetch(
+    client: FileClient,
+    attachment: Attachment,
+    workspace: Path,
+    *,
+    clock: Clock,
+    max_bytes: int,
+) -> Fetched:
+    """Fetch one file to ``<workspace>/inbox/<date>-<name>``; trouble comes back in words."""
+    if attachment.size is not None and attachment.size > max_bytes:
+        return Fetched(problem=_too_large(attachment, max_bytes))
+    day = time.strftime("%Y-%m-%d", time.gmtime(clock.now_ms() / 1000))
+    for attempt in range(1, _TRIES + 1):
+        try:
+            info = await client.call("getFile", file_id=attachment.file_id)
+            path = info.get("file_path") if isinstance(info, dict) else None
+            if not isinstance(path, str) or not path:
+                raise TelegramError("the answer to getFile names no file")
+            wanted = f"{day}-{safe_name(attachment.name)}"
+            to = await asyncio.to_thread(_reserve, workspace, wanted)
+            try:
+                await client.download(path, to, max_bytes)
+            except BaseException:
+                await asyncio.to_thread(_give_up, to)
+                raise
+            part = Part("file", path=f"{FOLDER}/{to.name}", name=attachment.name)
+            return Fetched(part)
+        except TooLarge:
+            return Fetched(problem=_too_large(attachment, max_bytes))
+        except (NotSent, FateUnknown, FloodWait) as error:
+            # Reading a file twice does no harm.
+            if attempt == _TRIES:
+                return Fetched(problem=_failed(attachment, error.message))
+            await clock.sleep(min(getattr(error, "retry_after_s", float(attempt)), 30.0))
+        except TelegramError as error:
+            if "too big" in error.message:
+                return Fetched(problem=_too_large(attachment, max_bytes))
+            return Fetched(problem=_failed(attachment, error.message))
+        except OSError as error:
+            return Fetched(problem=_failed(attachment, error.strerror or "it can't be written"))
+    raise AssertionError("the last try returns")
+
+
+def _reserve(workspace: Path, name: str) -> Path:
+    """An empty file of that name, or of a name like it, that nobody else gets."""
+    folder = workspace / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    if not folder.resolve().is_relative_to(workspace.resolve()):
+        raise OSError(0, f"{FOLDER} leads out of the workspace")
+    stem, dot, ending = name.rpartition(".")
+    for number in range(1, 10_000):
+        other = f"{stem}-{number}{dot}{ending}" if dot else f"{name}-{number}"
+        to = folder / (name if number == 1 else other)
+        try:
+            to.open("xb").close()
+        except FileExistsError:
+            continue
+        return to
+    raise OSError(0, f"too many files are called {name}")
+
+
+def _give_up(to: Path) -> None:
+    if to.is_file() and to.stat().st_size == 0:
+        to.unlink(missing_ok=True)
+
+
+def _too_large(attachment: Attachment, max_bytes: int) -> str:
+    size = f" ({attachment.size / 1_048_576:.0f} MB)" if attachment.size else ""
+    return (
+        f"{attachment.name}{size} did not reach me: Telegram gives bots files of up to "
+        f"{max_bytes // 1_048_576} MB. Send a smaller one, or a link."
+    )
+
+
+def _failed(attachment: Attachment, why: str) -> str:
+    return f"{attachment.name} could not be fetched ({why}). Please send it again."

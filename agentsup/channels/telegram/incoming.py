@@ -1,0 +1,305 @@
+"""What becomes of each kept update: let through or not, handled once, or set aside to be seen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+from agentsup.channels.telegram import compose, updates
+from agentsup.channels.telegram.access import People, Reason, Verdict, may, remedy
+from agentsup.channels.telegram.event import Event, EventKind, Malformed, read
+from agentsup.channels.telegram.lanes import Item, Lane, Lanes
+from agentsup.channels.telegram.menus import Press
+from agentsup.channels.telegram.saying import (
+    SayDeps,
+    Saying,
+    TypedAnswers,
+    notice_tx,
+    write_patiently,
+)
+from agentsup.channels.telegram.updates import Row
+from agentsup.channels.telegram.waiting import Waiting
+from agentsup.kit import faults
+from agentsup.model.agent import AgentSpec
+from agentsup.model.errors import AgentsupError, Overloaded, StoreUnavailable
+from agentsup.model.principal import Principal
+from agentsup.observe.logging import get_logger
+from agentsup.store.database import Tx
+
+__all__ = ["Buttons", "Incoming"]
+
+_log = get_logger(__name__)
+
+_URGENT = re.compile(r"[/!](?:stop|stop_all|interrupt)\b", re.IGNORECASE)
+_TOLD_MAX = 1000
+_LATE_WAIT_S = 2.0
+_STORE_PAUSE_S = 1.0
+_MESSAGES = frozenset({EventKind.MESSAGE, EventKind.EDITED})
+
+
+class Buttons(TypedAnswers, Protocol):
+    """Presses, reactions and typed answers."""
+
+    async def on_press(self, press: Press, principal: Principal | None) -> None: ...
+
+    async def on_reaction(
+        self, conversation: str, message_id: int, emoji: str, principal: Principal, press_id: str
+    ) -> bool: ...
+
+
+class Incoming:
+    """Everything that one bot is given, chat by chat."""
+
+    def __init__(
+        self,
+        deps: SayDeps,
+        *,
+        spec: Callable[[], AgentSpec],
+        people: People,
+        menus: Buttons,
+        waiting: Waiting,
+        max_age_s: float,
+        chats_at_once: int,
+        backlog: int,
+        tell: Callable[[str], Awaitable[None]],
+        caught_up: Callable[[], bool],
+        set_aside: Callable[[], None],
+    ) -> None:
+        """``caught_up``: whether the platform has nothing more waiting; ``set_aside`` hears of
+        each update that went into quarantine."""
+        self._deps = deps
+        self._spec = spec
+        self._people = people
+        self._menus = menus
+        self._saying = Saying(deps, waiting)
+        self._max_age_s = max_age_s
+        self._tell = tell
+        self._caught_up = caught_up
+        self._set_aside = set_aside
+        self._told: set[tuple[Reason, int]] = set()
+        self._lanes = Lanes(
+            self._handle, name=deps.agent_name, at_once=chats_at_once, backlog=backlog
+        )
+
+    async def take(self, rows: Sequence[Row]) -> None:
+        """Hand rows to their chats, in order; waits while too many are in memory."""
+        for row in rows:
+            item = self._read(row)
+            event = item.event
+            chat_id = 0 if event is None or event.chat_id is None else event.chat_id
+            may_pass = event is not None and (
+                event.kind is EventKind.PRESS
+                or (event.kind is EventKind.MESSAGE and _URGENT.match(event.text) is not None)
+            )
+            await self._lanes.put(chat_id, item, may_pass=may_pass)
+
+    async def take_leftovers(self) -> None:
+        """What earlier lives kept and did not finish."""
+        after = 0
+        while True:
+            rows = await self._deps.database.read(
+                partial(updates.received, bot_id=self._deps.bot_id, after=after),
+                name="telegram.received",
+            )
+            if not rows:
+                return
+            after = rows[-1].row_id
+            await self.take(rows)
+
+    async def close(self, drain_s: float) -> None:
+        """Let what is under way end, at most ``drain_s``; the rest is kept for the next life."""
+        await self._lanes.close(drain_s)
+
+    def _read(self, row: Row) -> Item:
+        try:
+            return Item(row, read(updates.load(row.raw), self._deps.me))
+        except (Malformed, ValueError) as error:
+            return Item(row, None, str(error))
+        except Exception as error:  # noqa: BLE001
+            # supervision boundary: whatever one update holds, the next ones must be read
+            return Item(row, None, f"{type(error).__name__}: {error}")
+
+    # -- one item ----------------------------------------------------------------------------------
+
+    async def _handle(self, item: Item, lane: Lane) -> None:
+        while True:
+            try:
+                faults.point("telegram.before_handle")
+                await self._route(item, lane)
+                faults.point("telegram.after_handle")
+            except (StoreUnavailable, Overloaded) as error:
+                if updates.is_over(error):
+                    return  # its row waits for the next life
+                await self._deps.clock.sleep(_STORE_PAUSE_S)
+            except Exception as error:  # noqa: BLE001
+                # supervision boundary: one update must not cost the chat those behind it
+                _log.exception(
+                    "an update could not be handled",
+                    agent=self._deps.agent_name,
+                    update_id=item.row.update_id,
+                )
+                await self._quarantine(item, f"{type(error).__name__}: {error}")
+                return
+            else:
+                return
+
+    async def _route(self, item: Item, lane: Lane) -> None:
+        event = item.event
+        if event is None:
+            await self._quarantine(item, item.fault)
+            return
+        if event.migrated_to is not None:
+            await self._migrated(item, event)
+            return
+        verdict = may(event, self._spec(), self._people)
+        if verdict.principal is None:
+            await self._refuse(item, event, verdict)
+        elif event.kind is EventKind.PRESS:
+            await self._menus.on_press(self._press(item, event), verdict.principal)
+            await self._done(item)
+        elif event.kind is EventKind.REACTION:
+            await self._reaction(item, event, verdict.principal)
+        elif not event.has_content:
+            await self._skip([item], "nothing to answer")
+        elif self._is_late(item):
+            await self._late(item, lane)
+        else:
+            await self._saying.handle(item, event, verdict.principal, lane)
+
+    async def _reaction(self, item: Item, event: Event, principal: Principal) -> None:
+        press_id = item.row.external_id(self._deps.bot_id)
+        for emoji in event.emoji:
+            await self._menus.on_reaction(
+                event.place.conversation, event.message_id or 0, emoji, principal, press_id
+            )
+        await self._done(item)
+
+    def _press(self, item: Item, event: Event) -> Press:
+        return Press(
+            callback_id=event.callback_id,
+            data=event.data,
+            press_id=item.row.external_id(self._deps.bot_id),
+            conversation=event.place.conversation,
+            chat_id=event.chat_id or 0,
+            message_id=event.message_id,
+            language=event.language,
+        )
+
+    # -- not let through ---------------------------------------------------------------------------
+
+    async def _refuse(self, item: Item, event: Event, verdict: Verdict) -> None:
+        """A stranger gets nothing; the operator reads once how to let him in."""
+        told = (
+            verdict.reason,
+            event.user_id if verdict.reason is Reason.STRANGER else event.chat_id,
+        )
+        text = remedy(event, verdict, self._deps.agent_name)
+        if text and told not in self._told and len(self._told) < _TOLD_MAX:
+            self._told.add(told)  # type: ignore[arg-type]  # both ids are set where there is a remedy
+            _log.warning(text, agent=self._deps.agent_name)
+        if event.kind is EventKind.PRESS and self._is_guest(event, verdict):
+            # He sees the buttons of others, and would wait for ever for an answer.
+            await self._menus.on_press(self._press(item, event), None)
+        await self._skip([item], verdict.reason.value)
+
+    def _is_guest(self, event: Event, verdict: Verdict) -> bool:
+        """Whether it is a stranger in a group that the agent talks in."""
+        return verdict.reason is Reason.STRANGER and event.chat_id in self._spec().allowed_group_ids
+
+    async def _migrated(self, item: Item, event: Event) -> None:
+        if event.chat_id in self._spec().allowed_group_ids:
+            name = self._deps.agent_name
+            text = (
+                f"The Telegram group {event.chat_title!r} has a new id: {event.migrated_to} instead "
+                f"of {event.chat_id}. Put it into allowed_group_ids of {name}, or {name} is silent "
+                "there."
+            )
+            _log.warning(text, agent=name)
+            try:
+                await self._tell(text)
+            except AgentsupError as error:
+                _log.warning("nobody could be told", agent=name, why=str(error))
+        await self._skip([item], "the group has moved")
+
+    # -- late --------------------------------------------------------------------------------------
+
+    def _is_late(self, item: Item) -> bool:
+        event = item.event
+        if event is None or event.kind not in _MESSAGES or event.at is None:
+            return False
+        return self._deps.clock.now_ms() - event.at > self._max_age_s * 1000
+
+    async def _late(self, first: Item, lane: Lane) -> None:
+        """One notice for all that came too late, once the platform has given everything."""
+        items = [first]
+        while True:
+            wait_s = 0.0 if self._caught_up() else _LATE_WAIT_S
+            item = await lane.next_like(self._is_late, wait_s)
+            if item is None:
+                break
+            items.append(item)
+        spec = self._spec()
+        texts: dict[str, list[str]] = {}
+        for item in items:
+            event = item.event
+            if event is not None and event.has_content and may(event, spec, self._people).allowed:
+                text = event.text or "".join(each.name for each in event.attachments)
+                texts.setdefault(event.place.conversation, []).append(text or event.notes[0])
+        await write_patiently(
+            self._deps, partial(self._late_tx, items=items, texts=texts), "telegram.late"
+        )
+
+    def _late_tx(
+        self, tx: Tx, *, items: Sequence[Item], texts: Mapping[str, Sequence[str]]
+    ) -> None:
+        for conversation, named in texts.items():
+            text = compose.late_notice(named, self._max_age_s / 3600)
+            notice_tx(tx, self._deps, conversation, text)
+        updates.skip_tx(tx, [item.row for item in items], "too late")
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    async def _done(self, item: Item) -> None:
+        await write_patiently(
+            self._deps, lambda tx: updates.done_tx(tx, [item.row]), "telegram.done"
+        )
+
+    async def _skip(self, items: Sequence[Item], why: str) -> None:
+        rows = [item.row for item in items]
+        await write_patiently(
+            self._deps, lambda tx: updates.skip_tx(tx, rows, why), "telegram.skip"
+        )
+
+    async def _quarantine(self, item: Item, why: str) -> None:
+        """Keep it to be looked at, and say so where somebody waits for an answer."""
+        event, deps = item.event, self._deps
+        _log.error(
+            "an update is in quarantine",
+            agent=deps.agent_name,
+            update_id=item.row.update_id,
+            why=why,
+        )
+        is_awaited = (
+            event is not None
+            and event.kind in _MESSAGES
+            and may(event, self._spec(), self._people).allowed
+        )
+
+        def step(tx: Tx) -> None:
+            updates.quarantine_tx(tx, item.row, why)
+            if is_awaited and event is not None:
+                notice_tx(
+                    tx,
+                    deps,
+                    event.place.conversation,
+                    "Your message could not be handled, because of a fault in here. It is kept "
+                    f"for the operator as update {item.row.update_id}.",
+                )
+
+        try:
+            await write_patiently(deps, step, "telegram.quarantine")
+        except (StoreUnavailable, Overloaded):
+            return
+        self._set_aside()
