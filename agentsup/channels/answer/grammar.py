@@ -22,6 +22,9 @@ from markdown_it.token import Token
 MAX_NESTING = 60
 # Looking for the ends of links costs the square of the brackets of a paragraph.
 _MAX_BRACKETS = 500
+# The parser fills short rows up, so a few lines could become any number of cells.
+_MAX_INVENTED_CELLS = 10_000
+_DELIMITERS = frozenset("|:-> \t")
 
 _SCHEME = re.compile(r"(?:^|[^a-z0-9.+-])(https?)$", re.IGNORECASE)
 _BARE_URL = re.compile(r"://[^\s<>`\"“”«»，。、；！？（）「」【】]+")
@@ -32,22 +35,14 @@ class Grammar:
     """Source text to tokens; stateless between calls, so one may serve several threads."""
 
     def __init__(self) -> None:
-        self._full = _parser(links=True)
-        flat = _parser(links=False)
-
-        def inline(state: StateCore) -> None:
-            for token in state.tokens:
-                if token.type == "inline":
-                    token.children = []
-                    parser = flat if token.content.count("[") > _MAX_BRACKETS else self._full
-                    parser.inline.parse(token.content, parser, state.env, token.children)
-
-        self._full.core.ruler.at("inline", inline)
+        self._full = _parser()
+        self._tableless = _parser("table")
 
     def tokens(self, text: str) -> list[Token] | None:
         """The tokens, or None for a text that is nested deeper than anyone can read."""
+        parser = self._tableless if _cells_to_invent(text) > _MAX_INVENTED_CELLS else self._full
         try:
-            tokens = self._full.parse(text)
+            tokens = parser.parse(text)
         except RecursionError:
             return None
         deepest = max((token.level for token in tokens if token.nesting == 1), default=0)
@@ -63,14 +58,41 @@ class Grammar:
         return self._full.normalizeLinkText(url)
 
 
-def _parser(*, links: bool) -> MarkdownIt:
+def _parser(*without: str) -> MarkdownIt:
+    """A parser that reads no links in paragraphs with too many brackets."""
+    parser, flat = _dialect(*without), _dialect(*without, "link", "image")
+
+    def inline(state: StateCore) -> None:
+        for token in state.tokens:
+            if token.type == "inline":
+                token.children = []
+                able = flat if token.content.count("[") > _MAX_BRACKETS else parser
+                able.inline.parse(token.content, able, state.env, token.children)
+
+    parser.core.ruler.at("inline", inline)
+    return parser
+
+
+def _dialect(*without: str) -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": MAX_NESTING})
     parser.enable(["table", "strikethrough"])
-    parser.disable(["reference", "lheading", "html_block", "html_inline"])
-    if not links:
-        parser.disable(["link", "image"])
+    parser.disable(["reference", "lheading", "html_block", "html_inline", *without])
     parser.inline.ruler.after("text", "bare_url", _bare_url)
     return parser
+
+
+def _cells_to_invent(text: str) -> int:
+    """How many cells rows shorter than their header lack, counted generously."""
+    lacking = columns = 0
+    for line in text.split("\n"):
+        pipes = line.count("|")
+        if pipes and _DELIMITERS.issuperset(line):
+            columns = pipes + 1
+        elif not line or line.isspace():
+            columns = 0
+        elif columns > pipes:
+            lacking += columns - pipes
+    return lacking
 
 
 def _bare_url(state: StateInline, silent: bool) -> bool:

@@ -15,6 +15,7 @@ PHONE_COLUMNS = 34
 
 _GAP = "  "
 _NOTHING = "–"
+_EMPTY = Text("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,10 @@ def align(table: Table, columns: int = PHONE_COLUMNS) -> Aligned | None:
 
 
 def records(table: Table) -> Text:
-    """One paragraph per row; its first line is bold. Without rows, the header's cells in a line."""
+    """One paragraph per row; its first line is bold. Without rows, the header's cells as lines.
+
+    The first record names all columns, the others those in which they have something.
+    """
     parts: list[str] = []
     spans: list[Span] = []
     length = 0
@@ -61,11 +65,13 @@ def records(table: Table) -> Text:
         parts.append(text)
         length += len(text)
 
-    for row in table.rows or (table.header,):
+    for record, row in enumerate(table.rows or (table.header,)):
         add("\n\n" if parts else "")
         start = length
         header = table.header if table.rows else ()
-        for number, (name, value) in enumerate(zip_longest(header, row, fillvalue=Text(""))):
+        for number, (name, value) in enumerate(zip_longest(header, row, fillvalue=_EMPTY)):
+            if record and number and not value.text.strip():
+                continue
             add("\n" if number else "")
             title = " ".join(name.text.split())
             add(f"{title}: " if title else "")

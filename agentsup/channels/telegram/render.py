@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, NotRequired, TypedDict
 
-from agentsup.channels.answer.layout import Flow, lay_out
+from agentsup.channels.answer.clean import is_blank
+from agentsup.channels.answer.layout import lay_out
 from agentsup.channels.answer.markdown import parse
 from agentsup.channels.answer.split import Passage, passages, utf16_len
 from agentsup.model.answer import (
@@ -135,18 +135,18 @@ def render_partial(text: str, *, limit: int = CAPABILITIES.text_limit) -> Piece 
 
     It ends in an ellipsis if there is more. Only as much of the text is read as that needs.
     """
-    length = 2 * limit
+    length = 2 * limit + _MAX_URL_CHARS
     while True:
         flow = lay_out(parse(text[:length]))
-        room = limit - len("\n" + _CUT)
-        found = list(islice(passages(flow, room), 2))
-        if len(found) > 1 or length >= len(text):
+        found = next(passages(flow, limit - len("\n" + _CUT)), None)
+        # What was cut in the midst of its markup is shown raw, so the first message ends before it.
+        if length >= len(text) or (found and len(flow.text) - found.end >= _MAX_URL_CHARS):
             break
         length *= 2  # much of the source was markup
-    if not found:
+    if found is None:
         return None
-    piece = _piece(found[0])
-    return _with_ellipsis(piece) if _has_more(flow, found) else piece
+    piece = _piece(found)
+    return piece if is_blank(flow.text[found.end :]) else _with_ellipsis(piece)
 
 
 def plain(piece: Piece) -> str:
@@ -176,10 +176,6 @@ def keyboard(buttons: Buttons) -> dict[str, Any]:
 
 
 # -- pieces ----------------------------------------------------------------------------------------
-
-
-def _has_more(flow: Flow, found: list[Passage]) -> bool:
-    return len(found) > 1 or found[0].end < len(flow.text.rstrip())
 
 
 def _with_ellipsis(piece: Piece) -> Piece:
