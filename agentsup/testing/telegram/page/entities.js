@@ -90,6 +90,9 @@ function fill(parent, text, begin, end, entities, onCommand) {
     fill(inner, text, from, to, inside, onCommand);
     parent.append(outer);
     at = to;
+    // A block ends its line by itself.
+    const isBlock = outer.tagName === "PRE" || outer.tagName === "BLOCKQUOTE";
+    if (isBlock && at < end && text[at] === "\n") at += 1;
     entities = after;
     index = 0;
   }
