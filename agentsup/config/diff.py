@@ -51,7 +51,7 @@ class Plan:
 
     @property
     def live(self) -> tuple[str, ...]:
-        """Changed agents for which publishing the new spec is all."""
+        """Changed agents that work on: publishing the new spec is all, a channel may reconnect."""
         return tuple(name for name, changes in self.changed.items() if not _needs_rebuild(changes))
 
     @property
@@ -68,8 +68,13 @@ class Plan:
         )
 
 
+def takes_rebuild(cls: FieldClass) -> bool:
+    """Whether a change of this class takes effect only when the agent is built anew."""
+    return cls not in (FieldClass.LIVE, FieldClass.CHANNEL)
+
+
 def _needs_rebuild(changes: Changes) -> bool:
-    return any(change.cls is not FieldClass.LIVE for change in changes.values())
+    return any(takes_rebuild(change.cls) for change in changes.values())
 
 
 def diff(old: ConfigSnapshot, new: ConfigSnapshot) -> Plan:

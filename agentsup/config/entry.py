@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from agentsup.config.findings import KeyPath, did_you_mean, kind_of
-from agentsup.config.sygen import ENTRY_KEYS
+from agentsup.config.sygen import ENTRY_KEYS, mode_of
 from agentsup.model.agent import name_problem
 
 MAX_OPTION_DEPTH = 16
@@ -159,9 +159,11 @@ class RestartBlock(Strict):
 
 
 class StreamingBlock(Strict):
-    """`streaming` of an entry, after a plain truth value became `enabled`."""
+    """`streaming` of an entry, after a plain truth value became `mode`."""
 
-    enabled: bool | None = None
+    mode: Literal["off", "buffered", "live"] | None = None
+    reactions: bool | None = None
+    typing: bool | None = None
     edit_interval_s: Seconds | None = None
     min_chars: Annotated[int, Field(ge=1, le=100_000)] | None = None
     idle_ms: Annotated[int, Field(ge=0, le=600_000)] | None = None
@@ -183,6 +185,10 @@ class AgentFields(Strict):
     allowed_user_ids: list[PlatformId] | None = None
     allowed_group_ids: list[PlatformId] | None = None
     group_mention_only: bool | None = None
+    telegram_backlog_hours: Annotated[float, Field(gt=0, le=8760, allow_inf_nan=False)] | None = (
+        None
+    )
+    telegram_file_after_pieces: Annotated[int, Field(ge=1, le=1000)] | None = None
     matrix: MatrixBlock | None = None
     engine: Literal["auto", "scripted", "llm", "acp", "claude", "command"] | None = None
     provider: Word | None = None
@@ -233,7 +239,7 @@ def expand_shorthands(values: dict[str, Any]) -> None:
     if isinstance(slots, int) and not isinstance(slots, bool):
         values["slots"] = dict.fromkeys(SlotsBlock.model_fields, slots)
     if isinstance(values.get("streaming"), bool):
-        values["streaming"] = {"enabled": values["streaming"]}
+        values["streaming"] = {"mode": mode_of(values["streaming"])}
 
 
 def without_nulls(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,8 +17,15 @@ RENAMED: Mapping[KeyPath, KeyPath] = {
     ("max_turns",): ("max_steps",),
     ("max_budget_usd",): ("budget", "per_turn_usd"),
     ("streaming", "edit_interval_seconds"): ("streaming", "edit_interval_s"),
+    ("streaming", "enabled"): ("streaming", "mode"),
 }
 """Keys that mean the same under another name, or inside a block."""
+
+
+def mode_of(is_shown: bool) -> str:
+    """The streaming mode that a plain truth value stands for."""
+    return "live" if is_shown else "off"
+
 
 NOT_SUPPORTED: Mapping[KeyPath, str] = {
     ("cli_parameters",): "engines are started with a fixed command line; see engine_options",
@@ -132,6 +139,11 @@ def _rename(entry: Translated, key: KeyPath, ours: KeyPath, at: KeyPath, report:
         theirs, own = ".".join(map(str, key)), ".".join(map(str, ours))
         report.error((*at, *key), f"{theirs} and {own} are the same setting", "keep one of them")
         return
+    if key == ("streaming", "enabled"):
+        if not isinstance(value, bool):
+            report.error((*at, *key), f"expected true or false, found {kind_of(value)}")
+            return
+        value = mode_of(value)
     target[str(ours[-1])] = value
     entry.moved[ours] = key
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from agentsup.config.diff import Plan, diff, diff_specs
+from agentsup.config.diff import Plan, diff, diff_specs, takes_rebuild
 from agentsup.config.home import Home
 from agentsup.config.snapshot import ConfigSnapshot, Overrides, content_hash, load
 from agentsup.daemon.fleet import Fleet, Unit
@@ -19,7 +19,7 @@ from agentsup.daemon.roster import Roster, is_wanted_up
 from agentsup.kit.clock import Clock
 from agentsup.kit.files import write_atomic
 from agentsup.kit.tasks import TaskOwner
-from agentsup.model.agent import AgentSpec, FieldClass
+from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import ConfigErrors, NotFound
 from agentsup.model.event import EventType
 from agentsup.model.health import AgentState
@@ -245,7 +245,7 @@ class Reconciler:
         if unit.built is None or unit.stack is None or unit.built == unit.spec:
             return ()
         changes = diff_specs(unit.built, unit.spec)
-        fields = tuple(path for path, c in changes.items() if c.cls is not FieldClass.LIVE)
+        fields = tuple(path for path, c in changes.items() if takes_rebuild(c.cls))
         if not fields and self._engine_of(unit.spec) != unit.engine:
             return ("engine",)  # "auto" chooses another one since a live field changed
         return fields

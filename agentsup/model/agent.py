@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, NoReturn, Self
+from typing import Any, Literal, NoReturn, Self
 
 from agentsup.model.errors import ConfigError
 
@@ -191,12 +191,19 @@ class RestartSpec:
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """How an answer appears in a chat while it is written."""
+    """How an answer appears in a chat while it is written, and the signs around it."""
 
-    enabled: bool = True
+    mode: Literal["off", "buffered", "live"] = "live"
+    reactions: bool = True
+    typing: bool = True
     edit_interval_s: float = 2.0
     min_chars: int = 200
     idle_ms: int = 800
+
+    @property
+    def enabled(self) -> bool:
+        """Whether an answer is shown before it is whole."""
+        return self.mode != "off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +224,8 @@ class AgentSpec:
     allowed_user_ids: tuple[int, ...] = ()
     allowed_group_ids: tuple[int, ...] = ()
     group_mention_only: bool = True
+    telegram_backlog_hours: float = 24.0
+    telegram_file_after_pieces: int | None = None
     matrix: MatrixIdentity = field(default_factory=MatrixIdentity)
     engine: str = "auto"
     provider: str | None = None
@@ -259,6 +268,8 @@ class FieldClass(StrEnum):
 
     LIVE = "live"
     """At once, or from the next turn; nothing is interrupted."""
+    CHANNEL = "channel"
+    """The agent's channel is connected anew; the agent and its work go on."""
     REBUILD = "rebuild"
     """The agent is drained and built anew; other agents are untouched."""
     PROCESS = "process"
@@ -278,7 +289,7 @@ class FieldInfo:
     secret: bool = False
 
 
-_LIVE, _REBUILD = FieldClass.LIVE, FieldClass.REBUILD
+_LIVE, _CHANNEL, _REBUILD = FieldClass.LIVE, FieldClass.CHANNEL, FieldClass.REBUILD
 
 
 def _restart_rows() -> dict[str, FieldInfo]:
@@ -309,20 +320,26 @@ FIELDS: Mapping[str, FieldInfo] = MappingProxyType(
         "skills": FieldInfo(_LIVE, "Names of skills that the agent has."),
         "team": FieldInfo(_LIVE, "Name of the team it belongs to."),
         "transports": FieldInfo(
-            _REBUILD, "Channels to start; without it, those that have an identity."
+            _CHANNEL, "Channels to start; without it, those that have an identity."
         ),
         "telegram_token": FieldInfo(
-            _REBUILD,
+            _CHANNEL,
             "Token of the agent's own Telegram bot, best as env:NAME or file:PATH.",
             identity=True,
             secret=True,
         ),
         "telegram_base_url": FieldInfo(
-            _REBUILD, "A local Bot API server, with or without a trailing /bot."
+            _CHANNEL, "A local Bot API server, with or without a trailing /bot."
         ),
         "allowed_user_ids": FieldInfo(_LIVE, "Telegram users who may talk to the agent."),
         "allowed_group_ids": FieldInfo(_LIVE, "Telegram groups in which the agent answers."),
         "group_mention_only": FieldInfo(_LIVE, "In groups, answer only when mentioned."),
+        "telegram_backlog_hours": FieldInfo(
+            _LIVE, "Messages sent longer ago, while nobody listened, are named and not answered."
+        ),
+        "telegram_file_after_pieces": FieldInfo(
+            _LIVE, "An answer of more Telegram messages comes as a file; without it, never."
+        ),
         "matrix.homeserver": FieldInfo(_REBUILD, "URL of the Matrix homeserver."),
         "matrix.user_id": FieldInfo(_REBUILD, "Matrix user id, @name:server.", identity=True),
         "matrix.password": FieldInfo(
@@ -362,9 +379,13 @@ FIELDS: Mapping[str, FieldInfo] = MappingProxyType(
         "budget.per_turn_tokens": FieldInfo(_LIVE, "Most tokens for one turn."),
         "budget.per_day_tokens": FieldInfo(_LIVE, "Most tokens in a day."),
         **_restart_rows(),
-        "streaming.enabled": FieldInfo(
-            _LIVE, "Show an answer while it is written.", overridable=True
+        "streaming.mode": FieldInfo(
+            _LIVE,
+            "Show an answer while it is written: off, buffered (by paragraphs) or live.",
+            overridable=True,
         ),
+        "streaming.reactions": FieldInfo(_LIVE, "Show by a reaction that a message was taken."),
+        "streaming.typing": FieldInfo(_LIVE, "Show that the agent is typing while it works."),
         "streaming.edit_interval_s": FieldInfo(_LIVE, "Least seconds between two edits."),
         "streaming.min_chars": FieldInfo(_LIVE, "Characters before the first part is shown."),
         "streaming.idle_ms": FieldInfo(_LIVE, "Show a part after this pause, in milliseconds."),

@@ -176,7 +176,8 @@ def test_nulls_mean_not_said() -> None:
 def test_shorthands_become_blocks() -> None:
     made = values('[{"name": "a", "slots": 3, "streaming": false}]')
     assert made["slots"] == {"interactive": 3, "peer": 3, "background": 3}
-    assert made["streaming"] == {"enabled": False}
+    assert made["streaming"] == {"mode": "off"}
+    assert values('[{"name": "a", "streaming": true}]')["streaming"] == {"mode": "live"}
 
 
 SYGEN = {
@@ -229,7 +230,7 @@ def test_an_entry_written_for_sygen_loads_and_says_what_has_no_effect() -> None:
     assert made["budget"] == {"per_turn_usd": 1.5}
     assert made["transports"] == ["telegram"]
     assert made["streaming"] == {
-        "enabled": True, "min_chars": 100, "idle_ms": 500, "edit_interval_s": 3.0
+        "mode": "live", "min_chars": 100, "idle_ms": 500, "edit_interval_s": 3.0
     }  # fmt: skip
     assert "provider" not in made
     told = {each.field for each in loaded.warnings}

@@ -93,13 +93,13 @@ def test_one_key_of_a_block_leaves_the_others() -> None:
     made = merge(
         [
             built_in(),
-            Layer(Origin.AGENT_DEFAULTS, {"streaming": {"enabled": False, "min_chars": 7}}),
+            Layer(Origin.AGENT_DEFAULTS, {"streaming": {"mode": "off", "min_chars": 7}}),
             Layer(Origin.ENTRY, {"name": "a", "streaming": {"min_chars": 9}}),
         ]
     )
     streaming = build_spec(made.values).streaming
     assert (streaming.enabled, streaming.min_chars, streaming.idle_ms) == (False, 9, 800)
-    assert made.origin("streaming.enabled") is Origin.AGENT_DEFAULTS
+    assert made.origin("streaming.mode") is Origin.AGENT_DEFAULTS
     assert made.origin("streaming.min_chars") is Origin.ENTRY
     assert made.origin("streaming.idle_ms") is Origin.BUILT_IN
 

@@ -198,8 +198,8 @@ def test_an_override_holds_until_its_field_is_edited(files: Files) -> None:
 
 def test_an_override_of_one_key_leaves_its_block(files: Files) -> None:
     files.agents({"name": "a", "streaming": {"min_chars": 5}})
-    override = files.load().override("a", "streaming.enabled", False)
-    streaming = files.load({"a": {"streaming.enabled": override}}).specs["a"].streaming
+    override = files.load().override("a", "streaming.mode", "off")
+    streaming = files.load({"a": {"streaming.mode": override}}).specs["a"].streaming
     assert (streaming.enabled, streaming.min_chars) == (False, 5)
 
 

@@ -38,7 +38,7 @@ def test_the_field_table_has_a_row_for_each_field_and_no_other() -> None:
 
 def test_only_what_ties_an_agent_to_a_process_or_channel_needs_a_rebuild() -> None:
     rebuild = {path for path, row in FIELDS.items() if row.cls is FieldClass.REBUILD}
-    assert {"telegram_token", "matrix.user_id", "engine", "engine_options"} <= rebuild
+    assert {"matrix.user_id", "engine", "engine_options"} <= rebuild
     assert not rebuild & {"allowed_user_ids", "matrix.allowed_users", "model", "slots.peer"}
 
 
