@@ -170,10 +170,7 @@ def edit(world: World, body: Json, upload: Upload | None) -> Json:
         raise refused("no edit")
     message = record["message"]
     part = "text" if "text" in message else "caption"
-    record["history"] = [
-        *record["history"],
-        {"until_ms": world.now_ms(), part: message.get(part, "")},
-    ]
+    world.add_history(record, {part: message.get(part, "")})
     text = str(body.get("text", ""))
     message[part] = text
     name = "entities" if part == "text" else "caption_entities"

@@ -49,13 +49,17 @@ def messages(world: World, query: Json) -> Json:
     thread = query.get("thread")
     with_deleted = str(query.get("deleted", "")).lower() in {"1", "true"}
     found = [
-        record
+        record | {"history": world.history(record)}
         for record in world.messages(chat, after)
         if (with_deleted or record["deleted_ms"] is None)
         and (thread is None or record["message"].get("message_thread_id") == int(thread))
     ]
     now_ms = world.now_ms()
-    drafts = [draft for draft in world.journal.all("draft") if draft["chat"] == chat["key"]]
+    drafts = [
+        draft | {"texts": world.draft_texts(draft)}
+        for draft in world.journal.all("draft")
+        if draft["chat"] == chat["key"]
+    ]
     action = world.journal.get("action", chat["key"])
     if action is not None and now_ms - action["at_ms"] > LIMITS["action_s"] * 1000:
         action = None
@@ -95,7 +99,15 @@ def changes(world: World, after: int, chat: str | None) -> list[Json]:
     for change in reversed(world.journal.changes):
         if change.number <= after:
             break
-        if change.kind in {"setting", "update", "fault", "link", "violation"}:
+        if change.kind in {
+            "setting",
+            "update",
+            "fault",
+            "link",
+            "violation",
+            "draft_text",
+            "history",
+        }:
             continue
         document: Any = world.journal.get(change.kind, change.key) or {}
         place = document.get("chat", change.key if change.kind in {"chat", "action"} else None)

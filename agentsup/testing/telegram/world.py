@@ -283,7 +283,7 @@ class World:
             "is_bot": bool(sender["is_bot"]),
             "sent_ms": self.now_ms(),
             "message": message,
-            "history": [],
+            "edits": 0,
             "deleted_ms": None,
             "reactions": {},
         }
@@ -293,6 +293,18 @@ class World:
     def put_message(self, record: Json) -> None:
         """Store a changed message."""
         self.put("message", f"{record['chat']}/{record['message_id']}", record)
+
+    def add_history(self, record: Json, content: Json) -> None:
+        """Keep what a message was before an edit; the caller stores the message afterwards."""
+        key = f"{record['chat']}/{record['message_id']}#{record['edits']}"
+        self.journal.put("history", key, {"until_ms": self.now_ms(), **content})
+        record["edits"] += 1
+
+    def history(self, record: Json) -> list[Json]:
+        """What a message was before its edits."""
+        key = f"{record['chat']}/{record['message_id']}"
+        found = (self.journal.get("history", f"{key}#{n}") for n in range(record["edits"]))
+        return [step for step in found if step is not None]
 
     def message(self, chat: Json, message_id: Any) -> Json | None:
         """A message that has not been deleted, or None."""
@@ -305,6 +317,17 @@ class World:
             found = self.journal.get("message", f"{chat['key']}/{number}")
             if found is not None:
                 yield found
+
+    def add_draft_text(self, draft: Json, text: str) -> None:
+        """Keep one text of a draft; the caller stores the draft afterwards."""
+        self.journal.put("draft_text", f"{draft['key']}#{draft['count']}", {"text": text})
+        draft["count"] += 1
+
+    def draft_texts(self, draft: Json) -> list[str]:
+        """All texts that a draft had, in order."""
+        key = draft["key"]
+        found = (self.journal.get("draft_text", f"{key}#{n}") for n in range(draft["count"]))
+        return [str(step["text"]) for step in found if step is not None]
 
     def put_draft(self, draft: Json) -> None:
         """Store a changed draft."""

@@ -33,11 +33,11 @@ def _change(world: World, record: Json, content: Json) -> Json:
     before = {name: message[name] for name in _CONTENT if name in message}
     if before == content:
         raise refused("not modified")
+    world.add_history(record, before)
     for name in _CONTENT:
         message.pop(name, None)
     message |= content
     message["edit_date"] = world.now_s()
-    record["history"] = [*record["history"], {"until_ms": world.now_ms(), **before}]
     world.put_message(record)
     result: Json = message
     return result

@@ -11,6 +11,20 @@ from agentsup.testing.telegram.world import Json, World
 
 __all__ = ["HANDLERS", "add_topic", "member"]
 
+_RIGHTS: Final = (
+    "can_manage_chat",
+    "can_delete_messages",
+    "can_manage_video_chats",
+    "can_restrict_members",
+    "can_promote_members",
+    "can_change_info",
+    "can_invite_users",
+    "can_post_stories",
+    "can_edit_stories",
+    "can_delete_stories",
+    "can_pin_messages",
+    "can_manage_topics",
+)
 _COLOURS: Final = (7322096, 16766590, 13338331, 9367192, 16749490, 16478047)
 
 
@@ -50,8 +64,7 @@ def member(chat: Json, user: Json) -> Json:
     status = chat["members"].get(str(user["id"]), "left")
     shown: Json = {"status": status, "user": user}
     if status == "administrator":
-        rights = ("can_manage_chat", "can_delete_messages", "can_manage_topics")
-        shown |= dict.fromkeys(rights, True) | {"can_be_edited": False, "is_anonymous": False}
+        shown |= dict.fromkeys(_RIGHTS, True) | {"can_be_edited": False, "is_anonymous": False}
     elif status == "creator":
         shown["is_anonymous"] = False
     elif status == "kicked":

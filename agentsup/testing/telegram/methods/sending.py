@@ -149,10 +149,10 @@ def send_message_draft(world: World, bot: Json, call: Call) -> bool:
         "draft_id": draft_id,
         "message_thread_id": thread_id,
         "first_ms": now_ms,
-        "texts": [],
+        "count": 0,
     }
     draft |= {"text": text, "entities": entities, "at_ms": now_ms, "is_shown": True}
-    draft["texts"] = [*draft["texts"][-199:], text]
+    world.add_draft_text(draft, text)
     world.put_draft(draft)
     return True
 
