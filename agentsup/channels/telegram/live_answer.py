@@ -203,16 +203,16 @@ class LiveAnswer:
 
     async def _show(self, pace: Pace) -> None:
         length = self._heard.complete if pace.mode is Mode.BUFFERED else self._heard.length
-        piece = render.render_partial(self._in_view(length))
-        if piece is None:
-            self._progress = replace(self._progress, length=length)  # nothing visible in it yet
-            return
-        fields = self._fields(piece)
-        if self._way is Way.EDIT and len(fields["text"]) <= WINDOW_CHARS:
-            fields["text"] += _CURSOR
         self._idle.clear()
         try:
-            await self._try(fields, length, pace)
+            piece = await _rendered(self._in_view(length))
+            if piece is None:
+                self._progress = replace(self._progress, length=length)  # nothing visible in it yet
+            elif self.is_running and not self._is_quiet:
+                fields = self._fields(piece)
+                if self._way is Way.EDIT and len(fields["text"]) <= WINDOW_CHARS:
+                    fields["text"] += _CURSOR
+                await self._try(fields, length, pace)
         finally:
             self._idle.set()
 
@@ -340,9 +340,15 @@ class LiveAnswer:
         """Leave what was said, and say that this is all; False if nothing was said."""
         if self._turn is None or self._turn.length == 0 or self._progress.length == 0:
             return False
-        piece = render.render_partial(self._in_view(self._turn.length))
+        piece = await _rendered(self._in_view(self._turn.length))
         if piece is None:
             return False
         fields = self._fields(piece)
         fields["text"] += f"\n\n{word}"
         return await self._upkeep.edit(platform_id, fields | NO_PREVIEW)
+
+
+async def _rendered(markdown: str) -> render.Piece | None:
+    if len(markdown) <= render.ON_LOOP_MAX_CHARS:
+        return render.render_partial(markdown)
+    return await asyncio.to_thread(render.render_partial, markdown)

@@ -1,0 +1,667 @@
+"""Streams in virtual time, over a real database and a platform that is a dictionary."""
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from agentsup.channels.telegram.errors import (
+    ChatGone,
+    Dropped,
+    FateUnknown,
+    FloodWait,
+    MarkupRefused,
+    NotModified,
+    NotSent,
+    Refused,
+)
+from agentsup.channels.telegram.sender import SendPriority
+from agentsup.channels.telegram.stream import Streams
+from agentsup.kit.clock import Clock, LoopClock
+from agentsup.kit.entropy import SeededEntropy
+from agentsup.kit.tasks import TaskOwner
+from agentsup.model.agent import AgentSpec, Streaming
+from agentsup.observe.live import LiveHub
+from agentsup.store import Database, InlineRunner, Tx
+
+pytestmark = pytest.mark.virtual
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted(Streaming):
+    mode: str = "live"
+    typing: bool = True
+    reactions: bool = True
+
+
+AGENT, ANN, GROUP = "a_1", "77", "-100"
+LIVE = Wanted(edit_interval_s=2.0, min_chars=20, idle_ms=500)
+Trouble = Exception | Callable[[], Awaitable[None]]
+
+
+class Platform:
+    """What a chat shows. Trouble per method: an exception, or something to wait for first."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.messages: dict[int, str] = {}
+        self.deleted: list[int] = []
+        self.drafts: list[str] = []
+        self.typed_at: list[float] = []
+        self.reactions: dict[int, list[str]] = {}
+        self.calls: list[tuple[float, str, dict[str, Any]]] = []
+        self.trouble: dict[str, list[Trouble]] = {}
+        self.late: dict[str, list[Trouble]] = {}
+        """Trouble that comes after the effect."""
+        self.pauses: dict[int, float] = {}
+        self.changed = asyncio.Event()
+
+    async def send(
+        self,
+        chat_id: int,
+        method: str,
+        *,
+        priority: SendPriority,
+        droppable: bool = False,
+        replaces: str | None = None,
+        timeout_s: float = 20.0,
+        **fields: Any,
+    ) -> Any:
+        self.calls.append((self.clock.monotonic(), method, {"chat_id": chat_id, **fields}))
+        await self._suffer(self.trouble, method)
+        result = getattr(self, f"_{method}")(**fields)
+        self.changed.set()
+        await self._suffer(self.late, method)
+        return result
+
+    async def _suffer(self, trouble: dict[str, list[Trouble]], method: str) -> None:
+        if waiting := trouble.get(method):
+            first = waiting.pop(0)
+            if isinstance(first, Exception):
+                raise first
+            await first()
+
+    def withdraw(self, key: str) -> bool:
+        return False
+
+    def pause_s(self, chat_id: int) -> float:
+        return max(0.0, self.pauses.get(chat_id, 0.0) - self.clock.monotonic())
+
+    def times(self, method: str) -> list[float]:
+        return [at for at, name, _ in self.calls if name == method]
+
+    def _sendMessage(self, *, text: str, **_: Any) -> dict[str, Any]:  # noqa: N802 - as the platform says
+        message_id = 500 + len(self.messages) + len(self.deleted)
+        self.messages[message_id] = text
+        return {"message_id": message_id}
+
+    def _editMessageText(self, *, message_id: int, text: str, **_: Any) -> None:  # noqa: N802
+        if message_id not in self.messages:
+            raise Refused(400, "Bad Request: message to edit not found")
+        if self.messages[message_id] == text:
+            raise NotModified(400, "Bad Request: message is not modified")
+        self.messages[message_id] = text
+
+    def _deleteMessage(self, *, message_id: int) -> None:  # noqa: N802
+        if message_id not in self.messages:
+            raise Refused(400, "Bad Request: message to delete not found")
+        del self.messages[message_id]
+        self.deleted.append(message_id)
+
+    def _sendMessageDraft(self, *, text: str, **_: Any) -> None:  # noqa: N802
+        self.drafts.append(text)
+
+    def _sendChatAction(self, **_: Any) -> None:  # noqa: N802
+        self.typed_at.append(self.clock.monotonic())
+
+    def _setMessageReaction(  # noqa: N802
+        self, *, message_id: int, reaction: list[dict[str, str]]
+    ) -> None:
+        self.reactions.setdefault(message_id, []).append(
+            "".join(each["emoji"] for each in reaction)
+        )
+
+
+@dataclass
+class Bench:
+    """A bot's life around its streams."""
+
+    database: Database
+    clock: LoopClock
+    live: LiveHub = field(default_factory=LiveHub)
+    agent_id: str = AGENT
+    streaming: Wanted = LIVE
+    owner: TaskOwner = field(default_factory=lambda: TaskOwner("test"))
+
+    def __post_init__(self) -> None:
+        self.platform = Platform(self.clock)
+        self.start()
+
+    @property
+    def spec(self) -> Callable[[], AgentSpec]:
+        return lambda: AgentSpec("bob", streaming=self.streaming)
+
+    def start(self) -> None:
+        self.draining = asyncio.Event()
+        self.streams = Streams(self, self.platform)
+        self.life = self.owner.spawn(self.streams.run(self.draining), name="streams:test")
+
+    async def drain(self) -> None:
+        self.draining.set()
+        await self.life
+
+    async def crash(self) -> None:
+        """The process dies in the midst of whatever it does."""
+        for task in {self.life, *self.streams._owner.tasks}:
+            task.cancel()
+        await asyncio.wait({self.life})
+        self.live = LiveHub()
+        self.start()
+
+    async def sql(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
+        def run(tx: Tx) -> list[tuple[Any, ...]]:
+            rows = [tuple(row) for row in tx.all(text, params)]
+            tx.touch(f"agent:{AGENT}")
+            tx.touch("events")
+            tx.touch("done:m1")
+            return rows
+
+        return await self.database.write(run)
+
+    async def accept(self, conversation: str = GROUP, *, deliver_agent: str = AGENT) -> None:
+        await self.sql(
+            "INSERT INTO sessions (session_id, agent_id, key, created_at, updated_at)"
+            " VALUES ('s', 'a_1', 'k', 1, 1)"
+        )
+        to = {
+            "kind": "chat",
+            "agent_id": deliver_agent,
+            "channel": "telegram",
+            "conversation": conversation,
+        }
+        await self.sql(
+            "INSERT INTO messages (message_id, agent_id, session_id, kind, lane, priority, state,"
+            " parts, principal, deliver_to, root_id, accepted_at)"
+            " VALUES ('m1', 'a_1', 's', 'chat', 'interactive', 1, 'leased', '[]', '{}', ?, 'm1', 1)",
+            json.dumps(to),
+        )
+
+    async def turn(self, conversation: str = GROUP) -> None:
+        """A turn of the accepted message begins."""
+        await self.clock.sleep(0)
+        self.live.begin(AGENT, f"telegram:{conversation}", "m1")
+
+    async def say(self, text: str, *, then_s: float = 0.0) -> None:
+        self.live.delta("m1", text)
+        await self.clock.sleep(then_s)
+
+    async def become(self, state: str, outcome: str | None = None) -> None:
+        await self.sql(
+            "UPDATE messages SET state = ?, outcome = ? WHERE message_id = 'm1'", state, outcome
+        )
+
+    async def answer(self, text: str, state: str = "pending", *ids: int) -> None:
+        await self.become("done", "ok")
+        await self.sql(
+            "INSERT INTO outbox (message_id, agent_id, channel, conversation, part_no, kind, body,"
+            " state, created_at, platform_ids) VALUES ('m1', 'a_1', 'telegram', ?, 0, 'answer', ?,"
+            " ?, 1, ?)",
+            GROUP,
+            json.dumps({"text": text}),
+            state,
+            json.dumps([str(each) for each in ids]),
+        )
+
+    async def settle(self, state: str, *ids: int) -> None:
+        await self.sql(
+            "UPDATE outbox SET state = ?, platform_ids = ?",
+            state,
+            json.dumps([str(each) for each in ids]),
+        )
+
+    async def on_record(self) -> list[int]:
+        return [row[0] for row in await self.sql("SELECT platform_id FROM streams")]
+
+    def shown(self) -> str:
+        """The one message that is there."""
+        (text,) = self.platform.messages.values()
+        return text
+
+
+@pytest_asyncio.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    clock = LoopClock()
+    path = tmp_path / "state.db"
+    runner = InlineRunner(path, clock=clock, entropy=SeededEntropy(clock, 3), max_delay_s=0)
+    database = await Database.open(path, clock=clock, runner=runner)
+    bench = Bench(database, clock)
+    yield bench
+    await bench.drain()
+    await bench.owner.close(1.0)
+    await database.close()
+
+
+# -- drafts ----------------------------------------------------------------------------------------
+
+
+async def test_in_a_private_chat_a_draft_grows_before_the_turn_has_ended(bench: Bench) -> None:
+    await bench.accept(ANN)
+    await bench.turn(ANN)
+    await bench.say("The first words", then_s=0.6)
+    assert bench.platform.drafts == ["The first words"]
+    await bench.say(" and **more** of them", then_s=5.0)
+    assert bench.platform.drafts == ["The first words", "The first words and more of them"]
+    bench.live.end("m1")
+    await bench.answer("The first words and more of them.")
+    assert await bench.streams.takeover("m1") is None
+    await bench.clock.sleep(60.0)
+    assert len(bench.platform.drafts) == 2
+    assert bench.platform.messages == {}
+    numbers = {f["draft_id"] for _, name, f in bench.platform.calls if name == "sendMessageDraft"}
+    assert len(numbers) == 1
+
+
+async def test_a_draft_is_renewed_before_it_fades(bench: Bench) -> None:
+    await bench.accept(ANN)
+    await bench.turn(ANN)
+    await bench.say("Thinking about a thing that takes a while", then_s=100.0)
+    at = bench.platform.times("sendMessageDraft")
+    assert len(at) >= 4
+    assert max(later - earlier for earlier, later in itertools.pairwise(at)) < 30.0
+
+
+@pytest.mark.parametrize("code", [400, 404])
+async def test_where_drafts_are_refused_a_message_is_edited(bench: Bench, code: int) -> None:
+    await bench.accept(ANN)
+    bench.platform.trouble["sendMessageDraft"] = [Refused(code, "no drafts")] * 9
+    await bench.turn(ANN)
+    await bench.say("The first words of many", then_s=1.0)
+    assert bench.shown() == "The first words of many …"
+    await bench.say(", and then some", then_s=5.0)
+    assert bench.shown() == "The first words of many, and then some …"
+    assert len(bench.platform.times("sendMessageDraft")) == 1
+
+
+async def test_a_draft_that_hangs_delays_the_answer_by_a_moment_only(bench: Bench) -> None:
+    await bench.accept(ANN)
+    never = asyncio.Event()
+    bench.platform.trouble["sendMessageDraft"] = [never.wait]  # type: ignore[list-item]
+    await bench.turn(ANN)
+    await bench.say("The first words of many", then_s=1.0)
+    began = bench.clock.monotonic()
+    assert await bench.streams.takeover("m1") is None
+    assert bench.clock.monotonic() - began < 0.5
+
+
+# -- edits -----------------------------------------------------------------------------------------
+
+
+async def test_in_a_group_one_message_grows_and_the_answer_takes_its_place(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    for word in range(40):
+        await bench.say(f"word{word} ", then_s=0.5)
+    ((message_id, text),) = bench.platform.messages.items()
+    assert text.startswith("word0 word1 ")
+    assert len(text.split()) > 30
+    assert await bench.on_record() == [message_id]
+    at = bench.platform.times("sendMessage") + bench.platform.times("editMessageText")
+    gaps = [later - earlier for earlier, later in itertools.pairwise(at)]
+    assert len(at) >= 5
+    assert min(gaps) >= 3.0, "20 messages a minute are all that a group bears"
+    bench.live.end("m1")
+    await bench.answer("the whole answer")
+    assert await bench.streams.takeover("m1") == message_id
+    assert await bench.streams.takeover("m1") == message_id, "an attempt may be made again"
+    await bench.settle("delivered", message_id)
+    await bench.clock.sleep(15.0)
+    assert await bench.on_record() == []
+    assert list(bench.platform.messages) == [message_id]
+    assert await bench.streams.takeover("m1") is None, "shown again, it is a message of its own"
+
+
+async def test_what_is_delivered_in_another_way_leaves_no_half_answer_behind(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    bench.live.end("m1")
+    await bench.answer("something", "delivered", 9_999)
+    await bench.clock.sleep(15.0)
+    assert bench.platform.messages == {}
+    assert await bench.on_record() == []
+
+
+async def test_an_edit_under_way_never_lands_on_the_answer(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    slow = asyncio.Event()
+    bench.platform.trouble["editMessageText"] = [slow.wait]  # type: ignore[list-item]
+    await bench.say(", and then some", then_s=5.0)
+    bench.live.end("m1")
+    await bench.answer("the whole answer")
+    began = bench.clock.monotonic()
+    assert await bench.streams.takeover("m1") is None, "it is not known when the edit lands"
+    assert bench.clock.monotonic() - began <= 1.1
+    await bench.settle("delivered", 9_999)
+    slow.set()
+    await bench.clock.sleep(15.0)
+    assert bench.platform.messages == {}
+    assert await bench.on_record() == []
+
+
+async def test_after_an_edit_of_unknown_fate_the_answer_goes_as_a_new_message(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    bench.platform.trouble["editMessageText"] = [FateUnknown("cut")]
+    await bench.say(", and then some", then_s=5.0)
+    assert await bench.streams.takeover("m1") is None
+
+
+async def test_a_placeholder_whose_fate_is_unknown_is_not_tried_again(bench: Bench) -> None:
+    await bench.accept()
+    bench.platform.late["sendMessage"] = [FateUnknown("cut")]
+    await bench.turn()
+    await bench.say("The first words of many", then_s=30.0)
+    assert len(bench.platform.times("sendMessage")) == 1
+    assert await bench.streams.takeover("m1") is None
+
+
+async def test_a_message_that_a_person_deleted_is_not_written_again(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    bench.platform.messages.clear()
+    await bench.say(", and then some", then_s=10.0)
+    await bench.say(", and more", then_s=10.0)
+    assert len(bench.platform.times("editMessageText")) == 1
+    assert await bench.streams.takeover("m1") is None
+
+
+async def test_a_long_answer_is_shown_by_its_newest_part(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    for paragraph in range(60):
+        await bench.say(f"{paragraph} " + "word " * 50 + "\n\n", then_s=4.0)
+        assert len(bench.shown()) <= 4096
+    await bench.clock.sleep(20.0)
+    assert bench.shown().startswith("…\n\n")
+    assert "59 word" in bench.shown()
+
+
+async def test_buffered_shows_whole_paragraphs(bench: Bench) -> None:
+    bench.streaming = replace(LIVE, mode="buffered")
+    await bench.accept()
+    await bench.turn()
+    await bench.say("One thing.\n\nAnother th", then_s=5.0)
+    assert bench.shown() == "One thing. …"
+    await bench.say("ing.\n\n", then_s=5.0)
+    assert bench.shown() == "One thing.\n\nAnother thing. …"
+
+
+async def test_a_text_that_the_platform_refuses_is_shown_plain(bench: Bench) -> None:
+    await bench.accept()
+    bench.platform.trouble["sendMessage"] = [MarkupRefused(400, "can't parse entities")]
+    await bench.turn()
+    await bench.say("Some **bold** words of many", then_s=1.0)
+    assert bench.shown() == "Some bold words of many …"
+    assert "entities" not in bench.platform.calls[-1][2]
+
+
+# -- the end ---------------------------------------------------------------------------------------
+
+
+async def test_a_stop_in_mid_stream_leaves_what_was_said_and_says_so(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    await bench.say(" that nobody saw yet")
+    bench.live.end("m1")
+    await bench.become("cancelled")
+    await bench.clock.sleep(1.0)
+    assert bench.shown() == "The first words of many that nobody saw yet\n\n⏹ stopped"
+    assert await bench.on_record() == []
+
+
+async def test_a_turn_that_failed_says_so_where_it_was_shown(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    bench.live.end("m1")
+    await bench.become("done", "failed")
+    await bench.clock.sleep(1.0)
+    assert bench.shown() == "The first words of many\n\n⚠ interrupted"
+
+
+async def test_a_turn_that_asks_takes_its_preamble_back_and_begins_anew(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("Let me look at this first", then_s=1.0)
+    bench.live.end("m1")
+    await bench.become("parked")
+    await bench.clock.sleep(1.0)
+    assert bench.platform.messages == {}
+    await bench.become("leased")
+    await bench.turn()
+    await bench.say("Now that you have answered", then_s=5.0)
+    assert bench.shown() == "Now that you have answered …"
+
+
+async def test_a_turn_tried_again_goes_on_in_the_same_message(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first attempt has failed", then_s=1.0)
+    bench.live.end("m1")
+    await bench.become("queued")
+    await bench.clock.sleep(30.0)
+    assert len(bench.platform.messages) == 1
+    await bench.become("leased")
+    await bench.turn()
+    await bench.say("The second attempt goes well", then_s=5.0)
+    assert bench.shown() == "The second attempt goes well …"
+
+
+async def test_a_silent_end_removes_the_stream(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    bench.live.end("m1")
+    await bench.become("done", "ok")
+    await bench.clock.sleep(1.0)
+    assert bench.platform.messages == {}
+
+
+async def test_what_could_not_be_deleted_at_once_is_deleted_later(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    bench.platform.trouble["deleteMessage"] = [FloodWait(20.0), NotSent("down"), FateUnknown("cut")]
+    bench.live.end("m1")
+    await bench.become("done", "ok")
+    await bench.clock.sleep(120.0)
+    assert bench.platform.messages == {}
+    assert await bench.on_record() == []
+
+
+# -- after a crash ---------------------------------------------------------------------------------
+
+
+async def test_after_a_crash_the_answer_takes_over_what_was_streamed_before(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    ((message_id, _),) = bench.platform.messages.items()
+    await bench.crash()
+    await bench.turn()
+    await bench.say("It begins again, from the start", then_s=5.0)
+    assert bench.platform.messages == {message_id: "It begins again, from the start …"}
+    bench.live.end("m1")
+    await bench.answer("the whole answer")
+    await bench.crash()
+    assert await bench.streams.takeover("m1") == message_id
+
+
+@pytest.mark.parametrize("state", ["cancelled", "dead", "parked"])
+async def test_after_a_crash_a_stream_without_an_answer_is_removed(
+    bench: Bench, state: str
+) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    await bench.crash()
+    await bench.become(state)
+    await bench.clock.sleep(15.0)
+    assert bench.platform.messages == {}
+    assert await bench.on_record() == []
+
+
+async def test_after_a_crash_in_the_delivery_the_answer_is_put_in_place(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    bench.live.end("m1")
+    await bench.answer("The first words of many, and the **last**.")
+    await bench.crash()
+    await bench.settle("unknown")
+    await bench.clock.sleep(15.0)
+    assert bench.shown() == "The first words of many, and the last."
+    assert await bench.on_record() == []
+
+
+async def test_an_end_gets_a_placeholder_being_born_on_record(bench: Bench) -> None:
+    await bench.accept()
+    slow = asyncio.Event()
+    bench.platform.late["sendMessage"] = [slow.wait]  # type: ignore[list-item]
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    assert await bench.on_record() == []
+    bench.owner.spawn(bench.drain(), name="drain:test")
+    await bench.clock.sleep(0.3)
+    slow.set()
+    await bench.clock.sleep(0.3)
+    assert await bench.on_record() == [500]
+
+
+# -- pressure --------------------------------------------------------------------------------------
+
+
+async def test_a_pause_asked_for_is_kept_and_other_chats_are_not_touched(bench: Bench) -> None:
+    await bench.accept()
+    bench.platform.trouble["sendMessage"] = [FloodWait(30.0)]
+    await bench.turn()
+    for _ in range(20):
+        await bench.say("more and more of the words ", then_s=1.0)
+    assert len(bench.platform.times("sendMessage")) == 1
+    await bench.clock.sleep(20.0)
+    assert len(bench.platform.times("sendMessage")) == 2
+    assert "more" in bench.shown()
+
+
+async def test_while_the_chat_is_paused_nothing_is_tried(bench: Bench) -> None:
+    await bench.accept()
+    bench.platform.pauses[int(GROUP)] = bench.clock.monotonic() + 60.0
+    await bench.turn()
+    await bench.say("The first words of many", then_s=50.0)
+    assert bench.platform.calls == []
+    await bench.clock.sleep(30.0)
+    assert bench.shown() == "The first words of many …"
+
+
+async def test_what_gives_way_is_shown_a_little_later(bench: Bench) -> None:
+    await bench.accept()
+    bench.platform.trouble["sendMessage"] = [Dropped("pressure"), Dropped("pressure")]
+    await bench.turn()
+    await bench.say("The first words of many", then_s=2.0)
+    assert bench.platform.messages == {}
+    await bench.clock.sleep(10.0)
+    assert bench.shown() == "The first words of many …"
+
+
+@pytest.mark.parametrize("error", [ChatGone("blocked"), Refused(400, "no")])
+async def test_a_chat_that_can_not_be_written_to_is_left_alone(
+    bench: Bench, error: Exception
+) -> None:
+    await bench.accept()
+    bench.platform.trouble["sendMessage"] = [error]
+    await bench.turn()
+    for _ in range(10):
+        await bench.say("The first words of many", then_s=5.0)
+    assert len(bench.platform.times("sendMessage")) == 1
+
+
+async def test_a_platform_that_is_down_is_tried_three_times(bench: Bench) -> None:
+    await bench.accept()
+    bench.platform.trouble["sendMessage"] = [NotSent("down")] * 9
+    await bench.turn()
+    for _ in range(10):
+        await bench.say("The first words of many", then_s=5.0)
+    assert len(bench.platform.times("sendMessage")) == 3
+
+
+# -- whose turn, and signs -------------------------------------------------------------------------
+
+
+async def test_what_another_agent_works_for_a_chat_is_not_shown_by_this_bot(bench: Bench) -> None:
+    await bench.accept(deliver_agent="a_2")
+    await bench.turn()
+    await bench.say("The first words of many", then_s=20.0)
+    assert bench.platform.calls == []
+
+
+async def test_typing_is_shown_while_a_turn_runs_and_no_longer(bench: Bench) -> None:
+    bench.streaming = Wanted(mode="off")
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=20.0)
+    at = bench.platform.typed_at
+    assert [round(later - earlier, 1) for earlier, later in itertools.pairwise(at)] == [4.5] * 4
+    bench.live.end("m1")
+    await bench.clock.sleep(30.0)
+    assert len(bench.platform.typed_at) == 5
+    assert bench.platform.messages == {}
+
+
+async def test_what_is_answered_at_once_shows_no_typing_and_no_stream(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("Yes.")
+    bench.live.end("m1")
+    await bench.clock.sleep(30.0)
+    assert bench.platform.calls == []
+
+
+async def test_typing_waits_while_the_chat_is_paused(bench: Bench) -> None:
+    bench.streaming = Wanted(mode="off")
+    await bench.accept()
+    bench.platform.pauses[int(GROUP)] = bench.clock.monotonic() + 60.0
+    await bench.turn()
+    await bench.clock.sleep(50.0)
+    assert bench.platform.typed_at == []
+    await bench.clock.sleep(20.0)
+    assert bench.platform.typed_at
+
+
+async def test_eyes_are_on_a_message_until_its_work_has_ended(bench: Bench) -> None:
+    await bench.accept()
+    bench.streams.accepted("m1", GROUP, 42)
+    await bench.clock.sleep(5.0)
+    assert bench.platform.reactions == {42: ["👀"]}
+    bench.platform.trouble["setMessageReaction"] = [FloodWait(3.0)]
+    await bench.become("done", "ok")
+    await bench.clock.sleep(30.0)
+    assert bench.platform.reactions == {42: ["👀", ""]}
+
+
+async def test_eyes_do_not_stay_on_what_was_answered_meanwhile(bench: Bench) -> None:
+    await bench.accept()
+    await bench.become("done", "ok")
+    bench.streams.accepted("m1", GROUP, 42)
+    await bench.clock.sleep(5.0)
+    assert bench.platform.reactions[42][-1] == ""
