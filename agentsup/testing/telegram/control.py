@@ -5,7 +5,6 @@ A request that comes from a page of another site (Origin) or under another name 
 """
 
 import asyncio
-import json
 from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -53,6 +52,7 @@ class Control:
             "advance": self._advance,
             "revoke": self._revoke,
             "clear_violations": self._clear_violations,
+            "reset_report": lambda body: self._limits.reset(),
         }
 
     def add_to(self, router: web.UrlDispatcher) -> None:
@@ -87,14 +87,11 @@ class Control:
     async def _acted(self, request: web.Request) -> Any:
         what = request.match_info["what"]
         call = await read_call(request, what)
-        body = {name: _plain(value) for name, value in call.raw.items()}
-        if request.content_type == "application/json":
-            body = call.raw
         if what in ACTIONS:
-            return ACTIONS[what](self._world, body, call.files.get("file"))
+            return ACTIONS[what](self._world, call.raw, call.files.get("file"))
         if what not in self._setters:
             raise bad(f"there is no action {what!r}")
-        return self._setters[what](body)
+        return self._setters[what](call.raw)
 
     async def _wait(self, request: web.Request) -> web.Response:
         return await self._answer(request, self._waited)
@@ -213,13 +210,3 @@ class Control:
         for found in self._world.journal.all("violation"):
             self._world.journal.drop("violation", found["number"])
         return {}
-
-
-def _plain(value: Any) -> Any:
-    """A form value, as JSON where it looks like a number, truth, list or object."""
-    if isinstance(value, str) and value[:1] in "-0123456789tf[{" and value:
-        try:
-            return json.loads(value)
-        except ValueError:
-            return value
-    return value

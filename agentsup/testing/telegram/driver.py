@@ -341,6 +341,10 @@ class TelegramDriver:
         found: Json = await self.get("report")
         return found
 
+    async def reset_report(self) -> None:
+        """Begin a new count."""
+        await self.act("reset_report")
+
     async def violations(self) -> list[Json]:
         """Unknown fields, wrong types: what a correct client never sends."""
         found: list[Json] = await self.get("violations")

@@ -117,6 +117,14 @@ class Limits:
         self._paused[place] = (now + seconds, seconds)
         return seconds
 
+    def reset(self) -> dict[str, Any]:
+        """Begin a new count."""
+        self._buckets.clear()
+        self._paused.clear()
+        self.calls.clear()
+        self.hammered = self.refused = 0
+        return {}
+
     def report(self) -> dict[str, Any]:
         """Totals and maxima by rate and place; `exceeded` lists only what went over."""
         rows = [

@@ -132,7 +132,7 @@ class FakeTelegram:
             await self._runner.cleanup()
             self._runner = None
         if self._world is not None:
-            self._world.journal.close()
+            self._world.close()
             self._world = None
 
     async def __aenter__(self) -> Self:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
+from agentsup.kit.files import HomeLock
 from agentsup.testing.telegram.journal import Journal
 from agentsup.testing.telegram.refusals import Refused, bad, refused
 from agentsup.testing.telegram.rules import LIMITS, SILENT_UPDATES
@@ -34,8 +35,14 @@ class World:
     """Documents and the events that tell of their changes."""
 
     def __init__(self, folder: Path, clock: Clock, chance: Callable[[int], Entropy]) -> None:
-        """Continue what lies in `folder`; `chance` makes a source of it from the state's number."""
+        """Continue what lies in `folder`; `chance` makes a source from the state's number.
+
+        Raises `HomeLocked` when another fake has the folder.
+        """
         self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = HomeLock(folder / "lock")
+        self._lock.acquire()
         self.files = folder / "files"
         self.files.mkdir(parents=True, exist_ok=True)
         self.journal = Journal(folder / "journal.jsonl")
@@ -49,6 +56,11 @@ class World:
             self._index_draft(draft)
         for update in self.journal.all("update"):
             self._pending.setdefault(update["bot_id"], []).append(update)
+
+    def close(self) -> None:
+        """Leave the folder to another; what was put is on disk already."""
+        self.journal.close()
+        self._lock.release()
 
     # -- time and numbers --------------------------------------------------------------------------
 

@@ -14,7 +14,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from agentsup.testing.telegram import FakeTelegram, TelegramDriver
+from agentsup.kit.files import HomeLocked
+from agentsup.testing.telegram import FakeTelegram, TelegramDriver, server
 from tests.contract.fake_telegram.conftest import Place
 
 
@@ -158,6 +159,11 @@ async def test_a_fault_for_another_token_does_not_hit(place: Place) -> None:
     url = f"{place.fake.url}/bot{other.token}/getMe"
     async with aiohttp.ClientSession() as http, http.get(url) as response:
         assert response.status == 502
+
+
+async def test_a_folder_has_one_fake(place: Place, tmp_path: Path) -> None:
+    with pytest.raises(HomeLocked):
+        await FakeTelegram(tmp_path / "fake").start()
 
 
 async def test_limits_are_counted(place: Place) -> None:
@@ -304,3 +310,40 @@ async def test_a_poll_that_was_cut_confirms_nothing(place: Place) -> None:
             await place.people.get("clock")
     await place.people.say(place.chat, "after the death")
     assert len(await place.updates()) == 1
+
+
+async def test_a_page_is_served_if_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page"
+    page.mkdir()
+    (page / "index.html").write_text("<title>chat</title>")
+    (page / "page.js").write_text("1;")
+    monkeypatch.setattr(server, "PAGE", page)
+    async with FakeTelegram(tmp_path / "fake") as fake, aiohttp.ClientSession() as http:
+        for path, part in (("/", "chat"), ("/page/page.js", "1;")):
+            async with http.get(fake.url + path) as response:
+                assert response.status == 200
+                assert part in await response.text()
+
+
+async def test_many_people_at_once_under_random_faults(place: Place) -> None:
+    """What was answered ok is there exactly once, in the order of each chat's calls."""
+    people = [await place.people.user(f"P{n}") for n in range(5)]
+    chats = [await place.people.private(person, place.bot.bot_id) for person in people]
+    for kind in ("cut_before", "server_error", "flood"):
+        await place.people.fault(kind, method="sendMessage", probability=0.1, seed=3)
+
+    async def talk(person: int) -> list[str]:
+        told = []
+        for number in range(40):
+            try:
+                response = await raw(place, "sendMessage", chat_id=person, text=str(number))
+            except aiohttp.ClientConnectionError:
+                continue
+            told += [str(number)] if response.status == 200 else []
+        return told
+
+    told = await asyncio.gather(*(talk(person) for person in people))
+    assert [await place.people.texts(chat) for chat in chats] == told
+    assert 80 < sum(len(one) for one in told) < 200
