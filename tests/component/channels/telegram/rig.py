@@ -1,0 +1,298 @@
+"""One agent's Telegram bot on real parts: store, mailbox, inbox, relay, client, and a fake server.
+
+People are played over raw HTTP (`rig.people`). The agent answers ``echo: <text>``, unless a gate or
+another answer is set. ``rig.start()`` and ``rig.stop()`` are lives of the bot, ``rig.die()`` is a
+life that ends without a word; the store and the fake outlive them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from agentsup.agents.commands.dispatch import ChatCommands, Command
+from agentsup.channels.catalogue import load as load_catalogue
+from agentsup.channels.inbox import Inbox
+from agentsup.channels.telegram.client import SharedHttp
+from agentsup.channels.telegram.deliver import TelegramChannel, TelegramSettings
+from agentsup.channels.telegram.life import ReceiveLimits, TelegramBot, TelegramDeps
+from agentsup.channels.telegram.report import ChannelReport
+from agentsup.kit.clock import Clock, SystemClock
+from agentsup.kit.entropy import SystemEntropy
+from agentsup.kit.tasks import TaskOwner
+from agentsup.mailbox.bus import DirectoryEntry
+from agentsup.mailbox.mailbox import Completion, Mailbox, MailboxLimits
+from agentsup.mailbox.pump import Pump, Work
+from agentsup.mailbox.relay import Relay
+from agentsup.model.agent import AgentSpec, Secret
+from agentsup.model.control import Button, CommandContext, CommandReply
+from agentsup.model.errors import NotFound
+from agentsup.model.ids import AgentId, InstanceId
+from agentsup.model.message import Lane, Outcome, Part
+from agentsup.model.principal import PersonRole, Principal, PrincipalKind
+from agentsup.observe.live import LiveHub
+from agentsup.store.database import Database
+from agentsup.store.events import EventLog
+from agentsup.testing.telegram import Bot, FakeTelegram, TelegramDriver
+
+__all__ = ["AGENT_ID", "AGENT_NAME", "TOKEN", "Rig", "rigged"]
+
+AGENT_ID = AgentId("agt_bob")
+AGENT_NAME = "bob"
+TOKEN = "777:rig-secret"
+QUICK = ReceiveLimits(poll_s=20.0, album_s=0.3, waiting_note_s=0.3, drain_s=1.0)
+
+
+class LateClock(SystemClock):
+    """A real clock whose wall time can be pushed on."""
+
+    offset_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.offset_ms
+
+
+class _Directory:
+    def lookup(self, name: str) -> DirectoryEntry:
+        if name != AGENT_NAME:
+            raise NotFound(f"no agent {name}")
+        return DirectoryEntry(agent_id=AGENT_ID, name=AGENT_NAME, status="running")
+
+    def by_id(self, agent_id: str) -> DirectoryEntry | None:
+        return self.lookup(AGENT_NAME) if agent_id == AGENT_ID else None
+
+    def names(self) -> tuple[str, ...]:
+        return (AGENT_NAME,)
+
+
+@dataclass
+class Agent:
+    """What answers. While ``gate`` is not set, a turn that has begun waits."""
+
+    mailbox: Mailbox
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    begun: list[str] = field(default_factory=list)
+    seen: list[tuple[str, str, tuple[Part, ...]]] = field(default_factory=list)
+    """Conversation, text and parts of each message, in the order of their turns."""
+    answer: Callable[[str], str] = lambda text: f"echo: {text}"
+
+    async def handle(self, work: Work) -> None:
+        message = work.lease.message
+        self.begun.append(message.text)
+        await self.gate.wait()
+        self.seen.append((message.deliver_to.conversation, message.text, message.parts))
+        await self.mailbox.complete(
+            work.lease, Completion(Outcome.OK, text=self.answer(message.text))
+        )
+
+    @property
+    def texts(self) -> list[str]:
+        return [text for _, text, _ in self.seen]
+
+
+class Rig:
+    """See the module. ``ann`` is allowed and an operator; ``chat`` is her private chat."""
+
+    def __init__(self, folder: Path, database: Database, fake: FakeTelegram, clock: Clock) -> None:
+        self.folder = folder
+        self.fake = fake
+        self.database = database
+        self.clock = clock
+        self.entropy = SystemEntropy(clock)
+        self.mailbox = Mailbox(
+            database, clock, self.entropy, boot_id="boot", limits=MailboxLimits(queue_limit=500)
+        )
+        self.agent = Agent(self.mailbox)
+        self.agent.gate.set()
+        self.commands = ChatCommands(
+            (
+                Command("ping", "[WORD]", "answers", self._ping),
+                Command("stop", "", "ends", self._stop),
+            ),
+            lambda: AGENT_ID,
+        )
+        self.ran: list[str] = []
+        self.live = LiveHub()
+        self.channel = TelegramChannel()
+        self.http = SharedHttp()
+        self.reports: list[ChannelReport] = []
+        self.told: list[str] = []
+        self.people: TelegramDriver
+        self.bot: Bot
+        self.ann = 0
+        self.chat = ""
+        self.spec = AgentSpec(name=AGENT_NAME, group_mention_only=True)
+        self.limits = QUICK
+        self._owner = TaskOwner("rig")
+        self._draining = asyncio.Event()
+        self._life: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+
+    # -- the agent's side --------------------------------------------------------------------------
+
+    async def _ping(self, context: CommandContext, rest: str) -> CommandReply:
+        self.ran.append(f"ping {rest}")
+        rows = ((Button("again", "/ping again"),),)
+        return CommandReply(f"pong {rest} for {context.principal.label}", buttons=rows)
+
+    async def _stop(self, context: CommandContext, rest: str) -> CommandReply:
+        self.ran.append("stop")
+        return CommandReply("stopped")
+
+    def who(self, spec: AgentSpec, user_id: int) -> Principal | None:
+        if user_id not in spec.allowed_user_ids:
+            return None
+        role = PersonRole.OPERATOR if user_id == self.ann else PersonRole.USER
+        return Principal(PrincipalKind.PERSON, f"telegram:{user_id}", f"P{user_id}", role)
+
+    def allow(self, *user_ids: int, groups: tuple[int, ...] = ()) -> None:
+        """Let people (and groups) in, beside those who are."""
+        self.spec = replace(
+            self.spec,
+            allowed_user_ids=(*self.spec.allowed_user_ids, *user_ids),
+            allowed_group_ids=(*self.spec.allowed_group_ids, *groups),
+        )
+
+    # -- lives -------------------------------------------------------------------------------------
+
+    def deps(self) -> TelegramDeps:
+        events = EventLog(self.database)
+        workspace = self.folder / "workspace"
+
+        async def tell(text: str) -> None:
+            self.told.append(text)
+            self._news.set()
+
+        def report(each: ChannelReport) -> None:
+            self.reports.append(each)
+            self._news.set()
+
+        return TelegramDeps(
+            agent_id=AGENT_ID,
+            agent_name=AGENT_NAME,
+            workspace=workspace,
+            token=Secret(TOKEN),
+            spec=lambda: self.spec,
+            database=self.database,
+            mailbox=self.mailbox,
+            inbox=Inbox(
+                mailbox=self.mailbox,
+                events=events,
+                directory=_Directory(),
+                commands=self.commands,
+                hex_digits=lambda count: "a" * count,
+            ),
+            commands=self.commands,
+            events=events,
+            live=self.live,
+            clock=self.clock,
+            entropy=self.entropy,
+            channel=self.channel,
+            http=self.http,
+            people=self.who,
+            report=report,
+            tell=tell,
+            settings=lambda: TelegramSettings(workspace=workspace),
+            catalogue=load_catalogue(),
+            limits=self.limits,
+        )
+
+    async def start(self) -> None:
+        """The next life of the bot; returns once a poll was answered."""
+        self._draining = asyncio.Event()
+        self.reports.clear()
+        bot = TelegramBot(self.deps())
+        self._life = self._owner.spawn(bot.run(lambda: None, self._draining), name="bot:bob")
+        await self.until(lambda: bool(self.reports and self.reports[-1].last_poll_at))
+
+    async def stop(self) -> None:
+        """The life ends in order."""
+        self._draining.set()
+        if self._life is not None:
+            await self._life
+            self._life = None
+
+    async def die(self) -> None:
+        """The life ends at once, whatever it was doing."""
+        if self._life is not None:
+            self._life.cancel()
+            await asyncio.wait({self._life})
+            self._life = None
+
+    async def until(self, is_so: Callable[[], bool], timeout_s: float = 10.0) -> None:
+        """Wait for a report or a word to the operator that makes it so."""
+        async with asyncio.timeout(timeout_s):
+            while not is_so():
+                if self._life is not None and self._life.done():
+                    self._life.result()
+                    raise AssertionError("the bot's life has ended")
+                self._news.clear()
+                await self._news.wait()
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    async def rows(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
+        return await self.database.read(lambda reader: [tuple(r) for r in reader.all(sql, params)])
+
+    async def states(self) -> dict[str, int]:
+        """Kept updates by state."""
+        return dict(await self.rows("SELECT state, COUNT(*) FROM updates GROUP BY 1"))
+
+    async def settled(self, timeout_s: float = 10.0) -> None:
+        """Wait until no update is left to do and no message is open."""
+        async with asyncio.timeout(timeout_s):
+            while await self.rows(
+                "SELECT 1 FROM updates WHERE state = 'received' UNION ALL SELECT 1 FROM messages"
+                " WHERE state IN ('queued', 'leased', 'parked')"
+            ):
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def rigged(folder: Path, *, limits: str = "enforce") -> AsyncIterator[Rig]:
+    """A rig whose relay and agent run, with a bot that was not started yet."""
+    clock = LateClock()
+    database = await Database.open(folder / "state.db", clock=clock)
+    try:
+        async with FakeTelegram(folder / "fake", limits=limits) as fake:
+            rig = Rig(folder, database, fake, clock)
+            rig.bot = fake.bot(TOKEN, username="bob_bot")
+            rig.spec = replace(rig.spec, telegram_base_url=fake.url)
+            async with TelegramDriver(fake.url) as people:
+                rig.people = people
+                rig.ann = await people.user("Ann")
+                rig.chat = await people.private(rig.ann, rig.bot.bot_id)
+                rig.allow(rig.ann)
+                async with _working(rig):
+                    yield rig
+                await rig.die()
+            await rig.http.close()
+    finally:
+        await database.close()
+
+
+@asynccontextmanager
+async def _working(rig: Rig) -> AsyncIterator[None]:
+    """The agent and the relay beside the bot."""
+    owner, draining = TaskOwner("rig parts"), asyncio.Event()
+    relay = Relay(rig.database, rig.clock, rig.entropy, {"telegram": rig.channel}, boot_id="boot")
+    pump = Pump(
+        mailbox=rig.mailbox,
+        database=rig.database,
+        clock=rig.clock,
+        agent_id=AGENT_ID,
+        instance_id=InstanceId("ins_bob"),
+        slots={Lane.INTERACTIVE: 8, Lane.PEER: 1, Lane.BACKGROUND: 1},
+        handler=rig.agent,
+    )
+    owner.spawn(relay.run(lambda: None, draining), name="relay:rig")
+    owner.spawn(pump.run(lambda: None, draining), name="pump:rig")
+    try:
+        yield
+    finally:
+        await rig.die()
+        await owner.close(2.0)
