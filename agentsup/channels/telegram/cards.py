@@ -187,7 +187,9 @@ def _option_rows(question_id: str, options: Sequence[str]) -> list[list[dict[str
 
 
 def _label(text: str) -> str:
-    line = " ".join(text.split()) or "·"
+    line = " ".join(text.split())
+    if not any(c.isprintable() and not c.isspace() for c in line):
+        line = "·"  # the platform refuses a button without a visible label
     return line if len(line) <= MAX_LABEL_CHARS else line[: MAX_LABEL_CHARS - 1] + "…"
 
 

@@ -17,9 +17,8 @@ from agentsup.channels.catalogue import load
 from agentsup.channels.telegram import buttons, cards
 from agentsup.channels.telegram.asked import Asked
 from agentsup.channels.telegram.buttons import Pressed, Refusal, Refused
-from agentsup.channels.telegram.client import TelegramClient
 from agentsup.channels.telegram.screen import Press, Screen
-from agentsup.channels.telegram.sender import Sender
+from agentsup.channels.telegram.sender import Caller, Sender
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.kit.tasks import TaskOwner
@@ -53,7 +52,7 @@ class Menus:
         clock: Clock,
         entropy: Entropy,
         sender: Sender,
-        client: TelegramClient,
+        client: Caller,
         spec: Callable[[], AgentSpec],
     ) -> None:
         self._agent_id = agent_id

@@ -15,8 +15,8 @@ from typing import Any
 
 from agentsup.channels.catalogue import ENGLISH, Catalogue
 from agentsup.channels.telegram.buttons import CHANNEL
-from agentsup.channels.telegram.client import TelegramClient
 from agentsup.channels.telegram.errors import TelegramError, TokenRefused
+from agentsup.channels.telegram.sender import Caller
 from agentsup.kit.clock import Clock
 from agentsup.model.control import CommandInfo, Commands
 from agentsup.store.database import Database, Tx
@@ -59,7 +59,7 @@ def calls_of(
 
 
 async def publish_profile(
-    client: TelegramClient,
+    client: Caller,
     *,
     database: Database,
     clock: Clock,

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentsup.channels.telegram import buttons, cards
-from agentsup.channels.telegram.client import TelegramClient
 from agentsup.channels.telegram.errors import FateUnknown, NotModified, NotSent, TelegramError
 from agentsup.channels.telegram.render import utf16_len
-from agentsup.channels.telegram.sender import Sender, SendPriority
+from agentsup.channels.telegram.sender import Caller, Sender, SendPriority
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.mailbox import outbox
@@ -52,7 +51,7 @@ class Screen:
         clock: Clock,
         entropy: Entropy,
         sender: Sender,
-        client: TelegramClient,
+        client: Caller,
     ) -> None:
         self._agent_id = agent_id
         self._database = database

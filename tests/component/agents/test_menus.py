@@ -1,0 +1,192 @@
+"""What chat commands offer as buttons, and the commands that buttons stand for."""
+
+from typing import Any
+
+import pytest
+
+from agentsup.agents.commands import ChatCommands
+from agentsup.agents.commands.dispatch import Command
+from agentsup.channels.catalogue import ENGLISH, load
+from agentsup.mailbox import outbox
+from agentsup.model.control import Button, CommandContext, CommandReply, Commands
+from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
+from agentsup.store.database import Tx
+from agentsup.testing.household import Household, agent
+from tests.component.conftest import Open
+
+pytestmark = pytest.mark.virtual
+
+EVE = Principal(PrincipalKind.PERSON, "eve", "Eve", PersonRole.USER)
+SLOW = {"match": "slow.*", "steps": [{"sleep": 600}]}
+QUESTION = {"match": "q", "steps": [{"question": {"text": "Who?"}}, {"say": "$result"}]}
+
+
+def commands_of(house: Household) -> Commands:
+    commands: Commands = house.daemon.inbox._commands
+    return commands
+
+
+async def run(house: Household, name: str, text: str, **more: Any) -> CommandReply:
+    fields: dict[str, Any] = {"principal": OPERATOR, "has_buttons": True, **more}
+    context = CommandContext(house.roster.entry(name).agent_id, name, "console", "local", **fields)
+    return await commands_of(house).run(text, context)
+
+
+def flat(reply: CommandReply) -> list[Button]:
+    return [button for row in reply.buttons for button in row]
+
+
+async def test_a_long_list_comes_in_pages_only_where_there_are_buttons(household: Open) -> None:
+    house = await household(*(agent(f"a{n}") for n in range(8)))
+    whole = await run(house, "main", "/agents", has_buttons=False)
+    assert all(f"a{n} - running" in whole.text for n in range(8))
+    page = await run(house, "main", "/agents")
+    assert page.text.startswith("1 to 6 of 9")
+    last = flat(page)[-1]
+    rest = await run(house, "main", last.command)
+    assert rest.text.startswith("7 to 9 of 9")
+    shown = [b.label for b in (*flat(page), *flat(rest)) if b.command.startswith("/agents a")]
+    assert sorted(shown) == sorted(f"● a{n}" for n in range(8))
+
+
+async def test_every_button_is_a_command_that_works(household: Open) -> None:
+    house = await household(agent("ann"), agent("ben"))
+    await house.ask("main", "hello")
+    seen: set[str] = set()
+    todo = ["/agents", "/sessions", "/model", "/dead"]
+    while todo:
+        command = todo.pop()
+        reply = await run(house, "main", command)
+        assert reply.ok, (command, reply)
+        seen.add(command)
+        for button in flat(reply):
+            assert button.label.strip()
+            if not button.once and button.command not in seen:
+                todo.append(button.command)
+    assert {"/agents ann", "/agents main", "/model -"} <= seen
+
+
+async def test_acts_are_offered_to_operators_as_the_state_allows(household: Open) -> None:
+    house = await household(agent("ann"))
+
+    async def acts(**more: Any) -> list[str]:
+        reply = await run(house, "main", "/agents ann", **more)
+        return [b.command for b in flat(reply) if b.operator]
+
+    assert await acts() == ["/agent_stop ann", "/agent_restart ann"]
+    assert await acts(principal=EVE) == []
+    stopped = await run(house, "main", "/agent_stop ann")
+    assert [b.command for b in flat(stopped)] == ["/agents ann", "/agents"]
+    assert await acts() == ["/agent_start ann"]
+    main = await run(house, "main", "/agents main")
+    assert [b.command for b in flat(main) if b.operator] == ["/agent_restart main"]
+
+
+async def test_what_changes_something_is_pressed_once_and_the_grave_is_asked(
+    household: Open,
+) -> None:
+    house = await household(agent("ann", {"match": "bad", "steps": [{"crash": "boom"}]}))
+    dead = await house.ask("ann", "bad")
+    await house.settled()
+    reply = await run(house, "main", f"/dead {dead.message_id}")
+    acts = {b.label: b for b in flat(reply) if b.operator}
+    assert acts.keys() == {"Requeue", "Replay", "Drop"}
+    assert all(button.once for button in acts.values())
+    assert acts["Drop"].confirm
+    assert (await run(house, "main", acts["Drop"].command)).ok
+    again = await run(house, "main", f"/dead {dead.message_id}")
+    assert (again.ok, again.code) == (False, "conflict")
+
+
+async def test_help_is_in_the_person_s_language(household: Open) -> None:
+    house = await household(agent("ann"))
+    assert "/help - this list" in (await run(house, "ann", "/help", language="tlh")).text
+    offered = {
+        info.name for info in commands_of(house).offered(house.roster.entry("main").agent_id)
+    }
+    for code in load().languages:
+        if code == ENGLISH:
+            continue
+        keys = {k.removeprefix("command.") for k in load().texts(code) if k.startswith("command.")}
+        assert keys - {"anything_else"} <= offered, code
+        assert keys >= offered, f"{code} lacks a line for a command"
+
+
+async def test_help_without_words_of_a_language_is_english() -> None:
+    async def nothing(context: CommandContext, rest: str) -> CommandReply:
+        return CommandReply(context.agent_name + rest)
+
+    table = (Command("stop", "", "end the turn", nothing), Command("odd", "X", "odd", nothing))
+    commands = ChatCommands(table, lambda: "main", translate=load().command)
+    context = CommandContext("a", "ann", "console", "local", OPERATOR, language="de-AT")
+    text = (await commands.run("/help", context)).text
+    assert text.splitlines() == [
+        "/help - diese Liste",
+        "/odd X - odd",
+        f"/stop - {load().command('stop', 'de')}",
+        "Alles andere, was du schreibst, geht an den Agenten.",
+    ]
+
+
+async def test_again_shows_what_may_not_have_arrived(household: Open) -> None:
+    house = await household(agent("ann"))
+
+    def lose(tx: Tx) -> int:
+        number = outbox.add_tx(
+            tx,
+            agent_id=house.roster.entry("ann").agent_id,
+            channel="console",
+            conversation="local",
+            kind="answer",
+            body={"text": "the lost one"},
+            at=1,
+        )
+        tx.execute("UPDATE outbox SET state = 'unknown' WHERE outbox_id = ?", (number,))
+        return number
+
+    number = await house.db.write(lose)
+    assert (await run(house, "ann", f"/again {number}")).ok
+    await house.until(lambda: "the lost one" in house.texts())
+    for wrong in ("/again", "/again x", f"/again {number + 99}"):
+        assert not (await run(house, "ann", wrong)).ok
+    assert not (await run(house, "main", f"/again {number}")).ok, "another agent's chat"
+
+
+async def test_cancel_takes_back_what_waits_and_nothing_else(household: Open) -> None:
+    house = await household(agent("ann", SLOW, slots=2), agent("ben"))
+    running = await house.said("ann", "slow")
+    waiting = await house.said("ann", "and then this")
+    await house.clock.sleep(1)
+    begun = await run(house, "ann", f"/cancel {running}")
+    assert "being worked on" in begun.text
+    assert (await run(house, "ben", f"/cancel {waiting}", principal=EVE)).code == "forbidden"
+    assert await house.state_of(waiting) == "queued"
+    taken = await run(house, "ann", f"/cancel {waiting}", principal=EVE)
+    assert taken.text == "Taken back: “and then this”"
+    assert await house.state_of(waiting) == "cancelled"
+    assert "has ended already" in (await run(house, "ann", f"/cancel {waiting}")).text
+    assert await house.state_of(running) == "leased"
+    await run(house, "ann", "/stop")
+
+
+async def test_a_late_answer_by_id_never_answers_another_question(household: Open) -> None:
+    house = await household(agent("ann", QUESTION, slots=2))
+    first = await house.said("ann", "q", conversation="one")
+    await house.until(lambda: _parked(house, 1))
+    (old,) = await house.daemon.mailbox.questions()
+    await run(house, "ann", f"/answer {old.question_id} Bob")
+    await house.daemon.mailbox.wait_done(first, 60)
+    await house.said("ann", "q", conversation="two")
+    await house.until(lambda: _parked(house, 1))
+    late = await run(house, "ann", f"/answer {old.question_id} Eve")
+    assert not late.ok
+    assert "Bob" in late.text
+    (left,) = await house.daemon.mailbox.questions()
+    assert left.question_id != old.question_id
+    other = await run(house, "main", f"/answer {left.question_id} Eve")
+    assert not other.ok
+    await run(house, "ann", "/answer Eve")
+
+
+async def _parked(house: Household, count: int) -> bool:
+    return len(await house.daemon.mailbox.questions()) == count

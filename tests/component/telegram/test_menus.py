@@ -1,0 +1,452 @@
+"""Questions and menus over the Bot API: the person presses, the strict fake is in between."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from agentsup.model.message import DeliverTo
+from agentsup.model.principal import OPERATOR, PersonRole
+from agentsup.model.question import QuestionState
+from agentsup.store.database import Tx
+from tests.component.telegram.menu_rig import MenuRig, menu_rig
+
+
+@pytest_asyncio.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[MenuRig]:
+    async with menu_rig(tmp_path) as rig:
+        yield rig
+
+
+@pytest_asyncio.fixture
+async def ann(rig: MenuRig) -> int:
+    return await rig.person("Ann")
+
+
+@pytest_asyncio.fixture
+async def chat(rig: MenuRig, ann: int) -> str:
+    return await rig.people.private(ann, rig.bot.bot_id)
+
+
+# -- questions -------------------------------------------------------------------------------------
+
+
+async def test_a_press_answers_and_the_message_shows_it(rig: MenuRig, ann: int, chat: str) -> None:
+    question = await rig.ask(str(ann), "Which *one*?", timeout_s=3600.0)
+    shown = await rig.last(chat)
+    assert rig.labels(shown) == [["red", "blue"]]
+    assert "answer by" in shown["text"]
+    told = await rig.press(chat, "blue", ann)
+    assert told["text"] == "Answered: blue"
+    assert not told["show_alert"]
+    ended = await rig.until_text(chat, "✔ Ann: blue", has_keyboard=False)
+    assert ended["text"].startswith("Which one?")
+    assert ended["message_id"] == shown["message_id"]
+    closed = await rig.question(question.question_id)
+    assert (closed.state, closed.answer, closed.answered_by) == (
+        QuestionState.ANSWERED,
+        "blue",
+        "Ann",
+    )
+
+
+async def test_a_second_press_changes_nothing_and_says_who_was_first(rig: MenuRig) -> None:
+    ann, ben = await rig.person("Ann"), await rig.person("Ben")
+    group = await rig.people.group("Group", [ann, ben, rig.bot.bot_id])
+    question = await rig.ask(group)
+    message = (await rig.last(group))["message_id"]
+    assert (await rig.press(group, "blue", ann))["text"] == "Answered: blue"
+    await rig.until_text(group, "Ann: blue", has_keyboard=False)
+    data = f"q:{question.question_id}:0"
+    late = await rig.people.press(group, message, data=data, user=ben, force=True)
+    told = await rig.people.pressed(late)
+    assert told["text"].startswith("Ann answered this at ")
+    assert told["text"].endswith(": blue")
+    assert told["show_alert"]
+    assert (await rig.question(question.question_id)).answer == "blue"
+
+
+async def test_a_press_after_the_deadline_is_told_so(rig: MenuRig, ann: int, chat: str) -> None:
+    question = await rig.ask(str(ann), timeout_s=60.0)
+    rig.mail.later(61)
+    told = await rig.press(chat, "red", ann)
+    assert told["text"].startswith("Too late: this question expired at ")
+    assert told["show_alert"]
+    assert "reply_markup" not in await rig.last(chat)
+    await rig.mail.mailbox.expire()
+    await rig.until_text(chat, "Nobody answered in time")
+    assert (await rig.question(question.question_id)).answer == ""
+
+
+async def test_strangers_and_viewers_answer_nothing(rig: MenuRig, ann: int) -> None:
+    eve = await rig.person("Eve", None)
+    vic = await rig.person("Vic", PersonRole.VIEWER)
+    group = await rig.people.group("Group", [ann, eve, vic, rig.bot.bot_id])
+    question = await rig.ask(group)
+    assert (await rig.press(group, "red", eve))["text"] == "This button is not for you."
+    assert (await rig.press(group, "red", vic))["text"] == "You may look but not write here."
+    assert (await rig.question(question.question_id)).state is QuestionState.OPEN
+    assert rig.labels(await rig.last(group)) == [["red", "blue"]]
+
+
+async def test_a_button_from_another_chat_answers_nothing(
+    rig: MenuRig, ann: int, chat: str
+) -> None:
+    ben = await rig.person("Ben")
+    await rig.people.private(ben, rig.bot.bot_id)
+    question = await rig.ask(str(ben))
+    await rig.command(ann, "/start")
+    data = f"q:{question.question_id}:0"
+    message = (await rig.last(chat))["message_id"]
+    query = await rig.people.press(chat, message, data=data, user=ann, force=True)
+    assert (await rig.people.pressed(query))["text"] == "This button belongs to another chat."
+    assert (await rig.question(question.question_id)).state is QuestionState.OPEN
+
+
+@pytest.mark.parametrize(
+    "data", ["q:q_nothing:0", "q:", "b:nothing", "nonsense", "again:x", "q:{}:7"]
+)
+async def test_a_press_that_means_nothing_is_answered_all_the_same(
+    rig: MenuRig, ann: int, chat: str, data: str
+) -> None:
+    question = await rig.ask(str(ann))
+    message = (await rig.last(chat))["message_id"]
+    data = data.format(question.question_id)
+    query = await rig.people.press(chat, message, data=data, user=ann, force=True)
+    assert (await rig.people.pressed(query))["text"]
+    assert (await rig.question(question.question_id)).state is QuestionState.OPEN
+
+
+async def test_a_button_of_an_earlier_run_works(rig: MenuRig, ann: int, chat: str) -> None:
+    question = await rig.ask(str(ann))
+    await rig.restart()
+    assert (await rig.press(chat, "red", ann))["text"] == "Answered: red"
+    await rig.until_text(chat, "Ann: red", has_keyboard=False)
+    assert (await rig.question(question.question_id)).answer == "red"
+
+
+async def test_a_press_handled_twice_answers_once(rig: MenuRig, ann: int, chat: str) -> None:
+    rig.repeat = True
+    question = await rig.ask(str(ann))
+    assert (await rig.press(chat, "red", ann))["text"] == "Answered: red"
+    await rig.until_text(chat, "Ann: red", has_keyboard=False)
+    answered = await rig.mail.sql("SELECT count(*) FROM events WHERE type = 'question.closed'")
+    assert answered == [(1,)]
+    assert (await rig.question(question.question_id)).answer == "red"
+
+
+async def test_an_answer_from_elsewhere_takes_the_keyboard_away(
+    rig: MenuRig, ann: int, chat: str
+) -> None:
+    question = await rig.ask(str(ann))
+    await rig.mail.mailbox.answer(question.question_id, "red", OPERATOR)
+    await rig.until_text(chat, "✔ operator: red", has_keyboard=False)
+
+
+async def test_an_end_while_the_bot_was_down_is_shown_at_its_start(
+    rig: MenuRig, ann: int, chat: str
+) -> None:
+    question = await rig.ask(str(ann))
+    await rig.stop()
+    await rig.mail.mailbox.cancel(question.message_id, OPERATOR)
+    await rig.start()
+    await rig.until_text(chat, "Withdrawn", has_keyboard=False)
+    report = await rig.people.report()
+    await rig.restart()
+    await rig.command(ann, "/start")
+    after = await rig.people.report()
+    assert after["calls"]["editMessageText"] == report["calls"]["editMessageText"] == 1
+
+
+async def test_trouble_of_the_platform_delays_how_it_is_shown(
+    rig: MenuRig, ann: int, chat: str
+) -> None:
+    await rig.ask(str(ann))
+    await rig.people.fault("server_error", method="editMessageText", count=2, status=502)
+    assert (await rig.press(chat, "red", ann))["text"] == "Answered: red"
+    await rig.until_text(chat, "Ann: red", has_keyboard=False)
+
+
+async def test_a_typed_option_answers_the_only_open_question(
+    rig: MenuRig, ann: int, chat: str
+) -> None:
+    question = await rig.ask(str(ann))
+    await rig.people.say(chat, "hello")
+    await rig.people.say(chat, " Blue")
+    await rig.until_text(chat, "Ann: blue", has_keyboard=False)
+    assert rig.heard == ["hello"]
+    assert (await rig.question(question.question_id)).answer == "blue"
+
+
+async def test_a_typed_answer_handled_twice_is_no_new_text(
+    rig: MenuRig, ann: int, chat: str
+) -> None:
+    rig.repeat = True
+    await rig.ask(str(ann))
+    await rig.people.say(chat, "blue")
+    await rig.until_text(chat, "Ann: blue")
+    assert rig.heard == []
+
+
+async def test_with_two_questions_open_a_text_needs_a_reply(rig: MenuRig, ann: int) -> None:
+    ben = await rig.person("Ben")
+    group = await rig.people.group("Group", [ann, ben, rig.bot.bot_id], forum=True)
+    first = await rig.ask(group, "One?")
+    one = (await rig.last(group))["message_id"]
+    await rig.mail.mailbox.new_session("agt_main", f"chat:telegram:{group}")
+    second = await rig.ask(group, "Two?")
+    await rig.people.say(group, "red", user=ann)
+    await rig.people.say(group, "green", user=ben, reply_to=one)
+    await rig.people.say(group, "2", user=ben, reply_to=one)
+    await rig.until_text(group, "Ben: blue", has_keyboard=False)
+    assert rig.heard == ["red"]
+    assert rig.words == ["Please press a button, or answer with one of: red · blue"]
+    assert (await rig.question(first.question_id)).answer == "blue"
+    assert (await rig.question(second.question_id)).state is QuestionState.OPEN
+
+
+async def test_a_free_question_is_answered_by_a_reply(rig: MenuRig, ann: int, chat: str) -> None:
+    question = await rig.ask(str(ann), "Your *name*?", options=())
+    shown = await rig.last(chat)
+    assert shown["text"].startswith("Your name?")
+    assert f"/answer {question.question_id} TEXT" in shown["text"]
+    await rig.people.say(chat, "by the way")
+    await rig.people.say(chat, "Ann it is", reply_to=shown["message_id"])
+    await rig.people.say(chat, "and more", reply_to=shown["message_id"])
+    await rig.until_heard(2)
+    assert rig.heard == ["by the way", "and more"]
+    assert (await rig.question(question.question_id)).answer == "Ann it is"
+
+
+async def test_a_clear_reaction_answers(rig: MenuRig, ann: int, chat: str) -> None:
+    question = await rig.ask(str(ann), "May I?", options=("yes", "no"))
+    message = (await rig.last(chat))["message_id"]
+    await rig.people.react(chat, message, "🔥")
+    await rig.until_text(chat, "Ann: yes", has_keyboard=False)
+    assert (await rig.question(question.question_id)).answer == "yes"
+
+
+async def test_words_are_in_the_person_s_language(rig: MenuRig) -> None:
+    uli = await rig.person("Uli", language="de")
+    chat = await rig.people.private(uli, rig.bot.bot_id)
+    await rig.ask(str(uli))
+    assert (await rig.press(chat, "red", uli))["text"] == "Beantwortet: red"
+
+
+def _run(tx: Tx, sql: str) -> None:
+    tx.execute(sql)
+
+
+# -- notes -----------------------------------------------------------------------------------------
+
+
+async def test_show_again_shows_once_more_and_once_only(rig: MenuRig, ann: int, chat: str) -> None:
+    number = await rig.put_part(str(ann), "answer", {"text": "the answer"})
+    await rig.mail.db.write(lambda tx: _run(tx, "UPDATE outbox SET state = 'unknown'"))
+    note_body = {"text": "It may not have reached you.", "again": number}
+    await rig.put_part(str(ann), "notice", note_body)
+    await rig.deliver()
+    note = await rig.last(chat)
+    assert rig.labels(note) == [["Show again"]]
+    await rig.restart()
+    assert (await rig.press(chat, "Show again", ann))["text"] == "✔ Shown again."
+    await rig.until_text(chat, "may not have reached", has_keyboard=False)
+    await rig.deliver()
+    assert (await rig.last(chat))["text"] == "the answer"
+    query = await rig.people.press(
+        chat, note["message_id"], data=f"again:{number}", user=ann, force=True
+    )
+    assert "Ann pressed this at" in (await rig.people.pressed(query))["text"]
+    await rig.deliver()
+    assert (await rig.people.texts(chat)).count("the answer") == 1
+
+
+async def test_cancel_takes_a_waiting_message_back(rig: MenuRig, ann: int, chat: str) -> None:
+    await rig.park(str(ann))
+    to = DeliverTo("chat", agent_id="agt_main", channel="telegram", conversation=str(ann))
+    waits = await rig.mail.put(
+        "later please", "agt_main", deliver_to=to, session_key=f"chat:telegram:{ann}"
+    )
+
+    body = {"text": "It waits.", "plain": True, "cancel": waits.message_id}
+    await rig.put_part(str(ann), "notice", body)
+    await rig.deliver()
+    message = (await rig.last(chat))["message_id"]
+    told = await rig.press(chat, "Cancel", ann)
+    assert told["text"] == "Taken back: “later please”"
+    await rig.until_text(chat, "Taken back", has_keyboard=False)
+    assert await rig.mail.state_of(waits.message_id) == "cancelled"
+    query = await rig.people.press(
+        chat, message, data=f"cancel:{waits.message_id}", user=ann, force=True
+    )
+    assert "has ended already" in (await rig.people.pressed(query))["text"]
+
+
+# -- menus -----------------------------------------------------------------------------------------
+
+
+async def test_an_operator_stops_and_starts_an_agent_by_buttons(rig: MenuRig) -> None:
+    ola = await rig.person("Ola", PersonRole.OPERATOR)
+    chat = await rig.people.private(ola, rig.bot.bot_id)
+    await rig.command(ola, "/agents")
+    first = await rig.last(chat)
+    assert "1 to 6 of 10" in first["text"]
+    assert rig.labels(first)[-1] == ["1 / 2", "›"]
+    await rig.press(chat, "›", ola)
+    page = await rig.until_text(chat, "7 to 10 of 10")
+    assert page["message_id"] == first["message_id"]
+    await rig.press(chat, "● bob", ola)
+    await rig.until_text(chat, "● bob - running")
+    assert rig.labels(await rig.last(chat)) == [["Stop", "Restart"], ["‹ Agents", "↻"]]
+    await rig.press(chat, "Stop", ola)
+    await rig.until_text(chat, "Stop bob until it is started again?")
+    assert rig.house.calls == []
+    await rig.press(chat, "No", ola)
+    await rig.until_text(chat, "● bob - running")
+    await rig.press(chat, "Stop", ola)
+    await rig.until_text(chat, "Stop bob until")
+    await rig.press(chat, "Yes: Stop", ola)
+    await rig.until_text(chat, "bob is stopped and stays so")
+    assert rig.house.calls == ["stop bob"]
+    await rig.press(chat, "‹ bob", ola)
+    await rig.until_text(chat, "– bob - stopped")
+    await rig.press(chat, "Start", ola)
+    await rig.until_text(chat, "bob is running.")
+    assert rig.house.calls == ["stop bob", "start bob"]
+    assert len(await rig.people.texts(chat)) == 1
+
+
+async def test_who_is_no_operator_looks_only(rig: MenuRig, ann: int) -> None:
+    ola = await rig.person("Ola", PersonRole.OPERATOR)
+    group = await rig.people.group("Group", [ann, ola, rig.bot.bot_id])
+    await rig.command(ola, "/agents bob", group)
+    told = await rig.press(group, "Stop", ann)
+    assert told["text"] == "This needs the role operator; you are user."
+    assert told["show_alert"]
+    await rig.press(group, "↻", ann)
+    await rig.people.wait_for(
+        group,
+        lambda view: rig.labels(view["messages"][-1]["message"]) == [["‹ Agents", "↻"]],
+    )
+    assert rig.house.calls == []
+
+
+async def test_a_double_press_acts_once(rig: MenuRig) -> None:
+    ola = await rig.person("Ola", PersonRole.OPERATOR)
+    chat = await rig.people.private(ola, rig.bot.bot_id)
+    rig.house.states["bob"] = "stopped"
+    await rig.command(ola, "/agents bob")
+    message = await rig.last(chat)
+    (start,) = message["reply_markup"]["inline_keyboard"][0]
+    queries = [
+        await rig.people.press(
+            chat, message["message_id"], data=start["callback_data"], user=ola, force=True
+        )
+        for _ in range(2)
+    ]
+    told = [(await rig.people.pressed(query)).get("text") or "" for query in queries]
+    assert rig.house.calls == ["start bob"]
+    assert sorted(text[:16] for text in told) == ["", "Ola pressed this"]
+
+
+async def test_a_press_found_again_after_a_crash_does_nothing_twice(rig: MenuRig) -> None:
+    ola = await rig.person("Ola", PersonRole.OPERATOR)
+    chat = await rig.people.private(ola, rig.bot.bot_id)
+    rig.house.states["bob"] = "stopped"
+    await rig.command(ola, "/agents bob")
+    rig.repeat = True
+    await rig.press(chat, "Start", ola)
+    await rig.until_text(chat, "● bob - running")
+    assert rig.house.calls == ["start bob"]
+
+
+async def test_a_slow_command_does_not_leave_the_button_turning(rig: MenuRig) -> None:
+    ola = await rig.person("Ola", PersonRole.OPERATOR)
+    chat = await rig.people.private(ola, rig.bot.bot_id)
+    rig.house.states["bob"] = "stopped"
+    await rig.command(ola, "/agents bob")
+    rig.house.gate.clear()
+    told = await rig.press(chat, "Start", ola)
+    assert not told.get("text")
+    rig.house.gate.set()
+    await rig.until_text(chat, "bob is running.")
+
+
+async def test_a_refused_command_is_told_and_can_be_pressed_again(rig: MenuRig) -> None:
+    ola = await rig.person("Ola", PersonRole.OPERATOR)
+    chat = await rig.people.private(ola, rig.bot.bot_id)
+    rig.house.states["bob"] = "stopped"
+    await rig.command(ola, "/agents bob")
+    del rig.house.states["bob"]
+    told = await rig.press(chat, "Start", ola)
+    assert told["text"] == "there is no agent bob"
+    rig.house.states["bob"] = "stopped"
+    await rig.press(chat, "Start", ola)
+    await rig.until_text(chat, "bob is running.")
+
+
+async def test_a_menu_that_is_gone_is_answered_in_a_new_message(rig: MenuRig) -> None:
+    ola = await rig.person("Ola", PersonRole.OPERATOR)
+    chat = await rig.people.private(ola, rig.bot.bot_id)
+    await rig.command(ola, "/agents bob")
+    rig.put_out.clear()
+    await rig.people.fault(
+        "error", method="editMessageText", count=1, status=400,
+        description="Bad Request: message can't be edited",
+    )  # fmt: skip
+    await rig.press(chat, "‹ Agents", ola)
+    await rig.put_out.wait()
+    await rig.deliver()
+    fresh = await rig.last(chat)
+    assert "1 to 6 of 10" in fresh["text"]
+    await rig.press(chat, "›", ola)
+    await rig.until_text(chat, "7 to 10 of 10")
+
+
+async def test_sessions_are_switched_by_a_press(rig: MenuRig, ann: int, chat: str) -> None:
+    await rig.command(ann, "/new Plans")
+    await rig.command(ann, "/new Ideas")
+    await rig.command(ann, "/sessions")
+    assert rig.labels(await rig.last(chat)) == [["▸ Ideas"], ["Plans"], ["+ New"]]
+    await rig.press(chat, "Plans", ann)
+    await rig.until_text(chat, "This chat goes on in session")
+    await rig.press(chat, "‹ Sessions", ann)
+    await rig.people.wait_for(
+        chat,
+        lambda view: ["▸ Plans"] in rig.labels(view["messages"][-1]["message"]),
+    )
+
+
+async def test_the_model_is_chosen_by_a_press(rig: MenuRig) -> None:
+    ola = await rig.person("Ola", PersonRole.OPERATOR)
+    chat = await rig.people.private(ola, rig.bot.bot_id)
+    rig.house.model = "small-1"
+    await rig.command(ola, "/model")
+    assert rig.labels(await rig.last(chat)) == [["● small-1"], ["As in the file"]]
+    await rig.press(chat, "As in the file", ola)
+    await rig.until_text(chat, "main uses the default model from now on.")
+    assert rig.house.calls == ["model None"]
+
+
+async def test_dead_letters_are_dropped_after_a_question(rig: MenuRig) -> None:
+    ola = await rig.person("Ola", PersonRole.OPERATOR)
+    chat = await rig.people.private(ola, rig.bot.bot_id)
+    accepted = await rig.mail.put("a bad one", "agt_main")
+    for _ in range(9):
+        leases = await rig.mail.claim("agt_main")
+        if leases:
+            await rig.mail.mailbox.retry(leases[0], code="x", text="it broke")
+        rig.mail.later(3600)
+    assert await rig.mail.state_of(accepted.message_id) == "dead"
+    await rig.command(ola, "/dead")
+    await rig.press(chat, "1. a bad one", ola)
+    await rig.until_text(chat, "to main")
+    assert rig.labels(await rig.last(chat)) == [["Requeue", "Replay", "Drop"], ["‹ Dead letters"]]
+    await rig.press(chat, "Drop", ola)
+    await rig.until_text(chat, "for good?")
+    await rig.press(chat, "Yes: Drop", ola)
+    await rig.until_text(chat, "was dropped")
+    await rig.press(chat, "‹ Dead letters", ola)
+    await rig.until_text(chat, "There are no dead letters.", has_keyboard=True)
+    assert await rig.mail.state_of(accepted.message_id) == "cancelled"
