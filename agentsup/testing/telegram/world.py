@@ -149,7 +149,7 @@ class World:
         """A person's or a bot's User. Raises `Refused` for an unknown id."""
         person = self.journal.get("user", user_id)
         if person is not None:
-            return person
+            return {name: value for name, value in person.items() if name != "is_deactivated"}
         bot = self.journal.get("bot", user_id)
         if bot is None:
             raise refused("no user")
@@ -226,7 +226,7 @@ class World:
         if chat is None:
             raise refused("no chat")
         if chat["type"] == "private":
-            if write and self.user(number).get("is_deactivated"):
+            if write and (self.journal.get("user", number) or {}).get("is_deactivated"):
                 raise refused("deactivated")
             if write and chat["is_blocked"]:
                 raise refused("blocked")
