@@ -27,7 +27,7 @@ _CELL_END = re.compile(r"(?<!\\)\|")
 def parse(text: str) -> Answer:
     """The blocks of an answer. Never raises; a fence without an end runs to the end of the text.
 
-    Costs about 2 µs per character, so long texts belong in a thread.
+    Costs 2 to 9 µs per character, so long texts belong in a thread.
     """
     source = clean(text)
     tokens = _GRAMMAR.tokens(source)

@@ -120,7 +120,7 @@ class Piece:
 def render(text: str, *, limit: int = CAPABILITIES.text_limit) -> tuple[Piece, ...]:
     """An engine's Markdown as messages of at most ``limit`` UTF-16 units; none if nothing is seen.
 
-    Costs about 2.5 µs per character: above ``ON_LOOP_MAX_CHARS`` run it in a thread.
+    Costs 2 to 10 µs per character: above ``ON_LOOP_MAX_CHARS`` run it in a thread.
     """
     return render_answer(parse(text), limit=limit)
 

@@ -140,6 +140,11 @@ def test_where_it_is_cut(source: str, limit: int, pieces: list[str]) -> None:
     assert texts(source, limit) == pieces
 
 
+def test_a_heading_is_kept_with_what_it_heads_even_if_little_stands_before_it() -> None:
+    heading = "A heading that takes some room"
+    assert texts(f"abc\n\n# {heading}\n\nbody", 40) == ["abc", f"{heading}\n\nbody"]
+
+
 @pytest.mark.parametrize("cluster", ["é", "🇩🇪", "👨‍👩‍👧‍👦", "👍🏽", "❤️", "각", "x̂̃"])
 def test_what_people_count_as_one_character_stays_whole(cluster: str) -> None:
     for lead in range(4):

@@ -230,6 +230,12 @@ def test_a_spoiler_of_a_block_is_one() -> None:
     assert piece.entities == ({"type": "spoiler", "offset": 7, "length": 3},)
 
 
+def test_blocks_made_by_hand_are_made_safe_too() -> None:
+    (piece,) = render_answer(Answer((Text("a\x00b\ud83d", (Span(2, 3, Style.BOLD),)),)))
+    check(piece, 4096)
+    assert piece == Piece("a\ufffdb\ufffd", ({"type": "bold", "offset": 2, "length": 1},))
+
+
 def test_the_least_important_entities_go_first() -> None:
     source = "*i* " * 60 + "**b** " * 60 + "`c` " * 30 + "[l](https://x.y) " * 30
     kinds = [kind for kind, _ in entities(source)]
