@@ -1,4 +1,4 @@
-"""`init`, `run`, `up`, `status`, `stop`, `restart`: a home and its daemon."""
+"""`init`, `run`, `up`, `demo`, `status`, `stop`, `restart`: a home and its daemon."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def register(app: typer.Typer) -> None:
     app.command()(init)
     app.command()(run)
     app.command()(up)
+    app.command()(demo)
     app.command()(status)
     app.command()(stop)
     app.command()(restart)
@@ -95,6 +96,25 @@ def up(
         from agentsup.cli.chat import run_chat
 
         raise typer.Exit(run_chat(place, "main", "local"))
+
+
+def demo(
+    ctx: typer.Context,
+    home: HomeHere = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Port of the page; without it 8780 or any free one."),
+    ] = None,
+) -> None:
+    """Try Telegram without a token: two agents, a fake Telegram here, a chat page in the browser.
+
+    Nothing is kept, unless --home names a directory for it.
+    """
+    from agentsup.cli.demo import run_demo
+
+    # Never the home of the environment: a demo must not touch the agents somebody lives with.
+    given = home or ctx.find_root().params.get("home")
+    raise typer.Exit(run_demo(given, port))
 
 
 def status(ctx: typer.Context, as_json: AsJson = False) -> None:

@@ -1,0 +1,332 @@
+"""`demo`: two agents behind a fake Telegram with a chat page, to try it without a token.
+
+The only module that may import the test kit. Everything runs on the loopback, in a home of its own
+that is removed at the end unless `--home` names one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from agentsup.cli.failure import Failed, Unreachable
+from agentsup.cli.locate import Place, is_alive
+from agentsup.cli.show import Screen
+from agentsup.config.home import Home
+from agentsup.kit.clock import SystemClock
+
+if TYPE_CHECKING:
+    from agentsup.testing.telegram import FakeTelegram
+
+PAGE_PORT: Final = 8780
+"""Where the page is unless that is taken or `--port` names another one."""
+RULES: Final = "demo-telegram-rules.yaml"
+FAKE: Final = "telegram"
+"""The folder in a demo home with what the fake knows; it also marks the home as one of a demo."""
+BOTS: Final = (
+    ("main", "Main", "700001:AAdemo-main-only-the-fake-knows-it0"),
+    ("writer", "Writer", "700002:AAdemo-writer-only-the-fake-knows-0"),
+)
+PERSON: Final = "You"
+GROUP: Final = "Household"
+SETTLE_S: Final = 5.0
+"""How long running turns may take to end where nothing is kept anyway."""
+DRAIN_S: Final = 60.0
+LEAST_LIFE_S: Final = 3.0
+"""A daemon that ends sooner after it was ready is not started again."""
+TRY: Final = """\
+Try, in the chat with Main:
+  hello                     what there is
+  report                    a long answer with a table and code, written while you watch
+  choose                    a question with buttons
+  count                     and /stop while it counts
+  ask writer for a haiku    one agent asks another
+  /agents                   the agents, with buttons
+Send a file, edit a message, open a topic with +, or add another person: a stranger gets no answer.
+Kill the daemon while it counts (kill -9 {pid}): it is started again, and the answer comes once.
+
+Ctrl-C ends the demo."""
+
+
+def run_demo(home: str | None, port: int | None) -> int:
+    """Run the demo until it is ended; the exit code. `home` None: one that is removed afterwards.
+
+    Raises `Failed`.
+    """
+    _check_extra()
+    with _demo_home(home) as place:
+        return asyncio.run(_Demo(place, keeps=home is not None, port=port).run())
+
+
+def _check_extra() -> None:
+    if importlib.util.find_spec("telegram") is None:
+        raise Failed(
+            'the demo needs the extra "telegram", which is not installed: '
+            "pip install 'agentsup[telegram]'"
+        )
+
+
+@contextlib.contextmanager
+def _demo_home(given: str | None) -> Iterator[Place]:
+    """The home of the demo: `given` and kept, or a new one that is removed afterwards."""
+    if given is None:
+        root = Path(tempfile.mkdtemp(prefix="agentsup-demo-"))
+        try:
+            yield Place(Home(root))
+        finally:
+            shutil.rmtree(root, ignore_errors=True)
+        return
+    place = Place(Home.resolve(given))
+    root = place.home.root
+    try:
+        is_new = not root.exists() or not any(root.iterdir())
+    except OSError as error:
+        raise Failed(f"{root} can't be used as a home: {error.strerror or error}") from None
+    if not is_new and not (root / FAKE).is_dir():
+        raise Failed(
+            f"{root} is not the home of a demo; name a new directory, or leave --home out for one "
+            "that is removed at the end"
+        )
+    yield place
+
+
+class _Demo:
+    """One run: the fake Telegram in this process, the daemon in the background."""
+
+    def __init__(self, place: Place, *, keeps: bool, port: int | None) -> None:
+        self._place = place
+        self._keeps = keeps
+        self._port = port
+        self._screen = Screen()
+        self._clock = SystemClock()
+        self._asked_to_end = asyncio.Event()
+        self._signals = 0
+        self._pid: int | None = None
+
+    async def run(self) -> int:
+        """Until a signal or the daemon's own end; returns the exit code. Raises `Failed`."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._signalled)
+        await asyncio.to_thread(self._refuse_if_running)
+        fake = await self._start_fake()
+        try:
+            await asyncio.to_thread(self._write_home, fake)
+            try:
+                code = await self._live(fake)
+            finally:
+                await self._end_daemon()
+        finally:
+            await fake.stop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+        kept = self._place.home.root if self._keeps else None
+        self._say(f"The demo has ended; its home is {kept}." if kept else "The demo has ended.")
+        return code
+
+    # -- beginning ---------------------------------------------------------------------------------
+
+    def _refuse_if_running(self) -> None:
+        from agentsup.cli.background import answering
+
+        if answering(self._place) is not None:
+            raise Failed(
+                f"a daemon runs for {self._place.home.root} already; end that demo first "
+                f"(`{self._place.command('stop')}` if it was killed)"
+            )
+
+    async def _start_fake(self) -> FakeTelegram:
+        from agentsup.testing.telegram import FakeTelegram
+
+        folder = self._place.home.root / FAKE
+        wanted = (PAGE_PORT, 0) if self._port is None else (self._port,)
+        reason: OSError | None = None
+        for port in wanted:
+            fake = FakeTelegram(folder, port=port)
+            try:
+                await fake.start()
+            except OSError as error:
+                await fake.stop()
+                reason = error
+            else:
+                return fake
+        raise Failed(
+            f"the page can't be served at 127.0.0.1:{wanted[-1]}: "
+            f"{os.strerror(reason.errno) if reason and reason.errno else reason}; name another "
+            "port with --port, or leave it out"
+        )
+
+    def _write_home(self, fake: FakeTelegram) -> None:
+        """People and bots of the fake, and a home whose agents have them. Raises `Failed`."""
+        from agentsup.cli.home_files import TEMPLATES
+        from agentsup.kit.files import write_atomic
+
+        person, group = _people(fake)
+        home = self._place.home
+        files = {
+            home.agents_json: json.dumps(_agents(person, group), indent=2) + "\n",
+            home.root / RULES: (TEMPLATES / RULES).read_text(encoding="utf-8"),
+            home.shared_memory: (TEMPLATES / "SHAREDMEMORY.md").read_text(encoding="utf-8"),
+        }
+        try:
+            home.create()
+            for path, text in files.items():
+                if not path.exists():
+                    write_atomic(path, text.encode())
+            # The port may be another one each time, so this file is the demo's own.
+            write_atomic(home.config_toml, _config(fake.url, person).encode())
+        except OSError as error:
+            where = error.filename or home.root
+            raise Failed(f"the home can't be made: {where}: {error.strerror or error}") from None
+
+    # -- while it runs -----------------------------------------------------------------------------
+
+    async def _live(self, fake: FakeTelegram) -> int:
+        is_first = True
+        while True:
+            await self._start_daemon()
+            ready_at = self._clock.monotonic()
+            if self._asked_to_end.is_set():
+                return 0
+            if is_first:
+                self._say(f"\nThe page: {fake.url}/\n\n{TRY.format(pid=self._pid)}\n")
+            else:
+                self._say(f"The daemon is up again (pid {self._pid}).")
+            is_first = False
+            code = await self._until_it_ends()
+            if code is None:
+                return 0
+            if code == 0:
+                self._say("The daemon was stopped.")
+                return 0
+            if self._clock.monotonic() - ready_at < LEAST_LIFE_S:
+                raise Failed(
+                    f"the daemon ended with code {code} soon after its start; see "
+                    f"{self._place.home.logs}"
+                    + ("" if self._keeps else " (give --home to keep it)")
+                )
+            self._say(f"The daemon ended with code {code}; starting it again …")
+
+    async def _start_daemon(self) -> None:
+        from agentsup.cli.background import ensure_running
+
+        client = await asyncio.to_thread(ensure_running, self._place, self._screen, port=0)
+        self._pid = client.address.pid
+
+    async def _until_it_ends(self) -> int | None:
+        """The daemon's exit code, or None if this program was asked to end first."""
+        from agentsup.kit.detached import exit_code_of
+
+        assert self._pid is not None
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        descriptor = os.pidfd_open(self._pid)
+        loop.add_reader(descriptor, ended.set)
+        try:
+            await _first(ended, self._asked_to_end)
+        finally:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+        if not ended.is_set():
+            return None
+        code = exit_code_of(self._pid)
+        self._pid = None
+        return -1 if code is None else code
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def _signalled(self) -> None:
+        self._signals += 1
+        self._asked_to_end.set()
+        if self._signals > 1 and self._pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+
+    async def _end_daemon(self) -> None:
+        from agentsup.cli.background import stop_daemon
+        from agentsup.kit.detached import exit_code_of
+
+        pid = self._pid
+        if pid is None or not is_alive(pid):
+            return
+        self._say("\nEnding …" + (" (Ctrl-C again: at once)" if self._keeps else ""))
+        grace_s = DRAIN_S if self._keeps else SETTLE_S
+        with contextlib.suppress(Failed, Unreachable):
+            await asyncio.to_thread(stop_daemon, self._place, grace_s)
+        if is_alive(pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        while is_alive(pid):
+            await self._clock.sleep(0.02)
+        exit_code_of(pid)
+
+    def _say(self, text: str) -> None:
+        print(text, flush=True)
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Return once one of the events is set."""
+    from agentsup.kit.tasks import TaskOwner
+
+    waiting = TaskOwner("demo")
+    try:
+        tasks = [waiting.spawn(event.wait(), name=f"wait:{i}") for i, event in enumerate(events)]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await waiting.close(1.0)
+
+
+def _people(fake: FakeTelegram) -> tuple[int, int]:
+    """The bots, one person and a group with topics; made once. Ids of the person and the group."""
+    world = fake.world
+    for name, shown, token in BOTS:
+        fake.bot(token, username=f"{name}_demo_bot", name=shown, has_topics_enabled=True)
+    known = world.setting("demo", None)
+    if known is None:
+        person = int(world.add_user(first_name=PERSON, language_code="en")["id"])
+        members = {str(person): "creator"}
+        members |= {token.partition(":")[0]: "administrator" for _, _, token in BOTS}
+        group = int(world.add_group("supergroup", GROUP, members, is_forum=True)["id"])
+        known = {"person": person, "group": group}
+        world.set_setting("demo", known)
+    return int(known["person"]), int(known["group"])
+
+
+def _agents(person: int, group: int) -> list[dict[str, object]]:
+    described = {
+        "main": "Answers first, and asks the writer where words count.",
+        "writer": "Writes short texts for people and for other agents.",
+    }
+    return [
+        {
+            "name": name,
+            "description": described[name],
+            "engine": "scripted",
+            "engine_options": {"script": f"file:{RULES}"},
+            "telegram_token": token,
+            "allowed_user_ids": [person],
+            "allowed_group_ids": [group],
+        }
+        for name, _, token in BOTS
+    ]
+
+
+def _config(url: str, person: int) -> str:
+    return (
+        "# Written by `agentsup demo` at each start.\n"
+        "[agent_defaults]\n"
+        f'telegram_base_url = "{url}"\n'
+        "\n"
+        "[people.you]\n"
+        'role = "manager"\n'
+        f"telegram = [{person}]\n"
+    )
