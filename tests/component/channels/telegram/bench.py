@@ -1,0 +1,163 @@
+"""A relay with the Telegram channel, from the outbox to what people see in the fake."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from agentsup.channels.telegram.client import SharedHttp, TelegramClient
+from agentsup.channels.telegram.deliver import BotHandle, TelegramChannel, TelegramSettings
+from agentsup.channels.telegram.sender import Sender
+from agentsup.kit.clock import SystemClock
+from agentsup.kit.entropy import SeededEntropy
+from agentsup.mailbox import outbox
+from agentsup.mailbox.relay import Relay, RelayLimits
+from agentsup.model.agent import Secret
+from agentsup.store import Database, Reader, StoreOptions, Tx
+from agentsup.testing.telegram import FakeTelegram, TelegramDriver
+
+TOKEN = "100:secret"
+AGENT = "ag_1"
+
+
+class Bench:
+    """One bot, one relay; people are played by `people`."""
+
+    def __init__(self, folder: Path, url: str, people: TelegramDriver, bot_id: int) -> None:
+        self.folder = folder
+        self.url = url
+        self.people = people
+        self.bot_id = bot_id
+        self.clock = SystemClock()
+        self.entropy = SeededEntropy(self.clock, 7)
+        self.http = SharedHttp()
+        self.channel = TelegramChannel()
+        self.workspace = folder / "workspace"
+        self.workspace.mkdir()
+        self.settings = TelegramSettings(self.workspace)
+        self.client = TelegramClient(Secret(TOKEN), url, http=self.http)
+        self.sender = Sender(self.client, self.clock)
+        self.boots = 0
+        self.database: Database
+
+    async def open(self) -> Self:
+        options = StoreOptions(reserve_bytes=0)
+        self.database = await Database.open(
+            self.folder / "state.db", clock=self.clock, options=options
+        )
+        self.attach()
+        return self
+
+    def attach(self, **more: Any) -> None:
+        handle = BotHandle(self.client, self.sender, lambda: self.settings, **more)
+        self.channel.attach(AGENT, handle)
+
+    async def close(self) -> None:
+        await self.sender.close()
+        await self.client.close()
+        await self.http.close()
+        await self.database.close()
+
+    @asynccontextmanager
+    async def relaying(self, **limits: Any) -> AsyncIterator[Relay]:
+        """One life of the relay, drained at its end."""
+        relay, task, draining = await self.start_relay(**limits)
+        try:
+            yield relay
+        finally:
+            draining.set()
+            await task
+
+    async def start_relay(self, **limits: Any) -> tuple[Relay, asyncio.Task[None], asyncio.Event]:
+        self.boots += 1
+        relay = Relay(
+            self.database,
+            self.clock,
+            self.entropy,
+            {self.channel.name: self.channel},
+            boot_id=f"boot{self.boots}",
+            limits=RelayLimits(**limits),
+        )
+        ready, draining = asyncio.Event(), asyncio.Event()
+        task = asyncio.create_task(relay.run(ready.set, draining))
+        await ready.wait()
+        return relay, task, draining
+
+    async def add(
+        self, conversation: str | int, text: str = "", kind: str = "answer", **body: Any
+    ) -> int:
+        def add(tx: Tx) -> int:
+            return outbox.add_tx(
+                tx,
+                agent_id=AGENT,
+                channel="telegram",
+                conversation=str(conversation),
+                kind=kind,
+                body={"text": text, **body},
+                at=self.clock.now_ms(),
+                message_id="m1",
+                session_id="s1",
+            )
+
+        return await self.database.write(add)
+
+    async def row(self, outbox_id: int) -> dict[str, Any]:
+        def look(reader: Reader) -> dict[str, Any]:
+            row = reader.one("SELECT * FROM outbox WHERE outbox_id = ?", (outbox_id,))
+            assert row is not None
+            return dict(row)
+
+        return await self.database.read(look)
+
+    async def until(
+        self, outbox_id: int, is_so: Callable[[dict[str, Any]], bool], timeout_s: float = 12.0
+    ) -> dict[str, Any]:
+        """The row once it is so; each commit that touches the outbox is looked at."""
+        changed = asyncio.Event()
+        unlisten = [
+            self.database.listen(topic, changed.set)
+            for topic in ("events", outbox.topic_of("telegram"))
+        ]
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not is_so(row := await self.row(outbox_id)):
+                    changed.clear()
+                    try:
+                        async with asyncio.timeout(0.05):
+                            await changed.wait()
+                    except TimeoutError:
+                        continue
+                return row
+        finally:
+            for stop in unlisten:
+                stop()
+
+    async def settled(self, outbox_id: int, timeout_s: float = 12.0) -> dict[str, Any]:
+        """The row once it is no longer pending."""
+        return await self.until(outbox_id, lambda row: row["state"] != "pending", timeout_s)
+
+    async def person(self, name: str = "Ann") -> tuple[int, str]:
+        """A person who has talked to the bot: chat id and key."""
+        user = await self.people.user(name)
+        chat = await self.people.private(user, self.bot_id)
+        await self.people.say(chat, "/start")
+        return user, chat
+
+
+@asynccontextmanager
+async def benched(folder: Path, *, limits: str = "enforce") -> AsyncIterator[Bench]:
+    """A fake, people and a bench; at the end the fake must have seen nothing malformed."""
+    async with (
+        FakeTelegram(folder / "fake", limits=limits) as fake,
+        TelegramDriver(fake.url) as people,
+    ):
+        bot_id = await people.add_bot(TOKEN, username="main_bot")
+        bench = await Bench(folder, fake.url, people, bot_id).open()
+        try:
+            yield bench
+            assert await people.violations() == []
+        finally:
+            await bench.close()

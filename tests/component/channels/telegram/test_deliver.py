@@ -1,0 +1,322 @@
+"""From the outbox to the person: once, in order, whole; and what troubles on the way mean."""
+
+import asyncio
+import json
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from agentsup.channels.telegram import deliver
+from agentsup.mailbox import outbox
+from agentsup.model.channel import OutboxPart
+from tests.component.channels.telegram.bench import AGENT, TOKEN, Bench
+
+LONG = "\n\n".join(f"Paragraph {n}: " + "lorem ipsum " * 60 for n in range(20))
+"""Four pieces."""
+
+
+async def test_a_part_is_delivered_once_with_its_formatting(bench: Bench) -> None:
+    ann, chat = await bench.person()
+    async with bench.relaying():
+        row = await bench.settled(await bench.add(ann, "Hello **Ann**, see `x`"))
+    (record,) = [one for one in await bench.people.messages(chat) if one["is_bot"]]
+    assert (row["state"], row["progress"], row["doubts"]) == ("delivered", 0, 0)
+    assert json.loads(row["platform_ids"]) == [str(record["message_id"])]
+    assert record["message"]["text"] == "Hello Ann, see x"
+    assert [e["type"] for e in record["message"]["entities"]] == ["bold", "code"]
+
+
+async def test_a_long_answer_arrives_in_pieces_that_are_the_answer(bench: Bench) -> None:
+    ann, chat = await bench.person()
+    async with bench.relaying():
+        row = await bench.settled(
+            await bench.add(ann, LONG, buttons=[[{"label": "A", "data": "a"}]])
+        )
+    records = [one for one in await bench.people.messages(chat) if one["is_bot"]]
+    assert len(records) == 4 == len(json.loads(row["platform_ids"]))
+    assert "".join("".join(r["message"]["text"] for r in records).split()) == "".join(LONG.split())
+    assert ["reply_markup" in one["message"] for one in records] == [False, False, False, True]
+    assert (await bench.people.report())["exceeded"] == []
+
+
+async def test_a_flood_in_one_chat_delays_no_other(bench: Bench) -> None:
+    ann, _ = await bench.person("Ann")
+    others = [(await bench.person(f"P{n}"))[0] for n in range(8)]
+
+    async def took_s(chat_id: int) -> float:
+        began_at = bench.clock.monotonic()
+        await bench.settled(await bench.add(chat_id, "news"))
+        return bench.clock.monotonic() - began_at
+
+    async with bench.relaying():
+        await took_s(others[0])
+        quiet_s = median([await took_s(one) for one in others])
+        await bench.people.fault("flood", chat_id=ann, retry_after=3, count=1)
+        flooded = await bench.add(ann, "for Ann")
+        await bench.until(flooded, lambda row: "pause" in row["detail"])
+        began_at = bench.clock.monotonic()
+        busy_s = median([await took_s(one) for one in others])
+        assert bench.clock.monotonic() - began_at < 2.5, "measured while Ann's chat waits"
+        row = await bench.settled(flooded)
+        assert bench.clock.monotonic() - began_at > 2.5
+    assert busy_s < 2 * quiet_s + 0.02
+    assert row["state"] == "delivered"
+    assert row["attempts"] == 1  # the refusal cost none
+    report = await bench.people.report()
+    assert (report["hammered"], report["exceeded"]) == (0, [])
+
+
+@pytest.mark.parametrize("kind", ["late", "cut_after", "malformed", "server_error", "hang"])
+async def test_an_unknown_fate_is_told_and_never_sent_again(
+    bench: Bench, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliver, "_TEXT_TIMEOUT_S", 0.5)
+    ann, chat = await bench.person()
+    await bench.people.fault(kind, method="sendMessage", count=1, seconds=1.5)
+    async with bench.relaying():
+        part = await bench.add(ann, "the answer")
+        note = await bench.people.wait_text(chat, "may not have reached you")
+        row = await bench.settled(part)
+    assert row["state"] == "unknown"
+    keyboard = note["message"]["reply_markup"]["inline_keyboard"]
+    assert keyboard[0][0]["callback_data"] == f"again:{part}"
+    was_applied = kind in {"late", "cut_after", "malformed"}
+    texts = await bench.people.texts(chat)
+    assert texts.count("the answer") == was_applied
+    assert len(texts) == 1 + was_applied
+
+
+async def test_what_surely_was_not_sent_goes_again(bench: Bench) -> None:
+    ann, chat = await bench.person()
+    port = bench.url.rpartition(":")[2]
+    bench.client._root = bench.client._root.replace(port, "1")  # nobody listens there
+    async with bench.relaying():
+        part = await bench.add(ann, "later")
+        row = await bench.until(part, lambda row: row["attempts"] > 0)
+        assert row["state"] == "pending"
+        assert "can't be reached" in row["detail"]
+        bench.client._root = bench.url
+        bench.client._library = None
+        row = await bench.settled(part)
+    assert row["state"] == "delivered"
+    assert await bench.people.texts(chat) == ["later"]
+
+
+async def test_a_cut_before_an_answer_is_unknown_too(bench: Bench) -> None:
+    ann, chat = await bench.person()
+    await bench.people.fault("cut_before", method="sendMessage", count=1)
+    async with bench.relaying():
+        row = await bench.settled(await bench.add(ann, "gone"))
+        await bench.people.wait_text(chat, "may not have reached you")
+    assert row["state"] == "unknown"
+    assert "gone" not in await bench.people.texts(chat)
+
+
+async def test_one_lost_piece_costs_one_piece(bench: Bench) -> None:
+    ann, chat = await bench.person()
+    await bench.people.fault("server_error", method="sendMessage", count=1, skip=1)
+    async with bench.relaying():
+        row = await bench.settled(await bench.add(ann, LONG))
+        await bench.people.wait_text(chat, "piece of a message may not have reached you")
+    assert (row["state"], row["progress"], row["doubts"]) == ("unknown", 3, 1)
+    assert "502" in row["detail"]
+    texts = await bench.people.texts(chat)
+    assert len(texts) == 3 + 1
+    assert len(json.loads(row["platform_ids"])) == 3
+
+
+async def test_refused_formatting_goes_as_plain_text(bench: Bench) -> None:
+    ann, chat = await bench.person()
+    await bench.people.fault(
+        "error",
+        method="sendMessage",
+        count=1,
+        status=400,
+        description="Bad Request: can't parse entities: unexpected end",
+    )
+    async with bench.relaying():
+        row = await bench.settled(await bench.add(ann, "so **bold**"))
+    (record,) = [one for one in await bench.people.messages(chat) if one["is_bot"]]
+    assert row["state"] == "delivered"
+    assert record["message"]["text"] == "so bold"
+    assert "entities" not in record["message"]
+
+
+async def test_a_group_that_moved_is_followed_and_remembered(bench: Bench) -> None:
+    ann, _ = await bench.person()
+    group = await bench.people.group("team", [ann, bench.bot_id])
+    moves: list[tuple[int, int]] = []
+    bench.attach(moved=lambda old, new: moves.append((old, new)))
+    new = await bench.people.migrate(group)
+    async with bench.relaying():
+        for text in ("one", "two"):
+            row = await bench.settled(await bench.add(group, text))
+            assert row["state"] == "delivered"
+    assert await bench.people.texts(new) == ["one", "two"]
+    assert moves == [(int(group), int(new))]
+    assert (await bench.people.report())["calls"]["sendMessage"] == 3
+
+
+async def test_a_blocked_bot_drops_the_part_and_says_why(bench: Bench) -> None:
+    ann, chat = await bench.person()
+    await bench.people.block(chat)
+    async with bench.relaying():
+        row = await bench.settled(await bench.add(ann, "hello?"))
+    assert row["state"] == "dropped"
+    assert "blocked by the user" in row["detail"]
+
+
+async def test_without_its_bot_a_part_waits_and_goes_when_it_comes(bench: Bench) -> None:
+    ann, chat = await bench.person()
+    bench.channel.detach(AGENT)
+    async with bench.relaying():
+        part = await bench.add(ann, "patience")
+        row = await bench.until(part, lambda row: row["detail"] == deliver.NOT_ATTACHED)
+        assert (row["state"], row["attempts"]) == ("pending", 0)
+        bench.attach()
+        woken = await bench.database.write(
+            lambda tx: outbox.wake_tx(
+                tx, channel="telegram", agent_id=AGENT, detail=deliver.NOT_ATTACHED
+            )
+        )
+        assert woken == 1
+        await bench.settled(part, timeout_s=3.0)
+    assert await bench.people.texts(chat) == ["patience"]
+
+
+async def test_a_file_is_uploaded_from_the_workspace(bench: Bench) -> None:
+    ann, chat = await bench.person()
+    (bench.workspace / "report.csv").write_bytes(b"a,b\n1,2\n")
+    async with bench.relaying():
+        part = await bench.add(ann, "The *figures*", "file", path="report.csv", name="figures.csv")
+        row = await bench.settled(part)
+    assert row["state"] == "delivered"
+    (record,) = [one for one in await bench.people.messages(chat) if one["is_bot"]]
+    document = record["message"]["document"]
+    assert document["file_name"] == "figures.csv"
+    assert record["message"]["caption"] == "The figures"
+    assert await bench.people.download(document["file_unique_id"]) == b"a,b\n1,2\n"
+
+
+@pytest.mark.parametrize(
+    "path, why",
+    [("none.txt", "no such file"), ("out.txt", "outside the workspace"), ("empty", "empty")],
+)
+async def test_a_file_that_cannot_go_is_told_in_its_place(
+    bench: Bench, tmp_path: Path, path: str, why: str
+) -> None:
+    ann, chat = await bench.person()
+    (tmp_path / "secret").write_text("s")
+    (bench.workspace / "out.txt").symlink_to(tmp_path / "secret")
+    (bench.workspace / "empty").touch()
+    async with bench.relaying():
+        await bench.settled(await bench.add(ann, "", "file", path=path))
+    (text,) = await bench.people.texts(chat)
+    assert why in text
+    assert path in text
+
+
+async def test_a_very_long_answer_may_go_as_a_file(bench: Bench) -> None:
+    ann, chat = await bench.person()
+    bench.settings = deliver.TelegramSettings(bench.workspace, long_as_file_pieces=2)
+    async with bench.relaying():
+        await bench.settled(await bench.add(ann, LONG))
+    (record,) = [one for one in await bench.people.messages(chat) if one["is_bot"]]
+    data = await bench.people.download(record["message"]["document"]["file_unique_id"])
+    assert data.decode().strip() == LONG.strip()
+
+
+async def test_the_streamed_message_becomes_the_answer(bench: Bench) -> None:
+    ann, chat = await bench.person()
+    sent = await bench.people.call(TOKEN, "sendMessage", chat_id=ann, text="Hel…")
+    streamed_id = sent["result"]["message_id"]
+
+    async def takeover(message_id: str) -> int | None:
+        assert message_id == "m1"
+        return streamed_id
+
+    bench.attach(takeover=takeover)
+    # An answer that is lost on its way does no harm: the same edit again changes nothing.
+    await bench.people.fault("cut_after", method="editMessageText", count=1)
+    async with bench.relaying():
+        row = await bench.settled(await bench.add(ann, "Hello, whole."))
+    assert (row["state"], json.loads(row["platform_ids"])) == ("delivered", [str(streamed_id)])
+    assert await bench.people.texts(chat) == ["Hello, whole."]
+
+
+async def test_a_streamed_message_that_is_gone_is_sent_anew(bench: Bench) -> None:
+    ann, chat = await bench.person()
+
+    async def takeover(message_id: str) -> int | None:
+        return 9_999
+
+    bench.attach(takeover=takeover)
+    async with bench.relaying():
+        row = await bench.settled(await bench.add(ann, "Hello again"))
+    assert row["state"] == "delivered"
+    assert await bench.people.texts(chat) == ["Hello again"]
+
+
+async def test_killed_between_pieces_the_begun_piece_is_in_doubt_and_the_rest_follows(
+    bench: Bench,
+) -> None:
+    ann, chat = await bench.person()
+    # The second piece hangs, and the process ends while it does.
+    await bench.people.fault("late", method="sendMessage", skip=1, count=1, seconds=30)
+    _, task, _ = await bench.start_relay()
+    part = await bench.add(ann, LONG)
+    await bench.until(part, lambda row: row["progress"] == 1 and row["begun_boot"] == "boot1")
+    await bench.people.wait_for(chat, lambda view: len(_texts(view)) == 2)
+    task.cancel()
+    await asyncio.wait({task})
+    await bench.people.clear_faults()
+    bench.channel._kept.clear()
+    async with bench.relaying():
+        row = await bench.settled(part)
+        await bench.people.wait_text(chat, "piece of a message may not have reached you")
+    assert (row["state"], row["doubts"]) == ("unknown", 1)
+    assert "boot1" in row["detail"]
+    texts = await bench.people.texts(chat)
+    assert len(texts) == 4 + 1
+    assert "".join("".join(texts[:4]).split()) == "".join(LONG.split())
+
+
+async def test_killed_in_the_last_piece_nothing_is_sent_again(bench: Bench) -> None:
+    ann, chat = await bench.person()
+    await bench.people.fault("late", method="sendMessage", count=1, seconds=30)
+    _, task, _ = await bench.start_relay()
+    part = await bench.add(ann, "short")
+    await bench.people.wait_text(chat, "short")
+    task.cancel()
+    await asyncio.wait({task})
+    async with bench.relaying():
+        row = await bench.settled(part)
+        await bench.people.wait_text(chat, "may not have reached you: “short”")
+    assert row["state"] == "unknown"
+    assert (await bench.people.texts(chat)).count("short") == 1
+
+
+async def test_a_topic_is_answered_in_its_topic(bench: Bench) -> None:
+    ann, _ = await bench.person()
+    group = await bench.people.group(
+        "forum", [ann, bench.bot_id], administrators=[bench.bot_id], forum=True
+    )
+    topic = await bench.people.topic(group, "plans", user=ann)
+    async with bench.relaying():
+        row = await bench.settled(await bench.add(f"{group}/{topic}", "in the topic"))
+    assert row["state"] == "delivered"
+    records = await bench.people.messages(group, thread=topic)
+    assert "in the topic" in [one["message"].get("text") for one in records]
+
+
+def _texts(view: dict[str, object]) -> list[str]:
+    records = view["messages"]
+    assert isinstance(records, list)
+    return [one["message"].get("text", "") for one in records if one["is_bot"]]
+
+
+def test_the_channel_keeps_the_contract() -> None:
+    channel = deliver.TelegramChannel()
+    assert (channel.name, channel.idempotent, channel.in_pieces) == ("telegram", False, True)
+    assert "progress" in OutboxPart.__dataclass_fields__

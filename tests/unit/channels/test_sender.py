@@ -1,0 +1,203 @@
+"""Who goes first, who waits and who is dropped, in virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from agentsup.channels.telegram.client import UploadFile
+from agentsup.channels.telegram.errors import Dropped, FloodWait, NotSent
+from agentsup.channels.telegram.sender import Sender, SendPriority
+from agentsup.kit.clock import LoopClock
+
+pytestmark = pytest.mark.virtual
+
+FINAL, EDIT, TYPING, DRAFT = (
+    SendPriority.FINAL,
+    SendPriority.EDIT,
+    SendPriority.TYPING,
+    SendPriority.DRAFT,
+)
+
+
+class Platform:
+    """Notes calls with their times; answers after `takes_s`, or raises what is planned."""
+
+    def __init__(self, clock: LoopClock) -> None:
+        self.clock = clock
+        self.calls: list[tuple[float, int, str]] = []
+        self.takes_s = 0.0
+        self.troubles: dict[int, Exception] = {}
+
+    async def call(
+        self,
+        method: str,
+        *,
+        timeout_s: float = 20.0,
+        files: Mapping[str, UploadFile] | None = None,
+        **fields: Any,
+    ) -> Any:
+        chat_id = fields["chat_id"]
+        self.calls.append((self.clock.monotonic(), chat_id, str(fields.get("text", method))))
+        await self.clock.sleep(self.takes_s)
+        if chat_id in self.troubles:
+            raise self.troubles.pop(chat_id)
+        return {"message_id": len(self.calls)}
+
+    def texts(self) -> list[str]:
+        return [text for *_, text in self.calls]
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.clock = LoopClock()
+        self.platform = Platform(self.clock)
+        self.sender = Sender(self.platform, self.clock)
+        self.began_at = self.clock.monotonic()
+
+    def send(
+        self, text: str, chat_id: int = 7, priority: SendPriority = FINAL, **more: Any
+    ) -> asyncio.Task[Any]:
+        method = more.pop("method", "sendMessage")
+        return asyncio.create_task(
+            self.sender.send(chat_id, method, priority=priority, text=text, **more)
+        )
+
+    @property
+    def passed_s(self) -> float:
+        return round(self.clock.monotonic() - self.began_at, 3)
+
+
+@pytest_asyncio.fixture
+async def rig() -> AsyncIterator[Rig]:
+    rig = Rig()
+    yield rig
+    await rig.sender.close()
+
+
+async def test_a_burst_goes_at_once_and_what_is_too_far_off_comes_back(rig: Rig) -> None:
+    sends = [rig.send(str(n)) for n in range(8)]
+    done = await asyncio.gather(*sends, return_exceptions=True)
+    assert rig.platform.texts() == [str(n) for n in range(6)]
+    assert [round(at - rig.began_at) for at, *_ in rig.platform.calls] == [0, 0, 0, 3, 3, 3]
+    assert all(isinstance(one, FloodWait) for one in done[6:])
+    assert 0 < done[6].retry_after_s <= 6.0  # type: ignore[union-attr]  # asserted above
+
+
+async def test_other_chats_do_not_wait_for_a_full_one(rig: Rig) -> None:
+    full = [rig.send(str(n)) for n in range(4)]
+    await rig.send("other", chat_id=8)
+    assert rig.passed_s == 0.0
+    await asyncio.gather(*full)
+    assert rig.passed_s == 3.0
+
+
+async def test_a_flood_pauses_its_chat_and_no_other(rig: Rig) -> None:
+    rig.platform.troubles[7] = FloodWait(4.0)
+    with pytest.raises(FloodWait):
+        await rig.send("a")
+    assert rig.sender.pause_s(7) == 4.0
+    await rig.send("b", chat_id=8)
+    assert rig.passed_s == 0.0
+    await rig.send("c")  # waits, as it is near
+    assert rig.passed_s == 4.0
+    rig.platform.troubles[7] = FloodWait(60.0)
+    with pytest.raises(FloodWait):
+        await rig.send("d")
+    with pytest.raises(FloodWait) as error:  # too far: told at once, and nothing is sent
+        await rig.send("e")
+    assert error.value.retry_after_s == 60.0
+    assert rig.platform.texts() == ["a", "b", "c", "d"]
+
+
+async def test_decoration_is_dropped_and_never_waited_for(rig: Rig) -> None:
+    rig.platform.troubles[7] = FloodWait(4.0)
+    with pytest.raises(FloodWait):
+        await rig.send("a")
+    with pytest.raises(Dropped):
+        await rig.send("", priority=TYPING, method="sendChatAction", droppable=True)
+    assert rig.passed_s == 0.0
+    with pytest.raises(Dropped):
+        await rig.send("", priority=EDIT, method="editMessageText", droppable=True)
+    assert rig.passed_s <= 1.0
+    assert rig.platform.texts() == ["a"]
+
+
+async def test_answers_go_before_everything_that_waits(rig: Rig) -> None:
+    rig.platform.takes_s = 0.5
+    edits = [
+        rig.send(f"edit{n}", chat_id=n, priority=EDIT, method="editMessageText", droppable=True)
+        for n in range(100, 140)
+    ]
+    await asyncio.sleep(0)
+    finals = [rig.send(f"final{n}", chat_id=n) for n in range(200, 212)]
+    await asyncio.gather(*finals)
+    assert rig.passed_s == 0.5  # the limit keeps room for them
+    await asyncio.gather(*edits, return_exceptions=True)
+    texts = rig.platform.texts()
+    assert [text for text in texts if text.startswith("final")] == [
+        f"final{n}" for n in range(200, 212)
+    ]
+    assert texts.index("final211") < 30
+
+
+async def test_a_newer_edit_takes_the_place_of_one_that_waits(rig: Rig) -> None:
+    def edit(text: str) -> asyncio.Task[Any]:
+        return rig.send(
+            text,
+            priority=EDIT,
+            method="editMessageText",
+            droppable=True,
+            replaces="stream:m",
+        )
+
+    for n in range(2):
+        await edit(str(n))
+    await asyncio.sleep(2.5)
+    waiting = edit("old")
+    await asyncio.sleep(0)
+    newer = edit("new")
+    with pytest.raises(Dropped, match="newer"):
+        await waiting
+    await asyncio.sleep(0)
+    assert rig.sender.withdraw("stream:m")
+    assert not rig.sender.withdraw("stream:m")
+    with pytest.raises(Dropped):
+        await newer
+    assert rig.passed_s == 2.5
+    assert rig.platform.texts() == ["0", "1"]
+
+
+async def test_cancelled_while_it_waits_nothing_is_sent(rig: Rig) -> None:
+    sends = [rig.send(str(n)) for n in range(4)]
+    await asyncio.gather(*sends[:3])
+    sends[3].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sends[3]
+    await rig.send("next")
+    assert rig.platform.texts() == ["0", "1", "2", "next"]
+    assert rig.passed_s == 3.0
+
+
+async def test_closed_it_sends_nothing_more(rig: Rig) -> None:
+    sends = [rig.send(str(n)) for n in range(4)]
+    await asyncio.gather(*sends[:3])
+    await rig.sender.close()
+    for late in (sends[3], rig.send("late")):
+        with pytest.raises(NotSent):
+            await late
+
+
+async def test_a_call_that_hangs_does_not_hold_its_chat_for_ever(rig: Rig) -> None:
+    rig.platform.takes_s = 100.0
+    hanging = [rig.send(str(n), timeout_s=1000.0) for n in range(3)]
+    await asyncio.sleep(0.1)
+    rig.platform.takes_s = 0.0
+    with pytest.raises(FloodWait):
+        await rig.send("soon")
+    await asyncio.sleep(3.0)
+    await rig.send("after all")
+    assert rig.passed_s < 10.0
+    await asyncio.gather(*hanging)
