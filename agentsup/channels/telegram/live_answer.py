@@ -149,12 +149,14 @@ class LiveAnswer:
         if not self.is_running:
             return
         with self._bench.typing(self._place):
-            while self.is_running and not self._is_quiet:
+            while self.is_running:
                 self._wake.clear()
                 now = self._bench.clock.monotonic()
                 pace = self._pace()
                 self._hear(pace.mode, now)
-                at = None if self._is_muted else next_show_at(self._heard, self._progress, pace)
+                at = next_show_at(self._heard, self._progress, pace)
+                if self._is_muted or self._is_quiet:
+                    at = None
                 if at is not None and at <= now:
                     await self._show(pace)
                 else:
