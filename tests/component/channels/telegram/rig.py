@@ -21,7 +21,7 @@ from agentsup.channels.telegram.client import SharedHttp
 from agentsup.channels.telegram.deliver import TelegramChannel, TelegramSettings
 from agentsup.channels.telegram.life import ReceiveLimits, TelegramBot, TelegramDeps
 from agentsup.channels.telegram.report import ChannelReport
-from agentsup.kit.clock import Clock, SystemClock
+from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.bus import DirectoryEntry
@@ -97,7 +97,9 @@ class Agent:
 class Rig:
     """See the module. ``ann`` is allowed and an operator; ``chat`` is her private chat."""
 
-    def __init__(self, folder: Path, database: Database, fake: FakeTelegram, clock: Clock) -> None:
+    def __init__(
+        self, folder: Path, database: Database, fake: FakeTelegram, clock: LateClock
+    ) -> None:
         self.folder = folder
         self.fake = fake
         self.database = database
@@ -112,6 +114,7 @@ class Rig:
             (
                 Command("ping", "[WORD]", "answers", self._ping),
                 Command("stop", "", "ends", self._stop),
+                Command("cancel", "ID", "takes a message back", self._cancel),
             ),
             lambda: AGENT_ID,
         )
@@ -142,6 +145,10 @@ class Rig:
     async def _stop(self, context: CommandContext, rest: str) -> CommandReply:
         self.ran.append("stop")
         return CommandReply("stopped")
+
+    async def _cancel(self, context: CommandContext, rest: str) -> CommandReply:
+        await self.mailbox.cancel(rest, context.principal)
+        return CommandReply("taken back")
 
     def who(self, spec: AgentSpec, user_id: int) -> Principal | None:
         if user_id not in spec.allowed_user_ids:
@@ -207,6 +214,7 @@ class Rig:
         self.reports.clear()
         bot = TelegramBot(self.deps())
         self._life = self._owner.spawn(bot.run(lambda: None, self._draining), name="bot:bob")
+        self._life.add_done_callback(lambda _: self._news.set())
         await self.until(lambda: bool(self.reports and self.reports[-1].last_poll_at))
 
     async def stop(self) -> None:
@@ -215,6 +223,12 @@ class Rig:
         if self._life is not None:
             await self._life
             self._life = None
+
+    async def stop_when_over(self) -> None:
+        """Wait for a life that ends by itself; raises what ended it."""
+        assert self._life is not None
+        life, self._life = self._life, None
+        await life
 
     async def die(self) -> None:
         """The life ends at once, whatever it was doing."""
@@ -233,6 +247,22 @@ class Rig:
                 self._news.clear()
                 await self._news.wait()
 
+    @staticmethod
+    def quick(**changes: Any) -> ReceiveLimits:
+        return replace(QUICK, **changes)
+
+    async def message_update(self, text: str) -> dict[str, Any]:
+        """The body of an update in which Ann says ``text``, to be injected."""
+        return {
+            "message": {
+                "message_id": 9_000 + len(text),
+                "date": self.clock.now_ms() // 1000,
+                "chat": {"id": self.ann, "type": "private", "first_name": "Ann"},
+                "from": {"id": self.ann, "is_bot": False, "first_name": "Ann"},
+                "text": text,
+            }
+        }
+
     # -- looking -----------------------------------------------------------------------------------
 
     async def rows(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
@@ -241,6 +271,15 @@ class Rig:
     async def states(self) -> dict[str, int]:
         """Kept updates by state."""
         return dict(await self.rows("SELECT state, COUNT(*) FROM updates GROUP BY 1"))
+
+    def spec_with(self, **changes: Any) -> AgentSpec:
+        return replace(self.spec, **changes)
+
+    async def updates_done(self, count: int, timeout_s: float = 10.0) -> None:
+        """Wait until that many updates were handled."""
+        async with asyncio.timeout(timeout_s):
+            while (await self.states()).get("done", 0) < count:
+                await asyncio.sleep(0.01)
 
     async def settled(self, timeout_s: float = 10.0) -> None:
         """Wait until no update is left to do and no message is open."""

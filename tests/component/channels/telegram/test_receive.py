@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.component.channels.telegram.rig import Rig, rigged
+from agentsup.channels.telegram import incoming, poll, updates
+from agentsup.channels.telegram.errors import TokenRefused
+from agentsup.channels.telegram.report import ChannelState
+from agentsup.store.retention import prune
+from tests.component.channels.telegram.rig import TOKEN, Rig, rigged
 
 
 @pytest.fixture
@@ -22,3 +27,242 @@ async def test_a_text_is_answered(rig: Rig) -> None:
     await rig.people.wait_text(rig.chat, "echo: hello")
     assert rig.reports[-1].bot_name == "bob_bot"
     assert await rig.people.violations() == []
+
+
+async def test_texts_sent_while_down_are_answered_in_order(rig: Rig) -> None:
+    for number in range(5):
+        await rig.people.say(rig.chat, f"text {number}")
+    await rig.start()
+    await rig.people.wait_text(rig.chat, "echo: text 4")
+    assert rig.agent.texts == [f"text {number}" for number in range(5)]
+
+
+async def test_what_a_life_left_is_handled_by_the_next_and_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The life ends after the commit and before anything is handled."""
+    await rig.start()
+
+    class Died(Exception):
+        pass
+
+    def die_at(name: str) -> None:
+        if name == "telegram.after_commit":
+            raise Died
+
+    monkeypatch.setattr(poll.faults, "point", die_at)
+    await rig.people.say(rig.chat, "kept")
+    with pytest.raises(Died):
+        await rig.stop_when_over()
+    assert await rig.states() == {"received": 1}
+    monkeypatch.undo()
+    await rig.start()
+    await rig.people.wait_text(rig.chat, "echo: kept")
+    await rig.settled()
+    assert rig.agent.texts == ["kept"]
+    assert await rig.states() == {"done": 1}
+
+
+async def test_nothing_is_confirmed_before_it_is_committed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A life that ends before the commit has confirmed nothing: the server still has it."""
+    await rig.start()
+
+    class Died(Exception):
+        pass
+
+    def die_at(name: str) -> None:
+        if name == "telegram.before_commit":
+            raise Died
+
+    monkeypatch.setattr(poll.faults, "point", die_at)
+    await rig.people.say(rig.chat, "not yet")
+    with pytest.raises(Died):
+        await rig.stop_when_over()
+    assert await rig.states() == {}
+    monkeypatch.undo()
+    await rig.start()
+    await rig.people.wait_text(rig.chat, "echo: not yet")
+    assert rig.agent.texts == ["not yet"]
+
+
+async def test_an_update_handled_but_not_marked_has_no_second_effect(rig: Rig) -> None:
+    await rig.start()
+    await rig.people.say(rig.chat, "only once")
+    await rig.people.wait_text(rig.chat, "echo: only once")
+    await rig.stop()
+    await rig.database.write(
+        lambda tx: tx.execute("UPDATE updates SET state = 'received', message_id = ''")
+    )
+    await rig.start()
+    await rig.people.say(rig.chat, "next")
+    await rig.people.wait_text(rig.chat, "echo: next")
+    assert rig.agent.texts == ["only once", "next"]
+    assert await rig.states() == {"done": 2}
+
+
+async def test_poison_is_set_aside_and_shown_and_the_rest_is_answered(rig: Rig) -> None:
+    await rig.people.inject(rig.bot.bot_id, {"message": {"message_id": "one", "chat": 5}})
+    await rig.people.inject(rig.bot.bot_id, {"callback_query": {"from": {"id": 1}}})
+    await rig.people.inject(rig.bot.bot_id, {"a_kind_of_the_future": {"x": 1}})
+    await rig.people.say(rig.chat, "good")
+    await rig.start()
+    await rig.people.wait_text(rig.chat, "echo: good")
+    await rig.until(lambda: rig.reports[-1].quarantined == 2)
+    assert await rig.states() == {"quarantined": 2, "skipped": 1, "done": 1}
+    await rig.stop()
+    await rig.start()
+    assert rig.reports[-1].quarantined == 2
+
+
+async def test_a_fault_in_here_costs_one_update_and_says_so(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = incoming.Saying.handle
+
+    async def handle(self: Any, item: Any, event: Any, principal: Any, lane: Any) -> None:
+        if event.text == "bad":
+            raise ZeroDivisionError("on purpose")
+        await real(self, item, event, principal, lane)
+
+    monkeypatch.setattr(incoming.Saying, "handle", handle)
+    await rig.people.say(rig.chat, "bad")
+    await rig.people.say(rig.chat, "good")
+    await rig.start()
+    await rig.people.wait_text(rig.chat, "echo: good")
+    await rig.people.wait_text(rig.chat, "could not be handled")
+    assert rig.reports[-1].quarantined == 1
+
+
+async def test_numbers_that_begin_anew_after_a_week_of_silence(rig: Rig) -> None:
+    await rig.start()
+    await rig.people.next_update_id(rig.bot.bot_id, 900_000_000)
+    await rig.people.say(rig.chat, "before")
+    await rig.people.wait_text(rig.chat, "echo: before")
+    await rig.stop()
+    rig.clock.offset_ms = 8 * 24 * 3600 * 1000
+    await rig.people.advance(8 * 24 * 3600)
+    await rig.people.next_update_id(rig.bot.bot_id, 5)
+    await rig.people.inject(
+        rig.bot.bot_id, {"update_id": 899_999_999, **await rig.message_update("after a week")}
+    )
+    await rig.start()
+    await rig.people.wait_text(rig.chat, "echo: after a week")
+    ((run, following),) = await rig.rows("SELECT run, next_offset FROM poll_offsets")
+    assert (run, following) == (1, 900_000_000)
+    await rig.people.say(rig.chat, "and on")
+    await rig.people.wait_text(rig.chat, "echo: and on")
+
+
+async def test_a_number_that_was_used_before_is_another_message(rig: Rig) -> None:
+    """After the restart of the count even an equal number is new work."""
+    await rig.start()
+    await rig.people.next_update_id(rig.bot.bot_id, 500)
+    await rig.people.say(rig.chat, "first")
+    await rig.people.wait_text(rig.chat, "echo: first")
+    await rig.stop()
+    rig.clock.offset_ms = 8 * 24 * 3600 * 1000
+    await rig.people.advance(8 * 24 * 3600)
+    await rig.people.inject(
+        rig.bot.bot_id, {"update_id": 500, **await rig.message_update("second")}
+    )
+    await rig.start()
+    await rig.people.wait_text(rig.chat, "echo: second")
+    assert rig.agent.texts == ["first", "second"]
+
+
+async def test_a_second_poller_is_named_and_outlived(rig: Rig) -> None:
+    rig.limits = rig.quick(poll_s=2.0)
+    await rig.start()
+    other = await rig.people.call(TOKEN, "getUpdates", timeout=5)
+    conflicts = [r for r in rig.reports if r.state is ChannelState.CONFLICT]
+    assert conflicts or other["status"] == 409
+    await rig.until(lambda: any(r.state is ChannelState.CONFLICT for r in rig.reports))
+    (conflict, *_) = [r for r in rig.reports if r.state is ChannelState.CONFLICT]
+    assert "another program polls" in conflict.detail
+    assert not conflict.is_well
+    await rig.people.say(rig.chat, "still there?")
+    await rig.people.wait_text(rig.chat, "echo: still there?")
+    assert rig.reports[-1].state is ChannelState.UP
+
+
+async def test_an_unknown_token_ends_the_life(rig: Rig) -> None:
+    await rig.people.revoke(rig.bot.bot_id)
+    with pytest.raises(TokenRefused):
+        await rig.start()
+    assert rig.reports[-1].state is ChannelState.REFUSED
+    assert "@BotFather" in rig.reports[-1].detail
+
+
+async def test_a_server_that_fails_is_waited_out(rig: Rig) -> None:
+    await rig.people.fault("server_error", method="getUpdates", count=2)
+    await rig.people.fault("cut_after", method="getUpdates", count=1, skip=2)
+    await rig.people.say(rig.chat, "through it")
+    await rig.start()
+    await rig.people.wait_text(rig.chat, "echo: through it")
+    assert ChannelState.RETRYING in [report.state for report in rig.reports]
+    assert rig.agent.texts == ["through it"]
+
+
+async def test_a_deaf_bot_says_so_elsewhere_and_says_when_it_hears(rig: Rig) -> None:
+    rig.limits = rig.quick(deaf_after_s=0.5, poll_s=1.0)
+    await rig.start()
+    fault = await rig.people.fault("server_error", method="getUpdates")
+    await rig.until(lambda: bool(rig.told))
+    assert "has heard nothing" in rig.told[0]
+    await rig.people.clear_faults(fault)
+    await rig.until(lambda: len(rig.told) == 2)
+    assert "hears again" in rig.told[1]
+
+
+async def test_strangers_get_nothing(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
+    eve = await rig.people.user("Eve")
+    chat = await rig.people.private(eve, rig.bot.bot_id)
+    for text in ("let me in", "/ping", "/start"):
+        await rig.people.say(chat, text)
+    message_id = await rig.people.send_file(chat, b"data", name="x.txt")
+    await rig.people.edit(chat, 1, "really")
+    await rig.people.say(rig.chat, "hello")
+    await rig.start()
+    await rig.people.wait_text(rig.chat, "echo: hello")
+    await rig.settled()
+    assert await rig.people.texts(chat) == []
+    assert message_id
+    assert rig.agent.texts == ["hello"]
+    assert rig.ran == []
+    assert not (rig.folder / "workspace" / "inbox").exists()
+    told = capsys.readouterr().out
+    assert told.count(f"add {eve} to allowed_user_ids") == 1
+    assert await rig.states() == {"skipped": 5, "done": 1}
+
+
+async def test_done_updates_are_pruned_after_two_days_and_poison_is_kept(rig: Rig) -> None:
+    await rig.people.inject(rig.bot.bot_id, {"message": {"message_id": "one"}})
+    await rig.people.say(rig.chat, "old")
+    await rig.start()
+    await rig.people.wait_text(rig.chat, "echo: old")
+    rig.clock.offset_ms = 2 * 24 * 3600 * 1000 + 60_000
+    await prune(rig.database, updates.retention_rules(), clock=rig.clock, pause_s=0)
+    assert await rig.states() == {"quarantined": 1}
+    await rig.people.say(rig.chat, "new")
+    await rig.people.wait_text(rig.chat, "more than 24 hours late")
+
+
+async def test_a_draining_bot_ends_at_once_although_it_polls(rig: Rig) -> None:
+    await rig.start()
+    await rig.stop()
+    assert rig.reports[-1].state is ChannelState.STOPPED
+
+
+async def test_a_full_mailbox_is_an_honest_refusal(rig: Rig) -> None:
+    rig.agent.gate.clear()
+    object.__setattr__(rig.mailbox.limits, "queue_limit", 2)
+    await rig.start()
+    for number in range(3):
+        await rig.people.say(rig.chat, f"text {number}")
+    await rig.people.wait_text(rig.chat, "the queue of")
+    rig.agent.gate.set()
+    await rig.people.wait_text(rig.chat, "echo: text 1")
+    await rig.settled()
+    assert rig.agent.texts == ["text 0", "text 1"]
