@@ -22,10 +22,13 @@ from agentsup.channels.console import ConsoleChannel
 from agentsup.channels.inbox import Inbox
 from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.daemon import measures, services
+from agentsup.daemon.alarm import Alarm
+from agentsup.daemon.channels import Channels, ChannelServices
 from agentsup.daemon.control import DaemonControl, DaemonFacts
 from agentsup.daemon.engines import DaemonEngines
 from agentsup.daemon.fleet import Fleet
 from agentsup.daemon.ground import Ground, hex_digits, mailbox_limits, redact_secrets
+from agentsup.daemon.people import People
 from agentsup.daemon.reconcile import Reconciler
 from agentsup.daemon.recorder import Recorder
 from agentsup.daemon.stopping import Stopper
@@ -139,8 +142,10 @@ class _Assembly:
         )
         self.live = LiveHub()
         self.events = EventLog(g.database)
-        channels = g.channels or {"console": ConsoleChannel()}
-        self.relay = Relay(g.database, g.clock, g.entropy, channels, boot_id=g.boot.boot_id)
+        self.relay_channels = dict(g.channels or {"console": ConsoleChannel()})
+        self.relay = Relay(
+            g.database, g.clock, g.entropy, self.relay_channels, boot_id=g.boot.boot_id
+        )
 
     # -- who works ---------------------------------------------------------------------------------
 
@@ -153,6 +158,14 @@ class _Assembly:
         self.processes = ProcessTable(g.database, g.clock, g.boot.boot_id)
         self.registry = g.engines or default_registry(g.clock, g.environ)
         self.engines = DaemonEngines(self.registry, g.home.root, g.environ)
+        self.channels = Channels(
+            clock=g.clock,
+            entropy=g.entropy,
+            board=self.board,
+            relay_channels=self.relay_channels,
+            on_change=lambda *change: self.fleet.channel_changed(*change),  # noqa: PLW0108 - later
+            services=self._channel_services,
+        )
         self.fleet = Fleet(
             clock=g.clock,
             entropy=g.entropy,
@@ -162,6 +175,8 @@ class _Assembly:
             grace=Grace(drain_s=limits.drain_s),
             ready_timeout_s=limits.ready_timeout_s,
             main_restarts=lambda: self.snapshot.settings.main_crash == "restart",
+            channel_untried=self.channels.untried,
+            channel_trouble=self.channels.trouble,
         )
         g.roster.watch_status(self.fleet.status)
         self.knowledge = SharedKnowledge(
@@ -193,6 +208,7 @@ class _Assembly:
             on_snapshot=self._on_snapshot,
             on_removed=self._on_removed,
             engine_of=lambda spec: self.engines.choice(spec)[0],
+            channels=self.channels,
         )
 
     def _make_stack(
@@ -234,7 +250,7 @@ class _Assembly:
         self.lag = LagProbe(on_stall=stalls.heard)
         self.watchdog = Watchdog(
             self.lag,
-            measures.probes(g.database, g.clock, g.roster, self.fleet),
+            measures.probes(g.database, g.clock, g.roster, self.fleet, self.channels),
             clock=g.clock,
             interval_s=min(WATCHDOG_S, sdnotify.watchdog_interval_s() or WATCHDOG_S),
         )
@@ -246,6 +262,7 @@ class _Assembly:
                 fleet=self.fleet,
                 relay=self.relay,
                 lag=self.lag,
+                channels=self.channels,
                 dropped_log_lines=g.dropped_log_lines,
                 uptime_s=lambda: (g.clock.now_ms() - g.boot.started_at) / 1000,
             ),
@@ -280,28 +297,33 @@ class _Assembly:
             stopper=self.stopper,
             mailbox=self.mailbox,
             engines=self.engines,
+            channels=self.channels,
             endings=g.endings,
             health=self.watchdog.health,
             state=lambda: self.supervisor.state,
             url=lambda: self.api.url,
             end=lambda code, reason: self.supervisor.end(code, reason),  # noqa: PLW0108 - as above
-            extra_warnings=lambda: tuple(filter(None, (self.knowledge.problem,))),
+            extra_warnings=lambda: (
+                *filter(None, (self.knowledge.problem,)),
+                *self.channels.warnings(),
+            ),
         )
         commanding = CommandServices(
             self.control, self.mailbox, g.database, g.roster, g.clock, g.entropy, g.home.memory
+        )
+        self.commands = ChatCommands(
+            (
+                *chat_commands(commanding),
+                *looking_commands(commanding),
+                *main_commands(commanding),
+            ),
+            lambda: g.roster.entry(MAIN).agent_id,
         )
         self.inbox = Inbox(
             mailbox=self.mailbox,
             events=self.events,
             directory=g.roster,
-            commands=ChatCommands(
-                (
-                    *chat_commands(commanding),
-                    *looking_commands(commanding),
-                    *main_commands(commanding),
-                ),
-                lambda: g.roster.entry(MAIN).agent_id,
-            ),
+            commands=self.commands,
             hex_digits=hex_digits(g.entropy),
         )
         settings = g.snapshot.settings
@@ -309,6 +331,29 @@ class _Assembly:
             self._api_deps(),
             host=settings.api.bind,
             port=settings.api.port if g.port is None else g.port,
+        )
+
+    def _channel_services(self) -> ChannelServices:
+        g = self.ground
+        people = People(lambda: self.snapshot)
+        alarm = Alarm(
+            database=g.database,
+            clock=g.clock,
+            roster=g.roster,
+            connected=self.channels.connected,
+            operator_ids=people.operator_ids,
+        )
+        return ChannelServices(
+            home=g.home,
+            environ=g.environ,
+            database=g.database,
+            mailbox=self.mailbox,
+            inbox=self.inbox,
+            commands=self.commands,
+            events=self.events,
+            live=self.live,
+            people=people,
+            tell=alarm.tell,
         )
 
     def _api_deps(self) -> ApiDeps:
@@ -376,4 +421,5 @@ class _Assembly:
             first_complaint=g.first_complaint,
             on_listening=lambda port: self.recorder.write_address(g.home.daemon_json, self.api.url),
             check_health=self.watchdog.check,
+            close_channels=self.channels.close,
         )

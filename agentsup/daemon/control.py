@@ -9,6 +9,7 @@ from typing import Any
 
 from agentsup.config.explain import explain_agent
 from agentsup.daemon.boot import Ending
+from agentsup.daemon.channels import TELEGRAM, Channels
 from agentsup.daemon.engines import DaemonEngines
 from agentsup.daemon.fleet import Fleet, Unit
 from agentsup.daemon.reconcile import Reconciler
@@ -16,7 +17,7 @@ from agentsup.daemon.roster import Roster, RosterEntry
 from agentsup.daemon.stopping import Stopper
 from agentsup.kit.clock import Clock
 from agentsup.mailbox.mailbox import Mailbox
-from agentsup.model.agent import MAIN
+from agentsup.model.agent import MAIN, AgentSpec
 from agentsup.model.control import AgentView, DaemonView, StopReport
 from agentsup.model.errors import Conflict, NotReady
 from agentsup.model.health import AgentState, Desired, HealthReport
@@ -57,6 +58,7 @@ class DaemonControl:
         stopper: Stopper,
         mailbox: Mailbox,
         engines: DaemonEngines,
+        channels: Channels,
         endings: dict[str, list[Ending]],
         health: Callable[[], HealthReport],
         state: Callable[[], str],
@@ -72,6 +74,7 @@ class DaemonControl:
         self._stopper = stopper
         self._mailbox = mailbox
         self._engines = engines
+        self._channels = channels
         self._endings = endings
         self._health = health
         self._state = state
@@ -105,6 +108,7 @@ class DaemonControl:
         _log.info("agent start", agent=entry.name, by=by.label)
         await self._roster.set_desired(entry.name, Desired.UP)
         self._check_not_draining()
+        self._reconciler.connect(unit, retry=True)
         unit.child.start()
         return await self._settled(name, unit.child.until_settled_or_ready())
 
@@ -129,6 +133,7 @@ class DaemonControl:
         ):
             return await self.start_agent(name, by)
         _log.info("agent restart", agent=entry.name, by=by.label)
+        self._reconciler.connect(unit, retry=True)
 
         async def rebuilt() -> None:
             await unit.child.restart()
@@ -185,7 +190,16 @@ class DaemonControl:
             parked=counts.get("parked", 0),
             is_main=spec.is_main,
             pending=self._pending(unit),
-            warnings=tuple(filter(None, (why, *self._missing_channels(spec.channels)))),
+            warnings=tuple(
+                filter(
+                    None,
+                    (
+                        why,
+                        *self._missing_channels(spec),
+                        *self._channels.notes(entry.agent_id),
+                    ),
+                )
+            ),
             work=tuple(w.note or "thinking" for w in running),
         )
 
@@ -210,9 +224,12 @@ class DaemonControl:
         return entry.desired.value if enabled else Desired.DOWN.value
 
     @staticmethod
-    def _missing_channels(channels: tuple[str, ...]) -> tuple[str, ...]:
-        absent = [c for c in channels if c not in ("console", "web")]
-        return tuple(f"the channel {c} is not part of this version yet" for c in absent)
+    def _missing_channels(spec: AgentSpec) -> tuple[str, ...]:
+        absent = [c for c in spec.channels if c not in ("console", "web", TELEGRAM)]
+        notes = tuple(f"the channel {c} is not part of this version yet" for c in absent)
+        if TELEGRAM in spec.channels and spec.telegram_token is None:
+            notes += ("the Telegram channel can't start without telegram_token",)
+        return notes
 
     # -- work --------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from agentsup.agents.stack import AgentStack
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
+from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.bus import Asker
 from agentsup.model.agent import AgentSpec
 from agentsup.model.health import AgentState
@@ -25,6 +26,8 @@ from agentsup.supervision.spec import ChildContext, ChildSpec, Grace, Restart
 MAIN_PATIENCE = 5
 """A main agent that is slow to start is reported and left alone; only after this many times the
 usual limit is its start a failure, since that ends the daemon."""
+FIRST_ATTEMPT_S = 10.0
+"""How long an agent's readiness waits for the first attempt of its channel to connect."""
 StackMaker = Callable[[AgentSpec, AgentId, InstanceId], AgentStack]
 
 
@@ -44,6 +47,8 @@ class Unit:
     """The engine that the present life thinks with."""
     last_crash_error: str = ""
     pending: str = ""
+    ctx: ChildContext | None = None
+    """The present life, to tell it how its channel fares."""
 
 
 class Fleet:
@@ -60,7 +65,11 @@ class Fleet:
         grace: Grace,
         ready_timeout_s: float,
         main_restarts: Callable[[], bool],
+        channel_untried: Callable[[str], asyncio.Event | None] = lambda _: None,
+        channel_trouble: Callable[[str], str | None] = lambda _: None,
     ) -> None:
+        """``channel_untried(agent_id)`` is set once the agent's channel has tried to connect (None:
+        nothing to wait for); ``channel_trouble(agent_id)`` is what is amiss with it."""
         self._clock = clock
         self._entropy = entropy
         self._board = board
@@ -69,6 +78,8 @@ class Fleet:
         self._grace = grace
         self._ready_timeout_s = ready_timeout_s
         self._main_restarts = main_restarts
+        self._channel_untried = channel_untried
+        self._channel_trouble = channel_trouble
         self._units: dict[str, Unit] = {}
 
     def add(self, agent_id: AgentId, spec: AgentSpec) -> Unit:
@@ -133,6 +144,12 @@ class Fleet:
             return AgentState.STOPPED.value, ""
         return unit.child.state.value, unit.child.status.reason
 
+    def channel_changed(self, agent_id: str, trouble: str | None) -> None:
+        """An agent whose channel is not connected works on, degraded."""
+        unit = self._units.get(agent_id)
+        if unit is not None and unit.ctx is not None:
+            unit.ctx.degraded(trouble)
+
     async def stop_all(self, grace: Grace | None, *, main_last: bool = True) -> None:
         """Stop the sub-agents together, then main; bounded by twice the grace."""
         subs = [u for u in self._units.values() if not (main_last and u.spec.is_main)]
@@ -153,15 +170,24 @@ class Fleet:
         unit.instance_id, unit.stack, unit.built = instance_id, stack, stack.spec
         unit.engine = stack.engine.name
 
+        owner = TaskOwner(f"agent {unit.spec.name}")
+
         def ready() -> None:
             unit.pending = ""
-            ctx.ready()
+            untried = self._channel_untried(agent_id)
+            if untried is None:
+                ctx.ready()
+            else:
+                owner.spawn(_ready_after(untried, ctx), name=f"first-attempt:{agent_id}")
 
+        unit.ctx = ctx
+        ctx.degraded(self._channel_trouble(agent_id))
         try:
             await stack.run(ready, ctx.draining)
         finally:
             if unit.stack is stack:
-                unit.stack = None
+                unit.stack, unit.ctx = None, None
+            await owner.close(0.1)
 
     def _record(self, status: ChildStatus) -> None:
         unit = self._units.get(status.child_id)
@@ -187,3 +213,13 @@ class Fleet:
             exit42_window_s=r.exit42_window_s,
             main_restarts=self._main_restarts() and spec.is_main,
         )
+
+
+async def _ready_after(tried: asyncio.Event, ctx: ChildContext) -> None:
+    """Ready once the channel has tried; one that hangs in its attempt is not waited for."""
+    try:
+        async with asyncio.timeout(FIRST_ATTEMPT_S):
+            await tried.wait()
+    except TimeoutError:
+        pass
+    ctx.ready()

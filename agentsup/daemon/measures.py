@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Mapping
 
+from agentsup.daemon.channels import Channels
 from agentsup.daemon.fleet import Fleet
 from agentsup.daemon.roster import Roster
 from agentsup.kit.clock import Clock
@@ -28,8 +29,10 @@ TOLD_FROM_S = 1.0
 TOLD_EVERY_S = 600.0
 
 
-def probes(database: Database, clock: Clock, roster: Roster, fleet: Fleet) -> dict[str, Probe]:
-    """The store writes, main runs."""
+def probes(
+    database: Database, clock: Clock, roster: Roster, fleet: Fleet, channels: Channels
+) -> dict[str, Probe]:
+    """The store writes, main runs, bots that are connected finish their polls."""
 
     async def store() -> str | None:
         health = await probe(database, clock=clock)
@@ -41,7 +44,7 @@ def probes(database: Database, clock: Clock, roster: Roster, fleet: Fleet) -> di
         state, reason = fleet.status(roster.entry(MAIN).agent_id)
         return None if state in ("running", "degraded") else f"main is {state} {reason}".strip()
 
-    return {"store": store, "main": main}
+    return {"store": store, "main": main, "channels": channels.probe}
 
 
 class StallTeller:
@@ -89,6 +92,7 @@ def metric_sources(
     fleet: Fleet,
     relay: Relay,
     lag: LagProbe,
+    channels: Channels,
     dropped_log_lines: Callable[[], int],
     uptime_s: Callable[[], float],
 ) -> MetricSources:
@@ -130,5 +134,5 @@ def metric_sources(
         loop_lag_s=loop_lag_s,
         store=store,
         faults=faults,
-        gauges=lambda: {"uptime_seconds": uptime_s()},
+        gauges=lambda: {"uptime_seconds": uptime_s(), **channels.gauges()},
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Protocol
 
 from agentsup.config.diff import Plan, diff, diff_specs, takes_rebuild
 from agentsup.config.home import Home
@@ -42,6 +43,16 @@ class AppliedHome(Home):
         return self.root / "applied" / "agents.json"
 
 
+class ChannelMatcher(Protocol):
+    """Where the agents' channels are kept."""
+
+    def match(
+        self, agent_id: str, spec: AgentSpec, *, is_up: bool, retry: bool = False
+    ) -> None: ...
+
+    async def release(self, agent_id: str) -> None: ...
+
+
 class Reconciler:
     """Holds the current snapshot and brings the fleet in line with it."""
 
@@ -59,6 +70,7 @@ class Reconciler:
         on_snapshot: Callable[[ConfigSnapshot], None],
         on_removed: Callable[[str], None],
         engine_of: Callable[[AgentSpec], str],
+        channels: ChannelMatcher,
     ) -> None:
         """``tell(text)`` reaches main's conversation; ``on_snapshot`` hears of each new one;
         ``on_removed(agent_id)`` lets go of what else belongs to an agent; ``engine_of(spec)`` is
@@ -74,6 +86,7 @@ class Reconciler:
         self._on_snapshot = on_snapshot
         self._on_removed = on_removed
         self._engine_of = engine_of
+        self._channels = channels
         self._is_closed = False
         self._lock = asyncio.Lock()
         self.config_error = ""
@@ -196,36 +209,47 @@ class Reconciler:
     def wake(self, unit: Unit, *, was_edited: bool = False) -> asyncio.Task[None]:
         """Begin to bring one agent to what is wanted; the task goes on whoever waits for it."""
         self._name_pending(unit)
+        self.connect(unit, retry=was_edited)
         return self._tasks.spawn(
             self.converge(unit, was_edited=was_edited), name=f"converge:{unit.spec.name}"
         )
 
+    def connect(self, unit: Unit, *, retry: bool = False) -> None:
+        """Have the channel that the agent's entry asks for. ``retry``: also one that had failed."""
+        is_up = self._is_declared(unit) and self.is_wanted_up(unit)
+        self._channels.match(unit.agent_id, unit.spec, is_up=is_up, retry=retry)
+
     async def converge(self, unit: Unit, *, was_edited: bool = False) -> None:
         """Bring one agent to what is wanted now. Level-triggered: it may be called at any time."""
         async with unit.lock:
-            child = unit.child
+            await self._converge(unit, was_edited=was_edited)
+            # After the stack, so that the answers of its last turns still find their way out.
+            await self._channels.release(unit.agent_id)
+
+    async def _converge(self, unit: Unit, *, was_edited: bool) -> None:
+        child = unit.child
+        if not self._is_declared(unit):
+            await child.stop()
+            # It may have come back while it drained; it is the same agent then.
             if not self._is_declared(unit):
-                await child.stop()
-                # It may have come back while it drained; it is the same agent then.
-                if not self._is_declared(unit):
-                    self._on_removed(unit.agent_id)
-                    self._fleet.remove(unit.agent_id)
-                    return
-                unit.pending = ""
-            if self._is_closed or self._fleet.get(unit.agent_id) is not unit:
+                self._on_removed(unit.agent_id)
+                self._fleet.remove(unit.agent_id)
                 return
-            if not self.is_wanted_up(unit):
-                await child.stop()
-                unit.pending = ""
-                return
-            if child.state is AgentState.STOPPED or (
-                was_edited and child.state in (AgentState.FAILED, AgentState.BACKOFF)
-            ):
-                child.start()
-            elif self.rebuild_fields(unit):
-                await child.restart()
-            else:
-                unit.pending = ""
+            unit.pending = ""
+        if self._is_closed or self._fleet.get(unit.agent_id) is not unit:
+            return
+        if not self.is_wanted_up(unit):
+            await child.stop()
+            unit.pending = ""
+            return
+        if child.state is AgentState.STOPPED or (
+            was_edited and child.state in (AgentState.FAILED, AgentState.BACKOFF)
+        ):
+            child.start()
+        elif self.rebuild_fields(unit):
+            await child.restart()
+        else:
+            unit.pending = ""
 
     def _name_pending(self, unit: Unit) -> None:
         is_down = unit.child.state in (AgentState.STOPPED, AgentState.FAILED)

@@ -66,6 +66,7 @@ class AgentSupervisor:
         first_complaint: ConfigErrors | None,
         on_listening: Callable[[int], Awaitable[None]],
         check_health: Callable[[], Awaitable[object]],
+        close_channels: Callable[[], Awaitable[None]],
     ) -> None:
         self._clock = clock
         self._api = api
@@ -80,6 +81,7 @@ class AgentSupervisor:
         self._first_complaint = first_complaint
         self._on_listening = on_listening
         self._check_health = check_health
+        self._close_channels = close_channels
         self._end: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self._forced = asyncio.Event()
         self.state = "starting"
@@ -179,7 +181,10 @@ class AgentSupervisor:
         await self._watcher.stop(FORCED)
         await self._fleet.stop_all(self._grace())
         forcing.cancel()
+        # The relay's last deliveries still go through the bots; what these hear until then is kept
+        # and waits for the next boot.
         await self._spine.stop(Grace(drain_s=2.0, cancel_s=1.0, kill_s=0.5))
+        await self._close_channels()
         await self._api.close()
         abandoned = await self._tasks.close(1.0)
         if abandoned:

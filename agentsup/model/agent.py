@@ -335,7 +335,7 @@ FIELDS: Mapping[str, FieldInfo] = MappingProxyType(
         "allowed_group_ids": FieldInfo(_LIVE, "Telegram groups in which the agent answers."),
         "group_mention_only": FieldInfo(_LIVE, "In groups, answer only when mentioned."),
         "telegram_backlog_hours": FieldInfo(
-            _LIVE, "Messages sent longer ago, while nobody listened, are named and not answered."
+            _CHANNEL, "Messages sent longer ago, while nobody listened, are named and not answered."
         ),
         "telegram_file_after_pieces": FieldInfo(
             _LIVE, "An answer of more Telegram messages comes as a file; without it, never."

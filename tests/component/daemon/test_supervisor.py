@@ -62,6 +62,7 @@ class Stage:
             first_complaint=None,
             on_listening=self._listening,
             check_health=self._nothing,
+            close_channels=self._close_channels,
         )
 
         daemon.fleet._on_main_exit = lambda code: self.supervisor.end(code, "main ended")
@@ -83,6 +84,9 @@ class Stage:
 
     async def close(self) -> None:
         self.log.append("-api")
+
+    async def _close_channels(self) -> None:
+        self.log.append("-channels")
 
     async def _listening(self, port: int) -> None:
         assert port == 8799
@@ -159,7 +163,11 @@ async def test_the_end_is_the_reverse_of_the_start(stage: Stage) -> None:
     assert (ending.code, ending.reason) == (0, "asked")
     # Knowledge is read, not run: there is nothing to stop.
     started.remove("knowledge")
-    assert order(stage.log, "-") == started[::-1]
+    # Channels start with their agents and end after the relay, which delivers through them.
+    ended = order(stage.log, "-")
+    assert ended[-2:] == ["channels", "api"]
+    ended.remove("channels")
+    assert ended == started[::-1]
     assert {u.child.state for u in stage.house.daemon.fleet.units()} == {AgentState.STOPPED}
 
 
@@ -196,7 +204,7 @@ async def test_a_port_that_is_taken_ends_the_start(stage: Stage) -> None:
     stage.api_error = ConfigError("port 8799 on 127.0.0.1 is in use by another process")
     with pytest.raises(ConfigError, match="8799"):
         await stage.supervisor.run()
-    assert stage.log == ["-api"], "nothing else was begun"
+    assert stage.log == ["-channels", "-api"], "nothing else was begun"
 
 
 async def test_an_end_before_the_start_is_finished(stage: Stage) -> None:

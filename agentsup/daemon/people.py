@@ -1,0 +1,50 @@
+"""Who the people are: platform ids, the persons behind them, and what these may do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agentsup.config.snapshot import ConfigSnapshot
+from agentsup.model.agent import MAIN, AgentSpec
+from agentsup.model.principal import PersonRole, Principal, PrincipalKind
+
+
+class People:
+    """Implements the ``People`` port of Telegram from ``[people]`` and ``allowed_user_ids``.
+
+    A person of ``[people]`` may talk to every agent, in that person's role; an id of an agent's
+    ``allowed_user_ids`` to that agent, as a user. With no ``[people]`` at all, those whom main
+    allows are the operators.
+    """
+
+    def __init__(self, snapshot: Callable[[], ConfigSnapshot]) -> None:
+        self._snapshot = snapshot
+
+    def __call__(self, spec: AgentSpec, user_id: int) -> Principal | None:
+        """The person behind a Telegram user id for this agent, or None for a stranger."""
+        people = self._snapshot().settings.people
+        for name, person in people.items():
+            if user_id in person.telegram:
+                return Principal(PrincipalKind.PERSON, name, name, person.level)
+        if user_id not in spec.allowed_user_ids:
+            return None
+        is_operator = not people and user_id in self._main_ids()
+        role = PersonRole.OPERATOR if is_operator else PersonRole.USER
+        subject = f"telegram:{user_id}"
+        return Principal(PrincipalKind.PERSON, subject, subject, role)
+
+    def operator_ids(self) -> frozenset[int]:
+        """Telegram ids of those who may be told what goes wrong."""
+        people = self._snapshot().settings.people
+        if not people:
+            return frozenset(self._main_ids())
+        return frozenset(
+            each
+            for person in people.values()
+            if person.level >= PersonRole.OPERATOR
+            for each in person.telegram
+        )
+
+    def _main_ids(self) -> tuple[int, ...]:
+        main = self._snapshot().find(MAIN)
+        return main.allowed_user_ids if main is not None else ()
