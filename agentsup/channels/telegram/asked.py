@@ -27,7 +27,7 @@ from agentsup.channels.telegram.errors import (
     TelegramError,
 )
 from agentsup.channels.telegram.place import parse
-from agentsup.channels.telegram.render import render
+from agentsup.channels.telegram.render import ON_LOOP_MAX_CHARS, Piece, render
 from agentsup.channels.telegram.sender import Sender, SendPriority
 from agentsup.kit.clock import Clock
 from agentsup.mailbox import outbox
@@ -62,6 +62,7 @@ class _Card:
     question: Question
     conversation: str
     platform_ids: tuple[str, ...]
+    body: dict[str, Any]
 
 
 class Asked:
@@ -264,12 +265,12 @@ class Asked:
             lambda tx: _mark_tx(tx, question.question_id, at), name="telegram.question_shown"
         )
 
-    def end_of(self, question: Question) -> dict[str, Any] | None:
+    async def end_of(self, question: Question) -> dict[str, Any] | None:
         """The fields of an edit that shows how a closed question ended, where one message can."""
         if question.state is QuestionState.OPEN:
             return None
-        pieces = render(cards.ended_text(question, timezone=self._timezone()))
-        return pieces[0].fields() if len(pieces) == 1 else None
+        pieces = await _rendered(cards.ended_text(question, timezone=self._timezone()))
+        return _edit_of(pieces[0]) if len(pieces) == 1 else None
 
     def _closed(self, reader: Reader) -> list[_Card]:
         since = self._clock.now_ms() - _SHOW_WITHIN_MS
@@ -286,12 +287,14 @@ class Asked:
 
     async def _show_end(self, card: _Card) -> bool:
         """Whether this is settled: shown, or never to be shown (the message is gone)."""
-        pieces = render(cards.ended_text(card.question, timezone=self._timezone()))
+        zone = self._timezone()
+        pieces = await _rendered(cards.ended_text(card.question, timezone=zone))
+        shown = await _rendered(cards.text_of("question", card.body, timezone=zone))
         chat_id = parse(card.conversation).chat_id
         last = int(card.platform_ids[-1])
-        # As many pieces as were sent: the last one carries the keyboard and the end. Otherwise
-        # the keyboard alone is taken away.
-        has_room = len(pieces) == len(card.platform_ids)
+        # The last message has the keyboard. It shows the end too, unless the end would take a
+        # message more (or less) than there are.
+        has_room = len(pieces) == len(shown)
         try:
             if has_room:
                 await self._sender.send(
@@ -299,7 +302,7 @@ class Asked:
                     "editMessageText",
                     priority=SendPriority.BUTTONS,
                     message_id=last,
-                    **pieces[-1].fields(),
+                    **_edit_of(pieces[-1]),
                 )
             else:
                 await self._sender.send(
@@ -340,13 +343,23 @@ class Asked:
         _mark_tx(tx, question.question_id, self._clock.now_ms())
 
 
+async def _rendered(text: str) -> tuple[Piece, ...]:
+    if len(text) > ON_LOOP_MAX_CHARS:
+        return await asyncio.to_thread(render, text)
+    return render(text)
+
+
+def _edit_of(piece: Piece) -> dict[str, Any]:
+    return {**piece.fields(), "link_preview_options": {"is_disabled": True}}
+
+
 def _cards(rows: Sequence[Any]) -> list[_Card]:
     found = []
     for row in rows:
-        question = question_of(row)
-        if json.loads(row["body"]).get("question_id") == question.question_id:
+        question, body = question_of(row), json.loads(row["body"])
+        if body.get("question_id") == question.question_id:
             ids = tuple(str(each) for each in json.loads(row["platform_ids"]))
-            found.append(_Card(question, row["conversation"], ids))
+            found.append(_Card(question, row["conversation"], ids, body))
     return found
 
 

@@ -169,7 +169,7 @@ class Menus:
             await self._screen.answer(press, said.text, alert=not said.counts)
             question = said.question
             # Also where the button was still there although its question is closed.
-            text = None if question is None else self._asked.end_of(question)
+            text = None if question is None else await self._asked.end_of(question)
             if text and await self._screen.edit(press, "editMessageText", **text):
                 if question is not None and said.counts:
                     await self._asked.is_shown(question)

@@ -94,7 +94,7 @@ class Screen:
             )
 
         shown = await self._database.write(mint, name="telegram.mint") if rows else []
-        fields: dict[str, Any] = {"text": text}
+        fields: dict[str, Any] = {"text": text, "link_preview_options": {"is_disabled": True}}
         if shown:
             fields["reply_markup"] = cards.inline_keyboard(shown)
         fits = utf16_len(text) <= _TEXT_LIMIT

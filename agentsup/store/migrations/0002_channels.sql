@@ -92,6 +92,7 @@ CREATE TABLE question_ends (
     at           INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX question_ends_at ON question_ends (at);
+CREATE INDEX questions_closed ON questions (answered_at) WHERE answered_at IS NOT NULL;
 
 -- What a bot's profile (commands, descriptions) was last set to, so that it is set on change only.
 CREATE TABLE profiles (

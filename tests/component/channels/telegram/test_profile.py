@@ -10,7 +10,7 @@ import pytest_asyncio
 from agentsup.channels.catalogue import load
 from agentsup.channels.telegram.errors import TokenRefused
 from agentsup.channels.telegram.profile import publish_profile
-from tests.component.telegram.menu_rig import MAIN_ID, MenuRig, menu_rig
+from tests.component.channels.telegram.menu_rig import MAIN_ID, MenuRig, menu_rig
 
 
 @pytest_asyncio.fixture

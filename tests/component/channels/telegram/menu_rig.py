@@ -265,14 +265,17 @@ class MenuRig:
 
     async def park(self, conversation: str, text: str = "Which?", **changes: Any) -> Question:
         to = DeliverTo("chat", agent_id=MAIN_ID, channel="telegram", conversation=conversation)
-        await self.mail.put(
+        accepted = await self.mail.put(
             "go", MAIN_ID, deliver_to=to, session_key=f"chat:telegram:{conversation}"
         )
-        lease = await self.mail.one(MAIN_ID)
+        leases = {each.message.message_id: each for each in await self.mail.claim(MAIN_ID)}
+        lease = leases[accepted.message_id]
         ask = replace(Suspended(b"", text, ("red", "blue")), **changes)
         return await self.mail.db.write(lambda tx: self.mail.mailbox.park_tx(tx, lease, ask))
 
-    async def put_part(self, conversation: str, kind: str, body: dict[str, Any]) -> int:
+    async def put_part(
+        self, conversation: str, kind: str, body: dict[str, Any], *, message_id: str = ""
+    ) -> int:
         """One more part in the outbox."""
         return await self.mail.db.write(
             lambda tx: outbox.add_tx(
@@ -283,6 +286,7 @@ class MenuRig:
                 kind=kind,
                 body=body,
                 at=self.mail.clock.now_ms(),
+                message_id=message_id,
             )
         )
 
@@ -341,6 +345,17 @@ class MenuRig:
         record = await self.people.wait_message(chat, fits)
         message: dict[str, Any] = record["message"]
         return message
+
+    async def until_ended(self, count: int) -> None:
+        """Wait until it is on record that the ends of so many questions are shown."""
+        while await self.mail.sql("SELECT count(*) FROM question_ends") != [(count,)]:
+            await asyncio.sleep(0.01)  # no topic tells of it
+
+    async def until_labels(self, chat: str, rows: list[list[str]]) -> None:
+        """Wait until the latest message there has these buttons."""
+        await self.people.wait_for(
+            chat, lambda view: self.labels(view["messages"][-1]["message"]) == rows
+        )
 
     async def press(
         self, chat: str, label: str, user: int, *, message: int = 0, **more: Any

@@ -1,5 +1,6 @@
 """Questions and menus over the Bot API: the person presses, the strict fake is in between."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from agentsup.model.message import DeliverTo
 from agentsup.model.principal import OPERATOR, PersonRole
 from agentsup.model.question import QuestionState
 from agentsup.store.database import Tx
-from tests.component.telegram.menu_rig import MenuRig, menu_rig
+from tests.component.channels.telegram.menu_rig import MenuRig, menu_rig
 
 
 @pytest_asyncio.fixture
@@ -152,6 +153,7 @@ async def test_an_end_while_the_bot_was_down_is_shown_at_its_start(
     await rig.mail.mailbox.cancel(question.message_id, OPERATOR)
     await rig.start()
     await rig.until_text(chat, "Withdrawn", has_keyboard=False)
+    await rig.until_ended(1)
     report = await rig.people.report()
     await rig.restart()
     await rig.command(ann, "/start")
@@ -297,13 +299,12 @@ async def test_an_operator_stops_and_starts_an_agent_by_buttons(rig: MenuRig) ->
     page = await rig.until_text(chat, "7 to 10 of 10")
     assert page["message_id"] == first["message_id"]
     await rig.press(chat, "● bob", ola)
-    await rig.until_text(chat, "● bob - running")
-    assert rig.labels(await rig.last(chat)) == [["Stop", "Restart"], ["‹ Agents", "↻"]]
+    await rig.until_labels(chat, [["Stop", "Restart"], ["‹ Agents", "↻"]])
     await rig.press(chat, "Stop", ola)
     await rig.until_text(chat, "Stop bob until it is started again?")
     assert rig.house.calls == []
     await rig.press(chat, "No", ola)
-    await rig.until_text(chat, "● bob - running")
+    await rig.until_labels(chat, [["Stop", "Restart"], ["‹ Agents", "↻"]])
     await rig.press(chat, "Stop", ola)
     await rig.until_text(chat, "Stop bob until")
     await rig.press(chat, "Yes: Stop", ola)
@@ -325,10 +326,7 @@ async def test_who_is_no_operator_looks_only(rig: MenuRig, ann: int) -> None:
     assert told["text"] == "This needs the role operator; you are user."
     assert told["show_alert"]
     await rig.press(group, "↻", ann)
-    await rig.people.wait_for(
-        group,
-        lambda view: rig.labels(view["messages"][-1]["message"]) == [["‹ Agents", "↻"]],
-    )
+    await rig.until_labels(group, [["‹ Agents", "↻"]])
     assert rig.house.calls == []
 
 
@@ -412,10 +410,7 @@ async def test_sessions_are_switched_by_a_press(rig: MenuRig, ann: int, chat: st
     await rig.press(chat, "Plans", ann)
     await rig.until_text(chat, "This chat goes on in session")
     await rig.press(chat, "‹ Sessions", ann)
-    await rig.people.wait_for(
-        chat,
-        lambda view: ["▸ Plans"] in rig.labels(view["messages"][-1]["message"]),
-    )
+    await rig.until_labels(chat, [["Ideas"], ["▸ Plans"], ["+ New"]])
 
 
 async def test_the_model_is_chosen_by_a_press(rig: MenuRig) -> None:
@@ -441,8 +436,7 @@ async def test_dead_letters_are_dropped_after_a_question(rig: MenuRig) -> None:
     assert await rig.mail.state_of(accepted.message_id) == "dead"
     await rig.command(ola, "/dead")
     await rig.press(chat, "1. a bad one", ola)
-    await rig.until_text(chat, "to main")
-    assert rig.labels(await rig.last(chat)) == [["Requeue", "Replay", "Drop"], ["‹ Dead letters"]]
+    await rig.until_labels(chat, [["Requeue", "Replay", "Drop"], ["‹ Dead letters"]])
     await rig.press(chat, "Drop", ola)
     await rig.until_text(chat, "for good?")
     await rig.press(chat, "Yes: Drop", ola)
@@ -450,3 +444,73 @@ async def test_dead_letters_are_dropped_after_a_question(rig: MenuRig) -> None:
     await rig.press(chat, "‹ Dead letters", ola)
     await rig.until_text(chat, "There are no dead letters.", has_keyboard=True)
     assert await rig.mail.state_of(accepted.message_id) == "cancelled"
+
+
+# -- how an end is shown where it is hard ----------------------------------------------------------
+
+
+async def test_a_question_that_was_shown_twice_ends_in_both_messages(
+    rig: MenuRig, ann: int, chat: str
+) -> None:
+    question = await rig.ask(str(ann))
+    ((body,),) = await rig.mail.sql("SELECT body FROM outbox WHERE kind = 'question'")
+    await rig.put_part(
+        str(ann), "question", {**json.loads(body), "repeat_of": 1}, message_id=question.message_id
+    )
+    await rig.deliver()
+    await rig.mail.mailbox.answer(question.question_id, "red", OPERATOR)
+    await rig.people.wait_for(
+        chat,
+        lambda view: all("✔ operator: red" in r["message"]["text"] for r in view["messages"]),
+    )
+    assert len(await rig.people.texts(chat)) == 2
+
+
+async def test_an_end_for_which_there_is_no_room_takes_the_keyboard_only(
+    rig: MenuRig, ann: int, chat: str
+) -> None:
+    question = await rig.ask(str(ann), "x" * 4090)
+    await rig.mail.mailbox.answer(question.question_id, "red", OPERATOR)
+    shown = await rig.until_text(chat, "x" * 4090, has_keyboard=False)
+    assert shown["text"] == "x" * 4090
+    await rig.mail.mailbox.new_session("agt_main", f"chat:telegram:{ann}")
+    other = await rig.ask(str(ann), "y" * 4090)
+    assert (await rig.press(chat, "red", ann))["text"] == "Answered: red"
+    await rig.until_text(chat, "y" * 4090, has_keyboard=False)
+    assert (await rig.question(other.question_id)).answer == "red"
+
+
+async def test_an_end_that_can_t_be_put_into_the_message_is_said_below(
+    rig: MenuRig, ann: int, chat: str
+) -> None:
+    question = await rig.ask(str(ann), "Your name?", options=(), timeout_s=60.0)
+    await rig.people.fault(
+        "error", method="editMessageText", count=1, status=400,
+        description="Bad Request: message can't be edited",
+    )  # fmt: skip
+    rig.put_out.clear()
+    rig.mail.later(61)
+    await rig.mail.mailbox.expire()
+    await rig.put_out.wait()
+    await rig.deliver()
+    assert (await rig.last(chat))["text"] == "“Your name?”\n\n⌛ Nobody answered in time."
+    await rig.restart()
+    await rig.command(ann, "/start")
+    assert len(await rig.people.texts(chat)) == 3
+    assert (await rig.question(question.question_id)).state is QuestionState.EXPIRED
+
+
+async def test_a_message_that_was_deleted_troubles_nobody(
+    rig: MenuRig, ann: int, chat: str
+) -> None:
+    first = await rig.ask(str(ann), "One?")
+    await rig.people.delete(chat, (await rig.last(chat))["message_id"])
+    await rig.mail.mailbox.answer(first.question_id, "red", OPERATOR)
+    await rig.mail.mailbox.new_session("agt_main", f"chat:telegram:{ann}")
+    second = await rig.ask(str(ann), "Two?")
+    await rig.mail.mailbox.answer(second.question_id, "blue", OPERATOR)
+    await rig.until_text(chat, "operator: blue", has_keyboard=False)
+    await rig.until_ended(2)
+    await rig.restart()
+    await rig.command(ann, "/start")
+    assert (await rig.people.report())["calls"]["editMessageText"] == 2
