@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from agentsup.channels.telegram import incoming, poll, updates
+from agentsup.channels.telegram import updates
 from agentsup.channels.telegram.errors import TokenRefused
 from agentsup.channels.telegram.report import ChannelState
+from agentsup.channels.telegram.saying import Saying
+from agentsup.kit import faults
 from agentsup.store.retention import prune
 from tests.component.channels.telegram.rig import TOKEN, Rig, rigged
 
@@ -50,7 +52,7 @@ async def test_what_a_life_left_is_handled_by_the_next_and_once(
         if name == "telegram.after_commit":
             raise Died
 
-    monkeypatch.setattr(poll.faults, "point", die_at)
+    monkeypatch.setattr(faults, "point", die_at)
     await rig.people.say(rig.chat, "kept")
     with pytest.raises(Died):
         await rig.stop_when_over()
@@ -76,7 +78,7 @@ async def test_nothing_is_confirmed_before_it_is_committed(
         if name == "telegram.before_commit":
             raise Died
 
-    monkeypatch.setattr(poll.faults, "point", die_at)
+    monkeypatch.setattr(faults, "point", die_at)
     await rig.people.say(rig.chat, "not yet")
     with pytest.raises(Died):
         await rig.stop_when_over()
@@ -119,14 +121,14 @@ async def test_poison_is_set_aside_and_shown_and_the_rest_is_answered(rig: Rig) 
 async def test_a_fault_in_here_costs_one_update_and_says_so(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = incoming.Saying.handle
+    real = Saying.handle
 
     async def handle(self: Any, item: Any, event: Any, principal: Any, lane: Any) -> None:
         if event.text == "bad":
             raise ZeroDivisionError("on purpose")
         await real(self, item, event, principal, lane)
 
-    monkeypatch.setattr(incoming.Saying, "handle", handle)
+    monkeypatch.setattr(Saying, "handle", handle)
     await rig.people.say(rig.chat, "bad")
     await rig.people.say(rig.chat, "good")
     await rig.start()

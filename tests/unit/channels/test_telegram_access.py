@@ -1,0 +1,261 @@
+"""The one rule of access: no event of a stranger is let through, whatever its kind and wherever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentsup.channels.telegram.access import Reason, may, remedy
+from agentsup.channels.telegram.event import Event, EventKind, Malformed, Me, read
+from agentsup.model.agent import AgentSpec
+from agentsup.model.principal import Principal, PrincipalKind
+
+ME = Me(777, "bob_bot")
+ANN, EVE, TEAM, OTHERS = 11, 12, -100, -200
+SPEC = AgentSpec(name="bob", allowed_user_ids=(ANN,), allowed_group_ids=(TEAM,))
+
+
+def people(spec: AgentSpec, user_id: int) -> Principal | None:
+    if user_id in spec.allowed_user_ids:
+        return Principal(PrincipalKind.PERSON, f"telegram:{user_id}")
+    return None
+
+
+def user(user_id: int, **facts: Any) -> dict[str, Any]:
+    return {"id": user_id, "is_bot": False, "first_name": f"P{user_id}", **facts}
+
+
+def chat(chat_id: int) -> dict[str, Any]:
+    return {"id": chat_id, "type": "private" if chat_id > 0 else "supergroup", "title": "T"}
+
+
+def message(chat_id: int, sender: int | None, text: str = "hi", **more: Any) -> dict[str, Any]:
+    found = {"message_id": 5, "date": 1_700_000_000, "chat": chat(chat_id), "text": text, **more}
+    if sender is not None:
+        found["from"] = user(sender)
+    return found
+
+
+def verdict_of(update: dict[str, Any], spec: AgentSpec = SPEC) -> Reason:
+    return may(read({"update_id": 1, **update}, ME), spec, people).reason
+
+
+# -- the rule as a table ---------------------------------------------------------------------------
+
+MENTION = [{"type": "mention", "offset": 0, "length": 8}]
+COMMAND = [{"type": "bot_command", "offset": 0, "length": 13}]
+REPLY = {"message_id": 3, "from": {"id": 777, "is_bot": True, "first_name": "Bob"}}
+
+
+@pytest.mark.parametrize(
+    "update, reason",
+    [
+        ({"message": message(ANN, ANN)}, Reason.ALLOWED),
+        ({"edited_message": message(ANN, ANN, edit_date=1)}, Reason.ALLOWED),
+        ({"message": message(EVE, EVE)}, Reason.STRANGER),
+        ({"edited_message": message(EVE, EVE, edit_date=1)}, Reason.STRANGER),
+        ({"message": message(TEAM, ANN)}, Reason.NOT_ADDRESSED),
+        ({"message": message(TEAM, ANN, "@bob_bot x", entities=MENTION)}, Reason.ALLOWED),
+        ({"message": message(TEAM, ANN, "@BOB_BOT x", entities=MENTION)}, Reason.ALLOWED),
+        ({"message": message(TEAM, ANN, "@bob_bot x")}, Reason.NOT_ADDRESSED),
+        ({"message": message(TEAM, ANN, "yes", reply_to_message=REPLY)}, Reason.ALLOWED),
+        ({"message": message(TEAM, ANN, "/ping@bob_bot", entities=COMMAND)}, Reason.ALLOWED),
+        ({"message": message(TEAM, ANN, "/ping@bob_bo2", entities=COMMAND)}, Reason.NOT_ADDRESSED),
+        (
+            {
+                "message": message(
+                    TEAM, ANN, "/ping@bob_bo2", entities=COMMAND, reply_to_message=REPLY
+                )
+            },
+            Reason.NOT_ADDRESSED,
+        ),
+        ({"message": message(TEAM, EVE, "@bob_bot x", entities=MENTION)}, Reason.STRANGER),
+        ({"message": message(OTHERS, ANN, "@bob_bot x", entities=MENTION)}, Reason.GROUP),
+        ({"message": message(TEAM, None, "@bob_bot x", entities=MENTION)}, Reason.NO_PERSON),
+        (
+            {"message": message(TEAM, ANN, entities=MENTION, sender_chat=chat(TEAM))},
+            Reason.NO_PERSON,
+        ),
+        ({"channel_post": message(TEAM, None)}, Reason.NOT_FOR_US),
+        ({"channel_post": message(TEAM, ANN)}, Reason.NOT_FOR_US),
+        ({"inline_query": {"id": "1", "from": user(ANN)}}, Reason.NOT_FOR_US),
+        (
+            {"callback_query": {"id": "1", "from": user(ANN), "message": message(TEAM, 777)}},
+            Reason.ALLOWED,
+        ),
+        (
+            {"callback_query": {"id": "1", "from": user(EVE), "message": message(TEAM, 777)}},
+            Reason.STRANGER,
+        ),
+        (
+            {"callback_query": {"id": "1", "from": user(ANN), "message": message(OTHERS, 777)}},
+            Reason.GROUP,
+        ),
+        ({"callback_query": {"id": "1", "from": user(ANN)}}, Reason.NOT_FOR_US),
+        (
+            {
+                "message_reaction": {
+                    "chat": chat(TEAM),
+                    "message_id": 5,
+                    "date": 1,
+                    "user": user(EVE),
+                    "new_reaction": [{"type": "emoji", "emoji": "👍"}],
+                }
+            },
+            Reason.STRANGER,
+        ),
+        (
+            {
+                "message_reaction": {
+                    "chat": chat(TEAM),
+                    "message_id": 5,
+                    "date": 1,
+                    "actor_chat": chat(TEAM),
+                    "new_reaction": [],
+                }
+            },
+            Reason.NO_PERSON,
+        ),
+    ],
+)
+def test_who_may_what(update: dict[str, Any], reason: Reason) -> None:
+    assert verdict_of(update) is reason
+
+
+def test_a_free_group_hears_everything_but_what_names_another_bot() -> None:
+    spec = AgentSpec(
+        name="bob", allowed_user_ids=(ANN,), allowed_group_ids=(TEAM,), group_mention_only=False
+    )
+    assert verdict_of({"message": message(TEAM, ANN)}, spec) is Reason.ALLOWED
+    other = message(TEAM, ANN, "/ping@bob_bo2", entities=COMMAND)
+    assert verdict_of({"message": other}, spec) is Reason.NOT_ADDRESSED
+    assert verdict_of({"message": message(TEAM, EVE)}, spec) is Reason.STRANGER
+
+
+def test_a_bot_is_nobody() -> None:
+    update = message(ANN, None)
+    update["from"] = user(ANN) | {"is_bot": True}
+    assert verdict_of({"message": update}) is Reason.NO_PERSON
+
+
+def test_how_to_let_somebody_in_is_told_with_the_ids() -> None:
+    event = read({"update_id": 1, "message": message(EVE, EVE)}, ME)
+    assert str(EVE) in remedy(event, may(event, SPEC, people), "bob")
+    event = read({"update_id": 1, "message": message(OTHERS, ANN)}, ME)
+    assert str(OTHERS) in remedy(event, may(event, SPEC, people), "bob")
+    event = read({"update_id": 1, "message": message(TEAM, ANN)}, ME)
+    assert remedy(event, may(event, SPEC, people), "bob") == ""
+
+
+# -- properties ------------------------------------------------------------------------------------
+
+ids = st.sampled_from([ANN, EVE, TEAM, OTHERS, 777, 1087968824, 0, 13])
+events = st.builds(
+    Event,
+    update_id=st.just(1),
+    kind=st.sampled_from(EventKind),
+    chat_id=st.none() | ids,
+    chat_type=st.sampled_from(["private", "group", "supergroup", "channel", "", "new"]),
+    topic_id=st.none() | st.just(4),
+    message_id=st.none() | st.just(5),
+    user_id=st.none() | ids,
+    is_bot=st.booleans(),
+    for_chat=st.booleans(),
+    text=st.text(max_size=5),
+    addressed=st.booleans(),
+    misaddressed=st.booleans(),
+)
+
+
+@given(events, st.booleans())
+def test_nobody_but_known_people_in_allowed_places_is_let_through(
+    event: Event, mention_only: bool
+) -> None:
+    spec = AgentSpec(
+        name="bob",
+        allowed_user_ids=(ANN,),
+        allowed_group_ids=(TEAM,),
+        group_mention_only=mention_only,
+    )
+    verdict = may(event, spec, people)
+    if not verdict.allowed:
+        assert verdict.principal is None
+        assert verdict.reason is not Reason.ALLOWED
+        return
+    assert event.user_id == ANN
+    assert not event.is_bot
+    assert not event.for_chat
+    if event.chat_id == ANN:
+        assert event.chat_type == "private"
+    else:
+        assert event.chat_id == TEAM
+        assert event.chat_type in {"group", "supergroup"}
+        if event.kind in {EventKind.MESSAGE, EventKind.EDITED}:
+            assert not event.misaddressed
+            assert event.addressed or not mention_only
+
+
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4) | st.floats(allow_nan=False),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "id",
+                    "type",
+                    "chat",
+                    "from",
+                    "user",
+                    "message",
+                    "message_id",
+                    "date",
+                    "text",
+                    "data",
+                    "entities",
+                    "offset",
+                    "length",
+                    "reply_to_message",
+                    "photo",
+                    "file_id",
+                    "is_bot",
+                    "new_reaction",
+                    "emoji",
+                    "location",
+                    "poll",
+                    "options",
+                    "forward_origin",
+                ]
+            ),
+            inner,
+            max_size=6,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(
+    st.sampled_from(
+        [
+            "message",
+            "edited_message",
+            "callback_query",
+            "message_reaction",
+            "my_chat_member",
+            "channel_post",
+            "poll",
+        ]
+    ),
+    json_values,
+)
+def test_whatever_an_update_holds_it_is_read_or_called_malformed(kind: str, body: Any) -> None:
+    """And a stranger's update never becomes one that is let through."""
+    try:
+        event = read({"update_id": 1, kind: body}, ME)
+    except Malformed:
+        return
+    assert not may(event, SPEC, lambda spec, user_id: None).allowed
