@@ -6,8 +6,8 @@ import asyncio
 import errno
 import os
 import stat
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -17,6 +17,7 @@ import aiohttp
 
 from agentsup.channels.telegram import library
 from agentsup.channels.telegram.errors import FateUnknown, NotSent, error_of
+from agentsup.channels.telegram.flood import Flood
 from agentsup.channels.telegram.http import SharedHttp
 from agentsup.model.errors import TooLarge
 
@@ -26,6 +27,7 @@ DEFAULT_BASE_URL = "https://api.telegram.org"
 _POLL = "getUpdates"
 _PLACES = 16
 """Calls of one bot under way; polls not counted."""
+_PLACE_WAIT_S = 10.0
 _CHUNK_BYTES = 64 * 1024
 _DOWNLOAD_S = 120.0
 
@@ -69,6 +71,11 @@ class TelegramClient:
         """The public part of the token."""
         return self._token.partition(":")[0]
 
+    @property
+    def flood(self) -> Flood:
+        """What this bot has sent lately, in all its lives."""
+        return self._http.flood_of(f"{self._root}/{self.bot_id}")
+
     async def call(
         self,
         method: str,
@@ -85,7 +92,7 @@ class TelegramClient:
         """
         if method == _POLL:
             return await self._call(method, fields, timeout_s)
-        async with self._places:
+        async with self._place():
             with ExitStack() as opened:
                 for name, file in (files or {}).items():
                     handle = opened.enter_context(await asyncio.to_thread(_open, file))
@@ -94,6 +101,18 @@ class TelegramClient:
                         handle, filename=file.name, read_file_handle=False
                     )
                 return await self._call(method, fields, timeout_s)
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(_PLACE_WAIT_S):
+                await self._places.acquire()
+        except TimeoutError:
+            raise NotSent("too many calls of this bot wait for Telegram's answers") from None
+        try:
+            yield
+        finally:
+            self._places.release()
 
     async def _call(self, method: str, fields: dict[str, Any], timeout_s: float) -> Any:
         library_ = await self._loaded()
@@ -127,7 +146,7 @@ class TelegramClient:
         url = f"{self._root}/file/bot{self._token}/{file_path}"
         part = to.with_name(f".{to.name}.part")
         try:
-            async with self._places, self._http.get(url, timeout_s=_DOWNLOAD_S) as response:
+            async with self._place(), self._http.get(url, timeout_s=_DOWNLOAD_S) as response:
                 if response.status != 200:
                     raise error_of(response.status, await response.read())
                 size = await _save(response, part, max_bytes)

@@ -122,13 +122,22 @@ class _Chat:
 
 
 class Flood:
-    """What one bot has sent lately, and where it was told to wait."""
+    """What one bot has sent lately, and where it was told to wait.
+
+    It outlives the connections of a bot: the platform goes on counting while a bot is rebuilt.
+    """
 
     def __init__(self, rates: Rates | None = None) -> None:
         self._rates = rates or Rates()
         self._bot = Window(*self._rates.bot, self._rates.kept_free)
         self._bot_paused_until = 0.0
         self._chats: dict[int, _Chat] = {}
+        self._last_ticket = 0
+
+    def new_ticket(self) -> int:
+        """A number for the next send; numbers go upwards."""
+        self._last_ticket += 1
+        return self._last_ticket
 
     def ready_at(self, chat_id: int, kind: Kind, now: float, *, is_droppable: bool) -> float:
         """The earliest time at which such a send may begin; `now` if at once, infinite if that

@@ -18,6 +18,7 @@ from typing import Any
 import aiohttp
 
 from agentsup.channels.telegram.errors import FateUnknown, NotSent
+from agentsup.channels.telegram.flood import Flood, Rates
 
 __all__ = ["HttpAnswer", "SharedHttp"]
 
@@ -46,8 +47,13 @@ class _Progress:
 class SharedHttp:
     """One HTTP session and one TLS context for all bots of a daemon, opened at first use."""
 
-    def __init__(self, *, connect_timeout_s: float = 8.0) -> None:
-        """`connect_timeout_s` bounds the way to a connection, name look-up and TLS included."""
+    def __init__(self, *, connect_timeout_s: float = 8.0, rates: Rates | None = None) -> None:
+        """`connect_timeout_s` bounds the way to a connection, name look-up and TLS included.
+
+        `rates` are the platform's limits, should they be others than the public server's.
+        """
+        self._rates = rates
+        self._floods: dict[str, Flood] = {}
         self._connect_timeout_s = connect_timeout_s
         self._session: aiohttp.ClientSession | None = None
         self._tls: ssl.SSLContext | None = None
@@ -89,6 +95,10 @@ class SharedHttp:
                 trace_request_ctx=progress,
             ) as response:
                 yield response
+
+    def flood_of(self, bot: str) -> Flood:
+        """What this bot has sent lately; kept for as long as the daemon runs."""
+        return self._floods.setdefault(bot, Flood(self._rates))
 
     async def close(self) -> None:
         """Close the session; calls under way fail. Harmless when repeated."""

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from agentsup.channels.telegram.client import UploadFile
 from agentsup.channels.telegram.errors import Dropped, FloodWait, NotSent, TelegramError
-from agentsup.channels.telegram.flood import Flood, Kind, Plan, Rates, Waiting, kind_of, plan
+from agentsup.channels.telegram.flood import Flood, Kind, Plan, Waiting, kind_of, plan
 from agentsup.kit.clock import Clock
 from agentsup.kit.tasks import TaskOwner
 
@@ -44,6 +44,11 @@ _PATIENCE_S = {SendPriority.EDIT: 1.0, SendPriority.DRAFT: 0.3}
 class Caller(Protocol):
     """What a sender needs of a client."""
 
+    @property
+    def flood(self) -> Flood:
+        """What this bot has sent lately, in all its lives."""
+        ...
+
     async def call(
         self,
         method: str,
@@ -64,12 +69,11 @@ class _Ticket:
 class Sender:
     """Sends for one bot within the platform's limits."""
 
-    def __init__(self, client: Caller, clock: Clock, *, rates: Rates | None = None) -> None:
+    def __init__(self, client: Caller, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._flood = Flood(rates)
+        self._flood = client.flood
         self._tickets: dict[int, _Ticket] = {}
-        self._last_ticket = 0
         self._wake = asyncio.Event()
         self._owner = TaskOwner("telegram sender")
         self._pump: asyncio.Task[None] | None = None
@@ -123,9 +127,8 @@ class Sender:
         if replaces is not None:
             self.withdraw(replaces)
         patience_s = _PATIENCE_S.get(priority, 0.0) if droppable else _WAIT_S
-        self._last_ticket += 1
         waiting = Waiting(
-            ticket=self._last_ticket,
+            ticket=self._flood.new_ticket(),
             chat_id=chat_id,
             kind=kind,
             priority=int(priority),

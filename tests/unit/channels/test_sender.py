@@ -9,6 +9,7 @@ import pytest_asyncio
 
 from agentsup.channels.telegram.client import UploadFile
 from agentsup.channels.telegram.errors import Dropped, FloodWait, NotSent
+from agentsup.channels.telegram.flood import Flood
 from agentsup.channels.telegram.sender import Sender, SendPriority
 from agentsup.kit.clock import LoopClock
 
@@ -27,6 +28,7 @@ class Platform:
 
     def __init__(self, clock: LoopClock) -> None:
         self.clock = clock
+        self.flood = Flood()
         self.calls: list[tuple[float, int, str]] = []
         self.takes_s = 0.0
         self.troubles: dict[int, Exception] = {}
@@ -188,6 +190,14 @@ async def test_closed_it_sends_nothing_more(rig: Rig) -> None:
     for late in (sends[3], rig.send("late")):
         with pytest.raises(NotSent):
             await late
+
+
+async def test_the_limits_outlive_a_sender(rig: Rig) -> None:
+    await asyncio.gather(*(rig.send(str(n)) for n in range(3)))
+    await rig.sender.close()
+    rig.sender = Sender(rig.platform, rig.clock)
+    await rig.send("next life")
+    assert rig.passed_s == 3.0
 
 
 async def test_a_call_that_hangs_does_not_hold_its_chat_for_ever(rig: Rig) -> None:

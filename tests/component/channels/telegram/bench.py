@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from agentsup.channels.telegram.client import SharedHttp, TelegramClient
 from agentsup.channels.telegram.deliver import BotHandle, TelegramChannel, TelegramSettings
+from agentsup.channels.telegram.flood import Rates
 from agentsup.channels.telegram.sender import Sender
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SeededEntropy
@@ -26,14 +27,21 @@ AGENT = "ag_1"
 class Bench:
     """One bot, one relay; people are played by `people`."""
 
-    def __init__(self, folder: Path, url: str, people: TelegramDriver, bot_id: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        url: str,
+        people: TelegramDriver,
+        bot_id: int,
+        rates: Rates | None = None,
+    ) -> None:
         self.folder = folder
         self.url = url
         self.people = people
         self.bot_id = bot_id
         self.clock = SystemClock()
         self.entropy = SeededEntropy(self.clock, 7)
-        self.http = SharedHttp()
+        self.http = SharedHttp(rates=rates)
         self.channel = TelegramChannel()
         self.workspace = folder / "workspace"
         self.workspace.mkdir()
@@ -89,6 +97,8 @@ class Bench:
     async def add(
         self, conversation: str | int, text: str = "", kind: str = "answer", **body: Any
     ) -> int:
+        """Put a part into the outbox."""
+
         def add(tx: Tx) -> int:
             return outbox.add_tx(
                 tx,
@@ -148,14 +158,16 @@ class Bench:
 
 
 @asynccontextmanager
-async def benched(folder: Path, *, limits: str = "enforce") -> AsyncIterator[Bench]:
+async def benched(
+    folder: Path, *, limits: str = "enforce", rates: Rates | None = None
+) -> AsyncIterator[Bench]:
     """A fake, people and a bench; at the end the fake must have seen nothing malformed."""
     async with (
         FakeTelegram(folder / "fake", limits=limits) as fake,
         TelegramDriver(fake.url) as people,
     ):
         bot_id = await people.add_bot(TOKEN, username="main_bot")
-        bench = await Bench(folder, fake.url, people, bot_id).open()
+        bench = await Bench(folder, fake.url, people, bot_id, rates).open()
         try:
             yield bench
             assert await people.violations() == []

@@ -1,0 +1,243 @@
+"""What becomes of a call, by type: over raw HTTP against the fake, and a server that is none."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from agentsup.channels.telegram.client import SharedHttp, TelegramClient, UploadFile
+from agentsup.channels.telegram.errors import (
+    ChatGone,
+    ChatMigrated,
+    FateUnknown,
+    FloodWait,
+    MarkupRefused,
+    NotModified,
+    NotSent,
+    PollConflict,
+    Refused,
+    TokenRefused,
+    error_of,
+)
+from agentsup.channels.telegram.flood import Kind
+from agentsup.model.agent import Secret
+from agentsup.model.errors import TooLarge
+from agentsup.testing.telegram.refusals import REFUSALS, refused
+from tests.component.channels.telegram.bench import TOKEN, Bench
+
+
+async def test_a_result_is_raw_json(bench: Bench) -> None:
+    me = await bench.client.call("getMe")
+    assert (me["id"], me["is_bot"], me["username"]) == (bench.bot_id, True, "main_bot")
+    ann, _ = await bench.person()
+    entity = {"type": "bold", "offset": 0, "length": 2}
+    sent = await bench.client.call("sendMessage", chat_id=ann, text="hi", entities=[entity], x=None)
+    assert sent["text"] == "hi"
+    assert sent["entities"] == [entity]
+
+
+async def test_each_refusal_has_its_type(bench: Bench) -> None:
+    await bench.people.limits("count")
+    ann, chat = await bench.person()
+    sent = await bench.client.call("sendMessage", chat_id=ann, text="hi")
+
+    async def error(method: str, **fields: Any) -> Exception:
+        with pytest.raises(Exception) as raised:
+            await bench.client.call(method, **fields)
+        return raised.value
+
+    edit = {"chat_id": ann, "message_id": sent["message_id"], "text": "hi"}
+    assert isinstance(await error("editMessageText", **edit), NotModified)
+    assert isinstance(await error("sendMessage", chat_id=123, text="?"), ChatGone)
+    wrong = await error("sendMessage", chat_id=ann, text="*", parse_mode="MarkdownV2")
+    assert isinstance(wrong, MarkupRefused)
+    long = await error("sendMessage", chat_id=ann, text="x" * 5_000)
+    assert type(long) is Refused
+    assert (long.error_code, "too long" in long.description) == (400, True)
+    unknown = await error("sendNothing", chat_id=ann)
+    assert type(unknown) is Refused  # a method that is missing says nothing of the token
+    await bench.people.block(chat)
+    assert isinstance(await error("sendMessage", chat_id=ann, text="x"), ChatGone)
+    await bench.people.block(chat, blocked=False)
+    await bench.people.fault("flood", chat_id=ann, retry_after=7, count=1)
+    flood = await error("sendMessage", chat_id=ann, text="x")
+    assert isinstance(flood, FloodWait)
+    assert flood.retry_after_s == 7.0
+    group = await bench.people.group("g", [ann, bench.bot_id])
+    new = await bench.people.migrate(group)
+    moved = await error("sendMessage", chat_id=int(group), text="x")
+    assert isinstance(moved, ChatMigrated)
+    assert moved.new_chat_id == int(new)
+    await bench.people.revoke(bench.bot_id)
+    assert isinstance(await error("getMe"), TokenRefused)
+    await bench.people.act("clear_violations")
+
+
+async def test_two_pollers_conflict(bench: Bench) -> None:
+    other = TelegramClient(Secret(TOKEN), bench.url + "/bot/", http=bench.http)
+    first = asyncio.create_task(bench.client.call("getUpdates", timeout=10, timeout_s=15))
+    await bench.people.call(TOKEN, "getMe")
+    async with asyncio.timeout(10):
+        ends = [first, asyncio.create_task(other.call("getUpdates", timeout=10, timeout_s=15))]
+        done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        assert isinstance(done.pop().exception(), PollConflict)
+    for task in ends:
+        task.cancel()
+    await asyncio.wait(ends)
+
+
+@pytest.mark.parametrize(
+    "kind", ["server_error", "cut_before", "cut_after", "late", "malformed", "hang", "slow"]
+)
+async def test_where_nobody_knows_the_fate_is_unknown(bench: Bench, kind: str) -> None:
+    ann, _ = await bench.person()
+    await bench.people.fault(kind, method="sendMessage", count=1, seconds=1.0)
+    with pytest.raises(FateUnknown):
+        await bench.client.call("sendMessage", timeout_s=0.4, chat_id=ann, text="x")
+    await bench.client.call("sendMessage", chat_id=ann, text="next")
+
+
+async def test_without_a_connection_nothing_was_sent(bench: Bench) -> None:
+    nobody = TelegramClient(Secret(TOKEN), "http://127.0.0.1:1", http=bench.http)
+    with pytest.raises(NotSent, match="Connect call failed") as error:
+        await nobody.call("getMe")
+    assert "secret" not in repr(error.getrepr(chain=True))
+    # A plain server where TLS is expected: the handshake fails before anything is said.
+    tls = TelegramClient(Secret(TOKEN), bench.url.replace("http:", "https:"), http=bench.http)
+    with pytest.raises(NotSent):
+        await tls.call("getMe")
+    await bench.client.close()
+    with pytest.raises(NotSent, match="closed"):
+        await bench.client.call("getMe")
+
+
+async def test_a_server_that_accepts_and_says_nothing_leaves_the_fate_open() -> None:
+    ended = asyncio.Event()
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        ended.set()
+
+    server = await asyncio.start_server(hold, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    http = SharedHttp()
+    client = TelegramClient(Secret(TOKEN), f"http://127.0.0.1:{port}", http=http)
+    with pytest.raises(FateUnknown, match="timed out"):
+        await client.call("getMe", timeout_s=0.3)
+    await http.close()
+    await ended.wait()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    seen: list[str] = []
+
+    async def away(request: web.Request) -> web.Response:
+        seen.append(request.path)
+        return web.Response(status=307, headers={"Location": "/elsewhere"})
+
+    app = web.Application()
+    app.router.add_route("*", "/{any:.*}", away)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    http = SharedHttp()
+    client = TelegramClient(Secret("1:a"), f"http://127.0.0.1:{runner.addresses[0][1]}", http=http)
+    with pytest.raises(FateUnknown):
+        await client.call("sendMessage", chat_id=1, text="x")
+    assert seen == ["/bot1:a/sendMessage"]
+    await http.close()
+    await runner.cleanup()
+
+
+async def test_a_file_comes_and_goes(bench: Bench, tmp_path: Path) -> None:
+    ann, chat = await bench.person()
+    await bench.people.send_file(chat, b"x" * 70_000, name="in.bin")
+    updates = await bench.client.call("getUpdates")
+    document = updates[-1]["message"]["document"]
+    found = await bench.client.call("getFile", file_id=document["file_id"])
+    to = tmp_path / "in.bin"
+    assert await bench.client.download(found["file_path"], to, 100_000) == 70_000
+    assert to.read_bytes() == b"x" * 70_000
+    with pytest.raises(TooLarge):
+        await bench.client.download(found["file_path"], tmp_path / "small", 60_000)
+    assert sorted(path.name for path in tmp_path.glob("*.*")) == ["in.bin", *_database(tmp_path)]
+    upload = UploadFile(to, "out.bin", within=tmp_path.resolve())
+    sent = await bench.client.call("sendDocument", chat_id=ann, files={"document": upload})
+    assert await bench.people.download(sent["document"]["file_unique_id"]) == b"x" * 70_000
+    outside = UploadFile(Path("/etc/hostname"), "h", within=tmp_path.resolve())
+    with pytest.raises(PermissionError):
+        await bench.client.call("sendDocument", chat_id=ann, files={"document": outside})
+
+
+def _database(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("state.db*"))
+
+
+async def test_bots_share_what_is_dear(bench: Bench) -> None:
+    other = TelegramClient(Secret("200:else"), bench.url, http=bench.http)
+    await bench.people.add_bot("200:else", username="other_bot")
+    await asyncio.gather(bench.client.call("getMe"), other.call("getMe"))
+    assert bench.client._library is not None
+    assert other._bot is not bench.client._bot
+    assert bench.client.flood is bench.http.flood_of(f"{bench.url}/100")
+    assert bench.client.flood is not other.flood
+    bench.client.flood.begin(1, 7, Kind.MESSAGE, 0.0)
+
+
+@pytest.mark.parametrize("name", sorted(REFUSALS))
+def test_no_refusal_of_the_platform_is_taken_for_an_unknown_fate(name: str) -> None:
+    places = dict.fromkeys(("why", "retry_after", "field", "kind"), "x")
+    refusal = refused(name, **places)
+    error = error_of(refusal.code, json.dumps(refusal.body()).encode())
+    assert not isinstance(error, FateUnknown | NotSent)
+    expected = {
+        "unauthorized": TokenRefused,
+        "conflict": PollConflict,
+        "flood": FloodWait,
+        "not modified": NotModified,
+        "entities": MarkupRefused,
+        "entity": MarkupRefused,
+        "parse mode": MarkupRefused,
+        "no chat": ChatGone,
+        "blocked": ChatGone,
+        "deactivated": ChatGone,
+    }.get(name)
+    if expected is not None:
+        assert type(error) is expected
+    elif refusal.code != 403:
+        assert type(error) is Refused
+
+
+@pytest.mark.parametrize(
+    "status, body, kind",
+    [
+        (404, b'{"ok":false,"error_code":404,"description":"Not Found"}', TokenRefused),
+        (404, b"<html>nginx</html>", FateUnknown),
+        (401, b"<html>log in to the hotel's network</html>", FateUnknown),
+        (429, b"<html>slow down</html>", FloodWait),
+        (200, b"{}", FateUnknown),
+        (200, b"", FateUnknown),
+        (502, b'{"ok":false,"error_code":502,"description":"Bad Gateway"}', FateUnknown),
+        (400, b'{"ok":false,"description":"Bad Request: chat not found"}', ChatGone),
+        (403, b'{"ok":false,"error_code":403,"description":"Forbidden: any"}', ChatGone),
+        (302, b"", FateUnknown),
+        (400, b'["a list"]', FateUnknown),
+    ],
+)
+def test_odd_answers(status: int, body: bytes, kind: type[Exception]) -> None:
+    assert type(error_of(status, body)) is kind
+
+
+def test_the_wait_is_taken_from_wherever_it_is_said() -> None:
+    assert error_of(429, b"", retry_after="12").facts["retry_after_s"] == 12.0
+    body = b'{"ok":false,"error_code":429,"parameters":{"retry_after":3}}'
+    assert error_of(429, body, retry_after="12").facts["retry_after_s"] == 3.0
+    assert error_of(429, b"nonsense", retry_after="soon").facts["retry_after_s"] == 5.0

@@ -1,0 +1,122 @@
+"""Much traffic, random answers and random trouble: whole, in order, once or in doubt."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+from agentsup.channels.telegram import deliver
+from agentsup.channels.telegram.flood import Rates
+from agentsup.channels.telegram.render import render
+from tests.component.channels.telegram.bench import Bench, benched
+
+FAST = Rates(
+    bot=(1_000, 0.1),
+    group=(1_000, 0.1),
+    private=(1_000, 0.1),
+    private_edits=(1_000, 0.1),
+    light=(1_000, 0.1),
+)
+"""For what isn't about limits."""
+
+WORDS = (
+    "ärger",
+    "plain",
+    "**bold**",
+    "`code`",
+    "[a](https://example.org)",
+    "😀",
+    "x_y",
+    "<b>",
+    "*",
+)
+
+
+def an_answer(rng: random.Random) -> str:
+    """Markdown of up to about four messages."""
+    blocks = []
+    for _ in range(rng.randint(1, 9)):
+        words = " ".join(rng.choices(WORDS, k=rng.randint(1, 160)))
+        blocks.append(
+            rng.choice(
+                (
+                    words,
+                    f"## {words[:60]}",
+                    "\n".join(f"- {one}" for one in words.split()[:20]),
+                    "```python\n"
+                    + "\n".join(f"    {one} = {n}" for n, one in enumerate(words.split()))
+                    + "\n```",
+                    f"> {words}",
+                    "| a | b |\n|---|---|\n"
+                    + "\n".join(f"| {one} | {n} |" for n, one in enumerate(words.split()[:9])),
+                )
+            )
+        )
+    return "\n\n".join(blocks)
+
+
+def shown(texts: list[str]) -> str:
+    return "".join("".join(texts).split())
+
+
+async def bot_texts(bench: Bench, chat: str) -> list[str]:
+    return await bench.people.texts(chat)
+
+
+async def test_what_people_see_is_the_answer_whatever_it_holds(tmp_path: Path) -> None:
+    async with benched(tmp_path, limits="count", rates=FAST) as bench, bench.relaying():
+        for seed in range(25):
+            ann, chat = await bench.person()
+            answer = an_answer(random.Random(seed))
+            row = await bench.settled(await bench.add(ann, answer))
+            assert row["state"] == "delivered", (seed, row["detail"])
+            whole = render(answer, limit=10_000_000)
+            assert shown(await bot_texts(bench, chat)) == shown([one.text for one in whole]), seed
+
+
+async def test_under_random_trouble_each_is_delivered_once_in_order_or_in_doubt(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(deliver, "_TEXT_TIMEOUT_S", 0.4)
+    async with benched(tmp_path, limits="count", rates=FAST) as bench:
+        people = [await bench.person(f"P{n}") for n in range(5)]
+        for kind, share in (("cut_after", 0.05), ("server_error", 0.05), ("cut_before", 0.03)):
+            await bench.people.fault(kind, method="sendMessage", probability=share, seed=7)
+        await bench.people.fault(
+            "late", method="sendMessage", probability=0.02, seed=9, seconds=0.6
+        )
+        parts: dict[str, list[tuple[int, str]]] = {chat: [] for _, chat in people}
+        async with bench.relaying():
+            for n in range(40):
+                for user, chat in people:
+                    text = f"{chat}#{n}"
+                    parts[chat].append((await bench.add(user, text), text))
+            states = {
+                part: (await bench.settled(part))["state"]
+                for found in parts.values()
+                for part, _ in found
+            }
+            await bench.people.clear_faults()
+        assert set(states.values()) == {"delivered", "unknown"}
+        for chat, found in parts.items():
+            seen = [
+                one for one in await bot_texts(bench, chat) if "#" in one and "/again" not in one
+            ]
+            assert seen == [text for _, text in found if text in seen], "in order, none doubled"
+            assert [
+                text for part, text in found if states[part] == "delivered" and text not in seen
+            ] == []
+
+
+async def test_the_limits_hold_as_the_platform_counts_them(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        people = [await bench.person(f"P{n}") for n in range(20)]
+        group = await bench.people.group("g", [people[0][0], bench.bot_id])
+        async with bench.relaying():
+            parts = [await bench.add(user, f"m{n}") for n in range(4) for user, _ in people]
+            parts += [await bench.add(group, f"g{n}") for n in range(12)]
+            for part in parts:
+                row = await bench.settled(part)
+                assert (row["state"], row["attempts"]) == ("delivered", 1)
+        report = await bench.people.report()
+        assert (report["exceeded"], report["refused"], report["hammered"]) == ([], 0, 0)
+        assert await bot_texts(bench, group) == [f"g{n}" for n in range(12)]
