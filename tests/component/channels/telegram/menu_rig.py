@@ -163,6 +163,8 @@ class MenuRig:
             spec=lambda: self.spec,
         )
         self.life = Life(client, http, sender, menus, commands, TaskOwner("rig"))
+        # What may come must be named before it happens, reactions above all.
+        await client.call("getUpdates", timeout=0, allowed_updates=UPDATES)
         self.life.tasks.spawn(self._listen(self.life), name="poll:rig")
         self.life.tasks.spawn(menus.run(self.life.draining), name="menus:rig")
 

@@ -1,0 +1,114 @@
+"""A turn asks through the whole bot: shown by the relay, answered by a person, and gone on with."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from agentsup.mailbox.mailbox import Completion
+from agentsup.mailbox.pump import Work
+from agentsup.model.engine import Suspended
+from agentsup.model.message import Outcome
+from agentsup.model.principal import OPERATOR
+from tests.component.channels.telegram.rig import Rig, rigged
+
+OPTIONS = ("red", "blue")
+
+
+@pytest.fixture
+async def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
+    """An agent that asks first and then says what it was answered."""
+    async with rigged(tmp_path) as rig:
+
+        async def asks(work: Work) -> None:
+            message = work.lease.message
+            answered = [
+                question
+                for question in await rig.mailbox.questions(None)
+                if question.message_id == message.message_id
+            ]
+            if answered:
+                text = f"so it is {answered[0].answer or 'nothing'}"
+                await rig.mailbox.complete(work.lease, Completion(Outcome.OK, text=text))
+                return
+            options = OPTIONS if "option" in message.text else ()
+            ask = Suspended(b"", f"About {message.text}?", options, timeout_s=3600.0)
+            await rig.database.write(lambda tx: rig.mailbox.park_tx(tx, work.lease, ask))
+
+        monkeypatch.setattr(rig.agent, "handle", asks)
+        await rig.start()
+        yield rig
+
+
+async def shown(rig: Rig) -> int:
+    """The id of the question's message, once the relay has its id on record."""
+    record = await rig.people.wait_text(rig.chat, "About")
+    while not await rig.rows(
+        "SELECT 1 FROM outbox WHERE kind = 'question' AND state = 'delivered'"
+    ):
+        await rig.people.report()
+    message_id: int = record["message_id"]
+    return message_id
+
+
+async def test_a_press_lets_the_turn_go_on(rig: Rig) -> None:
+    await rig.people.say(rig.chat, "an option")
+    message = await shown(rig)
+    query = await rig.people.press(rig.chat, message, text="blue")
+    assert (await rig.people.pressed(query))["text"] == "Answered: blue"
+    await rig.people.wait_text(rig.chat, "so it is blue")
+    await rig.people.wait_text(rig.chat, "✔ P")
+    assert await rig.people.violations() == []
+
+
+async def test_a_press_made_while_the_bot_was_down_counts(rig: Rig) -> None:
+    await rig.people.say(rig.chat, "an option")
+    message = await shown(rig)
+    await rig.die()
+    query = await rig.people.press(rig.chat, message, text="red")
+    await rig.start()
+    await rig.people.wait_text(rig.chat, "so it is red")
+    assert (await rig.people.pressed(query))["text"] == "Answered: red"
+    await rig.people.wait_text(rig.chat, "✔ P")
+
+
+async def test_a_reply_answers_a_free_question_and_is_no_new_message(rig: Rig) -> None:
+    await rig.people.say(rig.chat, "your name")
+    message = await shown(rig)
+    await rig.people.say(rig.chat, "Ann", reply_to=message)
+    await rig.people.wait_text(rig.chat, "so it is Ann")
+    assert await rig.rows("SELECT count(*) FROM messages") == [(1,)]
+
+
+async def test_an_answer_given_elsewhere_is_seen_in_the_chat(rig: Rig) -> None:
+    await rig.people.say(rig.chat, "an option")
+    await shown(rig)
+    (question,) = await rig.mailbox.questions()
+    await rig.mailbox.answer(question.question_id, "red", OPERATOR)
+    await rig.people.wait_text(rig.chat, "✔ operator: red")
+    record = await rig.people.wait_text(rig.chat, "About")
+    assert "reply_markup" not in record["message"]
+
+
+async def test_two_people_pressing_at_once_are_told_the_same(rig: Rig) -> None:
+    ben = await rig.people.user("Ben")
+    group = await rig.people.group(
+        "Group", [rig.ann, ben, rig.bot.bot_id], administrators=[rig.bot.bot_id]
+    )
+    rig.allow(ben, groups=(int(group),))
+    rig.spec = rig.spec_with(group_mention_only=False)
+    await rig.people.say(group, "an option", user=rig.ann)
+    record = await rig.people.wait_text(group, "About")
+    queries = [
+        await rig.people.press(group, record["message_id"], text=text, user=user, force=True)
+        for text, user in (("red", rig.ann), ("blue", ben))
+    ]
+    told = [(await rig.people.pressed(query))["text"] for query in queries]
+    (question,) = await rig.mailbox.questions(None)
+    assert question.answer == "red"
+    assert told[0] == "Answered: red"
+    assert told[1].startswith(f"P{rig.ann} answered this at ")
+    assert told[1].endswith(": red")
+    await rig.people.wait_text(group, "so it is red")
