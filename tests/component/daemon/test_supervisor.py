@@ -222,7 +222,7 @@ async def test_an_end_before_the_start_is_finished(stage: Stage) -> None:
     stage.supervisor.end(0, "signal SIGTERM")
     ending = await running
     assert ending.code == 0
-    assert order(stage.log, "-") == ["watchdog", "relay", "api"]
+    assert order(stage.log, "-") == ["watchdog", "relay", "channels", "api"]
     assert "+main" not in stage.log
 
 

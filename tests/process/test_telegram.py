@@ -1,0 +1,220 @@
+"""A real daemon and a Bot API server of its own process: chat, edits, refusals, stops."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.testing.daemon_process import DaemonProcess
+from agentsup.testing.telegram import TelegramDriver
+from agentsup.testing.telegram_process import FakeTelegramProcess
+from tests.process.conftest import MakeDaemon
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
+
+RULES: list[dict[str, Any]] = [
+    {"match": "wait", "steps": [{"sleep": 30}, {"say": "so"}]},
+    {"match": "exit", "steps": [{"say": "bye"}, {"exit": 42}]},
+    {"match": "do (.*)", "steps": [{"effect": "effects.txt"}, {"say": "did $1"}]},
+    {"match": "hi", "steps": [{"say": "hello"}]},
+]
+UP = {"telegram_bots_connected"}
+
+
+class Town:
+    """The fake, its people, and the bots of two agents."""
+
+    def __init__(self, fake: FakeTelegramProcess, people: TelegramDriver) -> None:
+        self.fake = fake
+        self.people = people
+        self.bots: dict[str, int] = {}
+        self.tokens: dict[str, str] = {}
+        self.ann = 0
+
+    async def bot(self, agent: str, number: int) -> int:
+        self.tokens[agent] = f"{number}:AAF{agent}{'x' * 20}"
+        self.bots[agent] = await self.people.add_bot(self.tokens[agent], username=f"{agent}_bot")
+        return self.bots[agent]
+
+    def entry(self, agent: str, **more: Any) -> dict[str, Any]:
+        return {
+            "name": agent,
+            "telegram_token": self.tokens[agent],
+            "telegram_base_url": self.fake.url,
+            "allowed_user_ids": [self.ann],
+            **more,
+        }
+
+    async def chat(self, agent: str) -> str:
+        return await self.people.private(self.ann, self.bots[agent])
+
+    async def ask(self, chat: str, text: str, answer: str, timeout_s: float = 15.0) -> Any:
+        said = await self.people.say(chat, text)
+        return await self.people.wait_text(chat, answer, timeout_s, after=said)
+
+
+@pytest.fixture
+async def town(tmp_path: Path) -> AsyncIterator[Town]:
+    async with (
+        FakeTelegramProcess(tmp_path / "fake") as fake,
+        TelegramDriver(fake.url) as people,
+    ):
+        made = Town(fake, people)
+        made.ann = await people.user("Ann")
+        await made.bot("main", 7001)
+        await made.bot("bob", 7002)
+        yield made
+
+
+async def connected(daemon: DaemonProcess, name: str) -> dict[str, Any]:
+    """The agent once its bot hears: running, and no warning about it."""
+    return await daemon.until(name, "running", warnings=[], timeout_s=20)
+
+
+def rewrite(daemon: DaemonProcess, *entries: Mapping[str, Any]) -> None:
+    scripted = {"engine": "scripted", "engine_options": {"script": "file:rules.yaml"}}
+    text = json.dumps([{**scripted, **entry} for entry in entries])
+    file = daemon.home / "agents.json"
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.replace(file)
+
+
+async def test_people_talk_to_two_agents(make_daemon: MakeDaemon, town: Town) -> None:
+    daemon = make_daemon([town.entry("main"), town.entry("bob")], RULES)
+    await daemon.start()
+    assert (await connected(daemon, "main"))["status"] == "running"
+    await connected(daemon, "bob")
+    for agent in ("main", "bob"):
+        chat = await town.chat(agent)
+        await town.ask(chat, "hi", "hello")
+        said = await town.people.texts(chat)
+        assert said.count("hello") == 1
+    stranger = await town.people.private(await town.people.user("Eve"), town.bots["bob"])
+    await town.people.say(stranger, "hi")
+    await town.ask(await town.chat("bob"), "do it", "did it")
+    assert await town.people.texts(stranger) == []
+    # With no [people], those whom main allows are operators.
+    chat = await town.chat("main")
+    await town.ask(chat, "/agents", "bob")
+    assert await town.people.violations() == []
+
+
+async def test_what_is_written_while_nobody_listens_is_answered(
+    make_daemon: MakeDaemon, town: Town
+) -> None:
+    daemon = make_daemon([town.entry("main"), town.entry("bob")], RULES)
+    await daemon.start()
+    chat = await town.chat("bob")
+    await town.ask(chat, "hi", "hello")
+    assert await daemon.stop() == 0
+    first = await town.people.say(chat, "do one")
+    await town.people.say(chat, "do two")
+    await daemon.start()
+    await town.people.wait_text(chat, "did two", after=first)
+    assert (await town.people.texts(chat, after=first)).count("did one") == 1
+
+
+async def test_a_platform_that_is_away_degrades_and_loses_nothing(
+    make_daemon: MakeDaemon, town: Town
+) -> None:
+    daemon = make_daemon([town.entry("main", telegram_token=None), town.entry("bob")], RULES)
+    chat = await town.chat("bob")
+    await town.fake.stop()
+    await daemon.start()
+    view = await daemon.until("bob", "degraded", timeout_s=20)
+    assert "can't be reached" in view["last_reason"] + " ".join(view["warnings"])
+    assert any(warning.startswith("bob:") for warning in (await daemon.get("/status"))["warnings"])
+    # The agent is reachable otherwise.
+    console = await daemon.chat("bob")
+    assert await console.ask("hi") == "hello"
+    await town.fake.start()
+    await connected(daemon, "bob")
+    await town.ask(chat, "hi", "hello")
+    assert (await daemon.get("/status"))["warnings"] == []
+
+
+async def test_a_refused_token_fails_the_bot_alone_and_a_new_one_mends_it(
+    make_daemon: MakeDaemon, town: Town
+) -> None:
+    wrong = town.entry("bob", telegram_token="7009:AAFnobodyknowsthis")
+    daemon = make_daemon([town.entry("main"), wrong], RULES)
+    await daemon.start()
+    chat = await town.chat("main")
+    await town.ask(chat, "hi", "hello")
+    view = await daemon.until("bob", "degraded", timeout_s=20)
+    assert "token" in " ".join(view["warnings"])
+    assert "AAFnobody" not in json.dumps(view)
+    console = await daemon.chat("bob")
+    assert await console.ask("hi") == "hello"
+    instance = view["instance_id"]
+    # The operator's restart tries again, fails again and says so where the operator reads.
+    said = await town.people.say(chat, "/agent_restart bob")
+    notice = await town.people.wait_text(chat, "bot of bob stays down", 15, after=said)
+    assert "BotFather" in notice["message"]["text"]
+    view = await daemon.until("bob", "degraded", timeout_s=20)
+    instance = view["instance_id"]
+    rewrite(daemon, town.entry("main"), town.entry("bob"))
+    view = await connected(daemon, "bob")
+    assert view["instance_id"] == instance, "only the bot was built anew"
+    await town.ask(await town.chat("bob"), "hi", "hello")
+    assert "AAFnobody" not in (daemon.home / "logs" / "agentsup.log").read_text()
+
+
+async def test_an_agent_added_live_gets_its_bot_and_loses_it_again(
+    make_daemon: MakeDaemon, town: Town
+) -> None:
+    daemon = make_daemon([town.entry("main", telegram_token=None)], RULES)
+    await daemon.start()
+    rewrite(daemon, town.entry("main", telegram_token=None), town.entry("bob"))
+    await connected(daemon, "bob")
+    chat = await town.chat("bob")
+    await town.ask(chat, "hi", "hello")
+    # Another bot for the same agent: a live edit of the channel, the agent works on.
+    before = (await daemon.agents())["bob"]["instance_id"]
+    other = await town.bot("bob", 7003)
+    rewrite(daemon, town.entry("main", telegram_token=None), town.entry("bob"))
+    second = await town.people.private(town.ann, other)
+    await town.ask(second, "hi", "hello")
+    assert (await daemon.agents())["bob"]["instance_id"] == before
+    # A stopped agent's bot is silent; what is said meanwhile waits at the platform.
+    assert (await daemon.post("/agents/bob/stop")).status == 200
+    said = await town.people.say(second, "do it")
+    rewrite(daemon, town.entry("main", telegram_token=None))
+    await daemon.until("main", "running")
+    assert await town.people.texts(second, after=said) == []
+    rewrite(daemon, town.entry("main", telegram_token=None), town.entry("bob"))
+    assert (await daemon.post("/agents/bob/start")).status == 200
+    await town.people.wait_text(second, "did it", 15, after=said)
+
+
+async def test_stop_all_and_42_from_telegram(make_daemon: MakeDaemon, town: Town) -> None:
+    daemon = make_daemon(
+        [town.entry("main"), town.entry("bob")], RULES, 'restart_in_place = "never"\n'
+    )
+    await daemon.start()
+    main, bob = await town.chat("main"), await town.chat("bob")
+    await town.ask(bob, "hi", "hello")
+    waiting = await town.people.say(bob, "wait")
+    async with asyncio.timeout(10):
+        while (await daemon.agents())["bob"]["running"] != 1:
+            await town.people.get(
+                "wait", after=(await town.people.get("clock"))["cursor"], timeout_s=0.1
+            )
+    stopped = await town.ask(main, "/stop_all", "topped")
+    assert "1" in stopped["message"]["text"]
+    await town.ask(bob, "hi", "hello")
+    assert "so" not in await town.people.texts(bob, after=waiting)
+    # A sub-agent asks for its rebuild; its bot goes on listening meanwhile.
+    await town.ask(bob, "exit", "bye")
+    await town.ask(bob, "hi", "hello")
+    # main's 42 ends the process, after its answer is on its way.
+    said = await town.people.say(main, "exit")
+    assert await daemon.ended() == 42
+    await daemon.start()
+    await town.people.wait_text(main, "bye", after=said)
+    await town.ask(main, "hi", "hello")
+    assert (await town.people.texts(main, after=said)).count("bye") == 1
