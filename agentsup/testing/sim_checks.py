@@ -118,6 +118,8 @@ def _histories(world: World, rows: dict[str, sqlite3.Row], events: list[sqlite3.
                 done.add(message_id)
         elif kind in {"message.retry", "question.closed"}:
             mine.add(message_id)
+            if data.get("code") == "requeued":
+                accepted[message_id] = event["seq"]  # a person has begun it anew
             if holder.get(session) == message_id:
                 del holder[session]
 
