@@ -127,19 +127,19 @@ class Channels:
         on_change: Callable[[str, str | None], None],
         services: Callable[[], ChannelServices],
     ) -> None:
-        """``relay_channels`` grows by Telegram's door when the first bot is wanted;
+        """``relay_channels`` grows by Telegram's door;
         ``on_change(agent_id, trouble)`` hears what is amiss with a bot, or None; ``services`` is
         asked for in each life."""
-        self._clock = clock
-        self._entropy = entropy
-        self._board = board
-        self._relay_channels = relay_channels
-        self._on_change = on_change
-        self._services = services
         self._bots: dict[str, _Bot] = {}
         self._door = TelegramDoor()
         self._http: Any = None
         self._is_closed = False
+        self._clock = clock
+        self._entropy = entropy
+        self._board = board
+        relay_channels.setdefault(TELEGRAM, self._door)
+        self._on_change = on_change
+        self._services = services
 
     # -- what is wanted ----------------------------------------------------------------------------
 
@@ -255,7 +255,6 @@ class Channels:
     # -- lives -------------------------------------------------------------------------------------
 
     def _begin(self, agent_id: str, spec: AgentSpec) -> None:
-        self._relay_channels.setdefault(TELEGRAM, self._door)
         child_id = f"{TELEGRAM}:{agent_id}"
         child = SupervisedChild(
             ChildSpec(child_id, _nothing),

@@ -75,7 +75,7 @@ class Recorder:
         is_new_end = end is not None and (before is None or before.last_end != end)
         if not (is_new_state or is_new_end):
             return
-        name = self._roster.name_of(status.child_id)
+        name = self._name(status.child_id)
         if is_new_state:
             level = _log.warning if status.state in _UNWELL else _log.info
             level("child", child=name, state=status.state.value, reason=status.reason)
@@ -108,6 +108,11 @@ class Recorder:
         await self.tell_main(
             f"{name} has failed and stays down: {status.reason}. /agent_start {name} tries again."
         )
+
+    def _name(self, child_id: str) -> str:
+        """As people know it: an agent's name, ``telegram:<its name>`` for its bot."""
+        kind, colon, agent_id = child_id.rpartition(":")
+        return kind + colon + self._roster.name_of(agent_id)
 
     def _ending(self, status: ChildStatus, end: Ended) -> boot.Ending:
         return boot.Ending(
