@@ -197,10 +197,11 @@ class ScriptedSession:
         if resume is not None and resume.checkpoint is not None:
             return _Run.thaw(resume.checkpoint, resume.answer)
         script = await self._engine.script_for(self._spec)
-        found = script.find(segment.text)
+        text = _text_of(segment)
+        found = script.find(text)
         if found is None:
             # Built, not filled: the person's own "$1" must come back as it is.
-            return _Run((Step(say="$1"),), ("", NO_MODEL + segment.text))
+            return _Run((Step(say="$1"),), ("", NO_MODEL + text))
         return _Run(*found)
 
     async def _step(
@@ -296,6 +297,16 @@ class ScriptedSession:
         done = await self._host.perform("effect", Effect.BLIND, {"path": path}, append)
         if not done.ok:
             raise Permanent(f"the effect on {path} failed: {done.text}")
+
+
+def _text_of(segment: Segment) -> str:
+    """The text, and a line for each file that came with it, as a model reads it."""
+    files = [
+        f"[file: {part.path}" + (f" ({part.name})]" if part.name else "]")
+        for part in segment.parts
+        if part.type == "file"
+    ]
+    return "\n".join([*([segment.text] if segment.text else []), *files])
 
 
 def _inside(workspace: str, path: str) -> Path:

@@ -23,6 +23,7 @@ from agentsup.model.engine import (
     Suspended,
     Usage,
 )
+from agentsup.model.message import Part
 from agentsup.testing.engine_host import MemoryHost, segment
 
 
@@ -73,6 +74,23 @@ async def test_the_envelope_is_not_matched(tmp_path: Path) -> None:
     session = await open_session(tmp_path, [{"match": "hello", "steps": [{"say": "yes"}]}])
     events = await collect(session, "hello", prompt="[from agent bob] hello")
     assert done(events).text == "yes"
+
+
+async def test_a_file_that_came_is_a_line_of_the_text(tmp_path: Path) -> None:
+    rules = [
+        {
+            "match": r"keep\n\[file: (.+) \((.+)\)\]",
+            "steps": [{"say": "$2 is at $1"}],
+        },
+        {"match": r"\[file: (.+)\]", "steps": [{"say": "only $1"}]},
+    ]
+    named = Part("file", path="inbox/1-a.txt", name="a.txt")
+    for text, part, answer in (
+        ("keep", named, "a.txt is at inbox/1-a.txt"),
+        ("", Part("file", path="inbox/2"), "only inbox/2"),
+    ):
+        events = await collect(await open_session(tmp_path, rules), text, parts=(part,))
+        assert done(events).text == answer
 
 
 async def test_groups_and_the_last_result_are_filled_in(tmp_path: Path) -> None:
