@@ -1,0 +1,123 @@
+"""What a person can do over any transport; the conversation test knows nothing else.
+
+A new transport brings one `Talker` and one stage (a daemon whose `main` is reached over it) and is
+added to `STAGES` of the test. Talkers speak the raw protocol of their transport, never our objects.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from agentsup.testing.daemon_process import DaemonProcess
+
+WAIT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the agent said, its pieces put together, and the code in it as (language, text)."""
+
+    text: str
+    code: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def code_lines(self) -> list[str]:
+        """All lines of code, wherever an answer was split."""
+        return [line for _, text in self.code for line in text.splitlines()]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question of the agent; `handle` is the transport's own."""
+
+    text: str
+    options: tuple[str, ...]
+    handle: Any
+
+
+class Talker(Protocol):
+    """One person in one conversation with one agent.
+
+    What the agent said is heard in order: each of `hears`, `file` and `question` goes on where the
+    one before ended. Each raises `TimeoutError` that shows what did come.
+    """
+
+    async def say(self, text: str) -> str:
+        """Say a text or give a command; what it was said as, for `correct`."""
+        ...
+
+    async def correct(self, said: str, text: str) -> None:
+        """Replace a text that still waits behind a running one."""
+        ...
+
+    async def hears(self, part: str, timeout_s: float = WAIT_S) -> Heard:
+        """Everything said since, up to and with the text that holds `part`; no draft counts."""
+        ...
+
+    async def sees(self, part: str, timeout_s: float = WAIT_S) -> None:
+        """Return once `part` can be seen, also in an answer that is being written."""
+        ...
+
+    async def send_file(self, name: str, data: bytes, text: str) -> None:
+        """Give the agent a file with a text."""
+        ...
+
+    async def file(self, timeout_s: float = WAIT_S) -> tuple[str, bytes]:
+        """The next file of the agent: its name and what is in it."""
+        ...
+
+    async def question(self, part: str, timeout_s: float = WAIT_S) -> Question:
+        """The next question of the agent, which holds `part`."""
+        ...
+
+    async def press(self, question: Question, option: str) -> None:
+        """Choose an option without typing it."""
+        ...
+
+    async def type_answer(self, question: Question, text: str) -> None:
+        """Answer in own words."""
+        ...
+
+    async def aside(self, name: str) -> "Talker":
+        """The same person with the same agent beside this conversation: a topic, a session."""
+        ...
+
+    async def come_back(self) -> None:
+        """The daemon has been started again; connect to it where the transport needs that."""
+        ...
+
+    async def transcript(self) -> list[str]:
+        """All finished texts of the agent in this conversation, oldest first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A running daemon and a person who talks to its `main`."""
+
+    daemon: DaemonProcess
+    talker: Talker
+
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def heard_markdown(texts: Sequence[str]) -> Heard:
+    """For transports that show the answer's own Markdown."""
+    whole = "\n".join(texts)
+    return Heard(whole, tuple((one[1], one[2]) for one in _FENCE.finditer(whole)))
+
+
+def heard_entities(messages: Sequence[Mapping[str, Any]]) -> Heard:
+    """For Telegram: texts with entities, whose offsets count UTF-16 units."""
+    texts, code = [], []
+    for message in messages:
+        text = str(message.get("text", message.get("caption", "")))
+        texts.append(text)
+        units = text.encode("utf-16-le")
+        for one in message.get("entities", ()):
+            if one["type"] == "pre":
+                begin, end = one["offset"] * 2, (one["offset"] + one["length"]) * 2
+                code.append((one.get("language", ""), units[begin:end].decode("utf-16-le")))
+    return Heard("\n".join(texts), tuple(code))
