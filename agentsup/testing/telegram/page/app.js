@@ -283,7 +283,6 @@ function paintChat() {
   if (isAtEnd) toEnd();
   const newest = state.view?.messages.at(-1)?.message_id;
   if (newest && !document.hidden) state.seen.set(chat.key, newest);
-  offerReply(records.at(-1));
 }
 
 function startButton() {
@@ -291,15 +290,6 @@ function startButton() {
   made.type = "button";
   made.addEventListener("click", () => say("/start"));
   return made;
-}
-
-/** A question that wants a typed answer is replied to without a further click. */
-function offerReply(record) {
-  const isAsked = record?.is_bot && record.message.reply_markup?.force_reply;
-  if (isAsked && !state.about && state.offered !== record.message_id) {
-    state.offered = record.message_id;
-    about("reply", record);
-  }
 }
 
 function toEnd() {
