@@ -7,14 +7,14 @@ around it through a rarer kind.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from agentsup.channels.telegram.event import Event, EventKind
 from agentsup.model.agent import AgentSpec
 from agentsup.model.principal import Principal
 
-__all__ = ["People", "Reason", "Verdict", "may", "remedy"]
+__all__ = ["People", "Reason", "Verdict", "may", "named", "remedy"]
 
 People = Callable[[AgentSpec, int], Principal | None]
 """The person behind a Telegram user id for this agent, or None for a stranger."""
@@ -22,6 +22,7 @@ People = Callable[[AgentSpec, int], Principal | None]
 _GROUPS = frozenset({"group", "supergroup"})
 _FOR_PEOPLE = frozenset({EventKind.MESSAGE, EventKind.EDITED, EventKind.PRESS, EventKind.REACTION})
 _WRITTEN = frozenset({EventKind.MESSAGE, EventKind.EDITED})
+_NAME_CHARS = 64
 
 
 class Reason(StrEnum):
@@ -72,6 +73,17 @@ def may(event: Event, spec: AgentSpec, people: People) -> Verdict:
         if event.misaddressed or not is_meant:
             return Verdict(Reason.NOT_ADDRESSED)
     return Verdict(Reason.ALLOWED, principal)
+
+
+def named(principal: Principal, event: Event) -> Principal:
+    """The person with the name that the platform shows, where no other is known.
+
+    The name is for reading; rights hang on the subject.
+    """
+    shown = " ".join(event.user_name.split())[:_NAME_CHARS]
+    if not shown or principal.name not in ("", principal.subject):
+        return principal
+    return replace(principal, name=shown)
 
 
 def remedy(event: Event, verdict: Verdict, agent_name: str) -> str:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from agentsup.channels.telegram import compose, updates
-from agentsup.channels.telegram.access import People, Reason, Verdict, may, remedy
+from agentsup.channels.telegram.access import People, Reason, Verdict, may, named, remedy
 from agentsup.channels.telegram.event import Event, EventKind, Malformed, read
 from agentsup.channels.telegram.lanes import Item, Lane, Lanes
 from agentsup.channels.telegram.menus import Press
@@ -156,17 +156,19 @@ class Incoming:
         verdict = may(event, self._spec(), self._people)
         if verdict.principal is None:
             await self._refuse(item, event, verdict)
-        elif event.kind is EventKind.PRESS:
-            await self._menus.on_press(self._press(item, event), verdict.principal)
+            return
+        principal = named(verdict.principal, event)
+        if event.kind is EventKind.PRESS:
+            await self._menus.on_press(self._press(item, event), principal)
             await self._done(item)
         elif event.kind is EventKind.REACTION:
-            await self._reaction(item, event, verdict.principal)
+            await self._reaction(item, event, principal)
         elif not event.has_content:
             await self._skip([item], "nothing to answer")
         elif self._is_late(item):
             await self._late(item, lane)
         else:
-            await self._saying.handle(item, event, verdict.principal, lane)
+            await self._saying.handle(item, event, principal, lane)
 
     async def _reaction(self, item: Item, event: Event, principal: Principal) -> None:
         press_id = item.row.external_id(self._deps.bot_id)
@@ -254,8 +256,8 @@ class Incoming:
     def _late_tx(
         self, tx: Tx, *, items: Sequence[Item], texts: Mapping[str, Sequence[str]]
     ) -> None:
-        for conversation, named in texts.items():
-            text = compose.late_notice(named, self._max_age_s / 3600)
+        for conversation, late in texts.items():
+            text = compose.late_notice(late, self._max_age_s / 3600)
             notice_tx(tx, self._deps, conversation, text)
         updates.skip_tx(tx, [item.row for item in items], "too late")
 

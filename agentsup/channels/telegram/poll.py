@@ -65,20 +65,19 @@ class Trial:
     state: ChannelState
     detail: str
     wait_s: float
-    renew: bool
-    """Open a new connection."""
 
 
 def judge(error: TelegramError, failures: int, unit: float) -> Trial:
     """What to do after the ``failures``-th failed poll in a row (from 1)."""
     if isinstance(error, FloodWait):
-        return Trial(ChannelState.RETRYING, error.message, error.retry_after_s, renew=False)
+        return Trial(ChannelState.RETRYING, error.message, error.retry_after_s)
     if isinstance(error, PollConflict):
+        # The client takes another connection after it: one that was cut off may still be served.
         wait_s = delay_s(failures - 1, base_s=2.0, cap_s=60.0, unit=unit)
-        return Trial(ChannelState.CONFLICT, second_poller(""), wait_s, renew=True)
+        return Trial(ChannelState.CONFLICT, second_poller(""), wait_s)
     wait_s = delay_s(failures - 1, base_s=1.0, cap_s=30.0, unit=unit)
     detail = f"Telegram can't be reached: {error.message}"
-    return Trial(ChannelState.RETRYING, detail, wait_s, renew=True)
+    return Trial(ChannelState.RETRYING, detail, wait_s)
 
 
 def second_poller(webhook_url: str) -> str:
@@ -214,8 +213,6 @@ class Poller:
                 why=error.message,
                 next_s=round(trial.wait_s, 1),
             )
-        if trial.renew:
-            await self._renew()
         silent_s = self._clock.monotonic() - self._answered_at
         if silent_s >= self._deaf_after_s and not self._is_told:
             self._is_told = True
@@ -233,11 +230,6 @@ class Poller:
             return ""
         url = info.get("url", "") if isinstance(info, Mapping) else ""
         return url if isinstance(url, str) else ""
-
-    async def _renew(self) -> None:
-        renew = getattr(self._client, "renew", None)
-        if renew is not None:
-            await renew()
 
     async def _say(self, text: str) -> None:
         try:

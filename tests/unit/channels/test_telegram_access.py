@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.channels.telegram.access import Reason, may, remedy
+from agentsup.channels.telegram.access import Reason, may, named, remedy
 from agentsup.channels.telegram.event import Event, EventKind, Malformed, Me, read
 from agentsup.model.agent import AgentSpec
 from agentsup.model.principal import Principal, PrincipalKind
@@ -148,6 +148,15 @@ def test_how_to_let_somebody_in_is_told_with_the_ids() -> None:
     assert str(OTHERS) in remedy(event, may(event, SPEC, people), "bob")
     event = read({"update_id": 1, "message": message(TEAM, ANN)}, ME)
     assert remedy(event, may(event, SPEC, people), "bob") == ""
+
+
+def test_people_without_a_name_of_ours_have_the_one_they_show() -> None:
+    event = read({"update_id": 1, "message": message(ANN, ANN)}, ME)
+    person = Principal(PrincipalKind.PERSON, "telegram:11", "telegram:11")
+    assert named(person, event).label == "P11"
+    assert named(person, event).subject == "telegram:11"
+    known = Principal(PrincipalKind.PERSON, "ann", "ann of ours")
+    assert named(known, event) is known
 
 
 # -- properties ------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from agentsup.channels.telegram.errors import TokenRefused
 from agentsup.channels.telegram.report import ChannelState
 from agentsup.channels.telegram.saying import Saying
 from agentsup.kit import faults
+from agentsup.model.errors import StoreUnavailable
 from agentsup.store.retention import prune
 from tests.component.channels.telegram.rig import TOKEN, Rig, rigged
 
@@ -268,3 +271,58 @@ async def test_a_full_mailbox_is_an_honest_refusal(rig: Rig) -> None:
     await rig.people.wait_text(rig.chat, "echo: text 1")
     await rig.settled()
     assert rig.agent.texts == ["text 0", "text 1"]
+
+
+async def test_a_store_that_fails_confirms_nothing(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The poll is made again from the old offset, and the text is answered once."""
+    await rig.start()
+    real, failures = rig.database.write, 0
+
+    async def write(fn: Any, *, name: str = "", **more: Any) -> Any:
+        nonlocal failures
+        if name in ("telegram.keep", "mailbox.accept") and failures < 4:
+            failures += 1
+            raise StoreUnavailable("the disk is full", reason="full")
+        return await real(fn, name=name, **more)
+
+    monkeypatch.setattr(rig.database, "write", write)
+    monkeypatch.setattr(rig.clock, "sleep", lambda seconds: asyncio.sleep(min(seconds, 0.01)))
+    await rig.people.say(rig.chat, "patience")
+    await rig.people.wait_text(rig.chat, "echo: patience")
+    assert failures == 4
+    assert rig.agent.texts == ["patience"]
+
+
+async def test_many_deaths_lose_and_double_nothing_and_keep_the_order(rig: Rig) -> None:
+    """Lives of the bot end at any instant while five people write."""
+    chance = random.Random(20)
+    chats = [rig.chat]
+    for number in range(4):
+        person = await rig.people.user(f"P{number}")
+        chats.append(await rig.people.private(person, rig.bot.bot_id))
+        rig.allow(person)
+    wanted = {str(chat).partition("@")[0]: [f"{n}" for n in range(20)] for chat in chats}
+
+    async def write(chat: str) -> None:
+        for number in range(20):
+            await rig.people.say(chat, f"{number}")
+            await asyncio.sleep(chance.uniform(0.0, 0.1))
+
+    async with asyncio.TaskGroup() as people:
+        for chat in chats:
+            people.create_task(write(chat))
+        for _ in range(12):
+            await rig.start()
+            await asyncio.sleep(chance.uniform(0.0, 0.15))
+            await rig.die()
+    await rig.start()
+    async with asyncio.timeout(10):
+        while len(rig.agent.seen) < 100 or "received" in await rig.states():
+            await asyncio.sleep(0.01)
+    got: dict[str, list[str]] = {}
+    for place, text, _ in rig.agent.seen:
+        got.setdefault(place, []).append(text)
+    assert got == wanted
+    assert await rig.states() == {"done": 100}
