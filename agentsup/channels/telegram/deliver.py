@@ -47,6 +47,9 @@ NOT_ATTACHED = "the bot is not connected"
 _ABSENT_S = 5.0
 _TEXT_TIMEOUT_S = 20.0
 _FILE_TIMEOUT_S = 560.0
+"""Of a part of kind file, for which the relay has patience; a summarised answer is small."""
+_SMALL_FILE_TIMEOUT_S = 35.0
+_PROBE_TIMEOUT_S = 5.0
 _UNWELL_S = 30.0
 _KEPT_PARTS = 64
 _CORRECTIONS_MAX = 6
@@ -84,6 +87,7 @@ class TelegramChannel:
         self._bots: dict[str, BotHandle] = {}
         self._moves: dict[tuple[str, int], int] = {}
         self._kept: dict[int, tuple[Outgoing, ...]] = {}
+        self._in_doubt: set[str] = set()
 
     def attach(self, agent_id: str, bot: BotHandle) -> None:
         """Deliver the parts of this agent through ``bot`` from now on."""
@@ -109,8 +113,10 @@ class TelegramChannel:
             return Delivery(DeliveryOutcome.DELIVERED)
         has_more = part.progress + 1 < len(pieces)
         try:
+            await self._reassure(bot, part.agent_id)
             message_id = await self._send(bot, part, place, pieces[part.progress])
         except FateUnknown as error:
+            self._in_doubt.add(part.agent_id)
             return Delivery(DeliveryOutcome.UNKNOWN, error.message, more=has_more)
         except TelegramError as error:
             return _said(error)
@@ -118,6 +124,20 @@ class TelegramChannel:
             self._kept.pop(part.outbox_id, None)
         ids = () if message_id is None else (str(message_id),)
         return Delivery(DeliveryOutcome.DELIVERED, more=has_more, platform_ids=ids)
+
+    async def _reassure(self, bot: BotHandle, agent_id: str) -> None:
+        """After an unknown fate, send on only once the platform answers something harmless.
+
+        So an outage costs one piece and not everything that is sent while it lasts, the note
+        about that piece included.
+        """
+        if agent_id not in self._in_doubt:
+            return
+        try:
+            await bot.client.call("getMe", timeout_s=_PROBE_TIMEOUT_S)
+        except FateUnknown as error:
+            raise NotSent(f"waiting for Telegram to answer again: {error.message}") from error
+        self._in_doubt.discard(agent_id)
 
     def _place(self, part: OutboxPart) -> Place:
         place = parse(part.conversation)
@@ -190,7 +210,7 @@ class TelegramChannel:
             target.place.chat_id,
             piece.method,
             priority=priority,
-            timeout_s=_TEXT_TIMEOUT_S if piece.file is None else _FILE_TIMEOUT_S,
+            timeout_s=_timeout_s(part, piece),
             files=piece.files,
             message_thread_id=target.place.topic_id,
             **piece.fields(),
@@ -207,6 +227,12 @@ class TelegramChannel:
             bot.moved(old_chat_id, new_chat_id)
         # What was streamed stays behind in the old chat.
         return _Target(replace(target.place, chat_id=new_chat_id))
+
+
+def _timeout_s(part: OutboxPart, piece: Outgoing) -> float:
+    if piece.file is None:
+        return _TEXT_TIMEOUT_S
+    return _FILE_TIMEOUT_S if part.kind == "file" else _SMALL_FILE_TIMEOUT_S
 
 
 def _corrected(piece: Outgoing, error: Refused) -> Outgoing:

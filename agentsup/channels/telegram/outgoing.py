@@ -32,7 +32,7 @@ __all__ = ["Outgoing", "TelegramSettings", "could_not_send", "pieces_of"]
 _PHOTOS = frozenset({".jpg", ".jpeg", ".png", ".webp"})
 _PHOTO_MAX_BYTES = 10 * 1024 * 1024
 _NOTHING = "(an empty message)"
-_REPEAT = "↻ perhaps for the second time:"
+_REPEAT = "↻ Perhaps for the second time:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,8 @@ async def pieces_of(
     """What is sent for a part, at least one piece; long texts are rendered in a thread."""
     kind, body = part.kind, part.body
     text = cards.text_of(kind, body, timezone=settings.timezone, language=settings.language)
+    if "repeat_of" in body:
+        text = f"{_REPEAT}\n\n{text}"
     if len(text) > ON_LOOP_MAX_CHARS or "path" in body:
         found = await asyncio.to_thread(_pieces, part, text, settings)
     else:
@@ -117,19 +119,15 @@ def could_not_send(file: UploadFile, why: str, *, markup: Mapping[str, Any] | No
 
 def _pieces(part: OutboxPart, text: str, settings: TelegramSettings) -> list[Outgoing]:
     body = part.body
-    repeat = [Outgoing(Piece(_REPEAT))] if "repeat_of" in body else []
     if body.get("path"):
-        return [
-            *repeat,
-            *_with_file(str(body["path"]), str(body.get("name") or ""), text, settings),
-        ]
+        return _with_file(str(body["path"]), str(body.get("name") or ""), text, settings)
     if part.kind == "answer" and not body.get("plain"):
         long = as_file(text, settings.long_as_file_pieces)
         if long is not None:
             upload = UploadFile(None, long.name, long.data)
-            return [*repeat, Outgoing(Piece(long.summary), upload)]
+            return [Outgoing(Piece(long.summary), upload)]
     pieces = _texts(text, is_plain=cards.is_plain(part.kind, body))
-    return [*repeat, *(Outgoing(piece) for piece in pieces or (Piece(_NOTHING),))]
+    return [Outgoing(piece) for piece in pieces or (Piece(_NOTHING),)]
 
 
 def _texts(text: str, *, is_plain: bool, limit: int = CAPABILITIES.text_limit) -> tuple[Piece, ...]:

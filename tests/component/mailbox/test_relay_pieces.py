@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections import deque
+from functools import partial
 
 import pytest
 
@@ -119,9 +120,7 @@ async def test_what_waits_for_a_reason_can_be_woken(bench: Bench) -> None:
             await asyncio.sleep(0.01)
         for detail, woken in (("else", 0), ("no bot", 1)):
             found = await bench.database.write(
-                lambda tx, detail=detail: outbox.wake_tx(
-                    tx, channel="recording", agent_id="a", detail=detail
-                )
+                partial(outbox.wake_tx, channel="recording", agent_id="a", detail=detail)
             )
             assert found == woken
         while not channel.sent:

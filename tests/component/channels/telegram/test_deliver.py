@@ -103,6 +103,40 @@ async def test_what_surely_was_not_sent_goes_again(bench: Bench) -> None:
     assert await bench.people.texts(chat) == ["later"]
 
 
+async def test_an_outage_costs_one_part_and_its_note_comes_through(bench: Bench) -> None:
+    ann, chat = await bench.person()
+    bob, bobs = await bench.person("Bob")
+    await bench.people.fault("server_error")
+    async with bench.relaying():
+        lost = await bench.add(ann, "lost")
+        await bench.settled(lost)
+        later = [await bench.add(bob, "one"), await bench.add(bob, "two")]
+        waiting = await bench.until(later[0], lambda row: row["attempts"] > 0)
+        assert waiting["state"] == "pending"
+        assert "answer again" in waiting["detail"]
+        await bench.people.clear_faults()
+        assert [(await bench.settled(part))["state"] for part in later] == ["delivered"] * 2
+        await bench.people.wait_text(chat, f"/again {lost}")
+    assert await bench.people.texts(bobs) == ["one", "two"]
+
+
+async def test_shown_again_it_says_that_it_may_be_a_repetition(bench: Bench) -> None:
+    ann, chat = await bench.person()
+    await bench.people.fault("cut_after", method="sendMessage", count=1)
+    async with bench.relaying():
+        part = await bench.add(ann, "the **answer**")
+        await bench.settled(part)
+        again = await bench.database.write(
+            lambda tx: outbox.again_tx(
+                tx, part, agent_id=AGENT, channel="telegram", conversation=str(ann), at=1
+            )
+        )
+        await bench.settled(again)
+    texts = await bench.people.texts(chat)
+    assert texts[0] == "the answer"
+    assert texts[-1] == "↻ Perhaps for the second time:\n\nthe answer"
+
+
 async def test_a_cut_before_an_answer_is_unknown_too(bench: Bench) -> None:
     ann, chat = await bench.person()
     await bench.people.fault("cut_before", method="sendMessage", count=1)
@@ -230,7 +264,7 @@ async def test_a_very_long_answer_may_go_as_a_file(bench: Bench) -> None:
 async def test_the_streamed_message_becomes_the_answer(bench: Bench) -> None:
     ann, chat = await bench.person()
     sent = await bench.people.call(TOKEN, "sendMessage", chat_id=ann, text="Hel…")
-    streamed_id = sent["result"]["message_id"]
+    streamed_id = int(sent["result"]["message_id"])
 
     async def takeover(message_id: str) -> int | None:
         assert message_id == "m1"
