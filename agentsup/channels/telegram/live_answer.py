@@ -55,6 +55,7 @@ SEND_TIMEOUT_S: Final = 10.0
 _FAILURES_MAX = 3
 _LOOK_AGAIN_S = 10.0
 _LOOK_GAP_S = 0.2
+_LOOK_GAP_MAX_S = 2.0
 _CURSOR = " …"
 _ENDS = {Fate.STOPPED: "⏹ stopped", Fate.BROKEN: "⚠ interrupted"}
 
@@ -313,6 +314,7 @@ class LiveAnswer:
             self._bench.database.listen(topic, self._wake.set)
             for topic in ("events", f"agent:{self._bench.agent_id}")
         ]
+        gap_s = _LOOK_GAP_S
         try:
             while not self.is_running:
                 self._wake.clear()
@@ -321,7 +323,8 @@ class LiveAnswer:
                     await self._end(self._platform_id, outcome)
                     self._platform_id = None
                     return True
-                await self._bench.clock.sleep(_LOOK_GAP_S)
+                await self._bench.clock.sleep(gap_s)  # much else makes events
+                gap_s = min(1.5 * gap_s, _LOOK_GAP_MAX_S)
                 await self._pause(_LOOK_AGAIN_S)
         finally:
             for stop in unlisten:

@@ -18,7 +18,7 @@ from agentsup.channels.telegram import placeholders
 from agentsup.channels.telegram.live_answer import LiveAnswer
 from agentsup.channels.telegram.pace import Mode
 from agentsup.channels.telegram.place import Place, parse
-from agentsup.channels.telegram.status import Outgoing, Reactions, Typing
+from agentsup.channels.telegram.status import Courtesies, Outgoing, Reactions, Typing
 from agentsup.channels.telegram.upkeep import Bench
 from agentsup.kit.clock import Clock
 from agentsup.kit.tasks import OwnerClosed, TaskOwner
@@ -56,14 +56,15 @@ class Streams:
 
     def __init__(self, deps: StreamDeps, sender: Outgoing) -> None:
         self._deps = deps
+        courtesies = Courtesies(sender)
         self._owner = TaskOwner(f"streams:{deps.agent_id}")
-        self._typing = Typing(sender, deps.clock, self._owner)
-        self._reactions = Reactions(sender, deps.clock, deps.database, self._owner)
+        self._typing = Typing(courtesies, deps.clock, self._owner)
+        self._reactions = Reactions(courtesies, deps.clock, deps.database, self._owner)
         self._bench = Bench(
             database=deps.database,
             clock=deps.clock,
             agent_id=deps.agent_id,
-            sender=sender,
+            sender=courtesies,
             streaming=self._wanted,
             mode=self._mode,
             typing=self._show_typing,
@@ -113,7 +114,7 @@ class Streams:
     def accepted(self, message_id: str, conversation: str, platform_message_id: int) -> None:
         """A person's message became ``message_id``: show that it was seen, where that is wanted.
         Returns at once."""
-        if self._wanted_reactions():
+        if self._wanted().reactions:
             self._reactions.accepted(message_id, parse(conversation), platform_message_id)
 
     # -- turns -------------------------------------------------------------------------------------
@@ -123,7 +124,7 @@ class Streams:
         if known is not None:
             known.begin(turn)
             return
-        if self._mode() is Mode.OFF and not self._wanted_typing():
+        if self._mode() is Mode.OFF and not self._wanted().typing:
             turn.leave()
             return
         try:
@@ -176,6 +177,8 @@ class Streams:
                 left = await self._deps.database.read(
                     partial(placeholders.all_of, agent_id=self._deps.agent_id), name="stream.load"
                 )
+                if self._wanted().reactions:
+                    await self._reactions.restore(self._deps.agent_id)
             except (StoreUnavailable, Overloaded) as error:
                 _log.warning("what was streamed before is not known yet: %s", error)
                 return False
@@ -192,14 +195,7 @@ class Streams:
         return self._deps.spec().streaming
 
     def _mode(self) -> Mode:
-        wanted = self._wanted()
-        return Mode(getattr(wanted, "mode", Mode.LIVE)) if wanted.enabled else Mode.OFF
-
-    def _wanted_typing(self) -> bool:
-        return bool(getattr(self._wanted(), "typing", True))
-
-    def _wanted_reactions(self) -> bool:
-        return bool(getattr(self._wanted(), "reactions", True))
+        return Mode(self._wanted().mode)
 
     def _show_typing(self, place: Place) -> AbstractContextManager[None]:
-        return self._typing.during(place) if self._wanted_typing() else nullcontext()
+        return self._typing.during(place) if self._wanted().typing else nullcontext()

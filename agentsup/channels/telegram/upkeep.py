@@ -18,6 +18,7 @@ from agentsup.channels.telegram.errors import (
     NotModified,
     NotSent,
     TelegramError,
+    TokenRefused,
 )
 from agentsup.channels.telegram.pace import Mode
 from agentsup.channels.telegram.place import Place
@@ -128,6 +129,8 @@ class Upkeep:
                 _log.debug("%s of a streamed answer: %s", method, error)
             except NotModified:
                 return True
+            except TokenRefused:
+                return None
             except TelegramError as error:
                 _log.debug("%s of a streamed answer is refused: %s", method, error)
                 return False

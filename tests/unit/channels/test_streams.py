@@ -33,15 +33,8 @@ from agentsup.store import Database, InlineRunner, Tx
 pytestmark = pytest.mark.virtual
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted(Streaming):
-    mode: str = "live"
-    typing: bool = True
-    reactions: bool = True
-
-
 AGENT, ANN, GROUP = "a_1", "77", "-100"
-LIVE = Wanted(edit_interval_s=2.0, min_chars=20, idle_ms=500)
+LIVE = Streaming(edit_interval_s=2.0, min_chars=20, idle_ms=500)
 Trouble = Exception | Callable[[], Awaitable[None]]
 
 
@@ -136,7 +129,7 @@ class Bench:
     clock: LoopClock
     live: LiveHub = field(default_factory=LiveHub)
     agent_id: str = AGENT
-    streaming: Wanted = LIVE
+    streaming: Streaming = LIVE
     owner: TaskOwner = field(default_factory=lambda: TaskOwner("test"))
 
     def __post_init__(self) -> None:
@@ -616,7 +609,7 @@ async def test_what_another_agent_works_for_a_chat_is_not_shown_by_this_bot(benc
 
 
 async def test_typing_is_shown_while_a_turn_runs_and_no_longer(bench: Bench) -> None:
-    bench.streaming = Wanted(mode="off")
+    bench.streaming = Streaming(mode="off")
     await bench.accept()
     await bench.turn()
     await bench.say("The first words of many", then_s=20.0)
@@ -638,7 +631,7 @@ async def test_what_is_answered_at_once_shows_no_typing_and_no_stream(bench: Ben
 
 
 async def test_typing_waits_while_the_chat_is_paused(bench: Bench) -> None:
-    bench.streaming = Wanted(mode="off")
+    bench.streaming = Streaming(mode="off")
     await bench.accept()
     bench.platform.pauses[int(GROUP)] = bench.clock.monotonic() + 60.0
     await bench.turn()
@@ -659,9 +652,64 @@ async def test_eyes_are_on_a_message_until_its_work_has_ended(bench: Bench) -> N
     assert bench.platform.reactions == {42: ["👀", ""]}
 
 
-async def test_eyes_do_not_stay_on_what_was_answered_meanwhile(bench: Bench) -> None:
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_what_is_answered_at_once_gets_no_eyes(bench: Bench, is_late: bool) -> None:
     await bench.accept()
+    if not is_late:
+        await bench.become("done", "ok")
+    bench.streams.accepted("m1", GROUP, 42)
+    if is_late:
+        await bench.become("done", "ok")
+    await bench.clock.sleep(5.0)
+    assert bench.platform.calls == []
+
+
+async def test_eyes_that_come_late_do_not_stay(bench: Bench) -> None:
+    await bench.accept()
+    slow = asyncio.Event()
+    bench.platform.trouble["setMessageReaction"] = [slow.wait]  # type: ignore[list-item]
+    bench.streams.accepted("m1", GROUP, 42)
+    await bench.clock.sleep(1.0)
     await bench.become("done", "ok")
+    slow.set()
+    await bench.clock.sleep(1.0)
+    assert bench.platform.reactions == {42: ["👀", ""]}
+
+
+async def test_eyes_left_by_a_crash_are_taken_off_in_the_end(bench: Bench) -> None:
+    await bench.accept()
+    await bench.sql(
+        "INSERT INTO updates (channel, bot_id, run, update_id, raw, state, chat_id, platform_id,"
+        " message_id, at) VALUES ('telegram', 'b', 1, 1, '{}', 'done', ?, 42, 'm1', 1)",
+        int(GROUP),
+    )
     bench.streams.accepted("m1", GROUP, 42)
     await bench.clock.sleep(5.0)
-    assert bench.platform.reactions[42][-1] == ""
+    await bench.crash()
+    await bench.clock.sleep(1.0)
+    await bench.become("done", "ok")
+    await bench.clock.sleep(1.0)
+    assert bench.platform.reactions == {42: ["👀", ""]}
+
+
+async def test_an_answer_that_comes_while_the_turn_still_runs_ends_the_stream(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    assert await bench.streams.takeover("m1") == 500
+    await bench.say(", and then some", then_s=30.0)
+    assert bench.shown() == "The first words of many …"
+    bench.live.end("m1")
+    await bench.answer("the whole answer", "delivered", 500)
+    await bench.clock.sleep(15.0)
+    assert await bench.on_record() == []
+
+
+async def test_a_store_that_is_gone_stops_no_answer(bench: Bench) -> None:
+    await bench.accept()
+    await bench.database.close()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=5.0)
+    fresh = Streams(bench, bench.platform)
+    assert await fresh.takeover("m1") is None
+    assert bench.platform.messages == {}

@@ -1,0 +1,335 @@
+"""An answer while it is written, as people see it on the strict server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.model.agent import Streaming
+from agentsup.model.principal import SYSTEM
+from tests.component.channels.telegram.rig import AGENT_ID, Rig, rigged
+
+QUICK = Streaming(edit_interval_s=0.5, min_chars=8, idle_ms=50, reactions=False)
+
+
+class Stage:
+    """The rig, with turns whose text is spoken by the test. The agent's gate is closed: an answer
+    comes when the test says so."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.people = rig.people
+        rig.agent.gate.clear()
+        rig.spec = replace(rig.spec, streaming=QUICK)
+
+    async def group(self, *, forum: bool = False) -> str:
+        """A group in which Ann may talk to the bot."""
+        rig = self.rig
+        chat = await self.people.group(
+            "Home",
+            [rig.ann, rig.bot.bot_id],
+            administrators=[rig.ann],
+            forum=forum,
+            supergroup=forum,
+        )
+        rig.spec = replace(rig.spec, group_mention_only=False)
+        rig.allow(groups=(int(chat),))
+        return chat
+
+    async def ask(self, chat: str, text: str = "tell me", *, thread: int | None = None) -> str:
+        """Ann asks, and a turn begins; returns the message's id."""
+        known = len(await self._messages())
+        said: dict[str, Any] = {} if thread is None else {"thread": thread}
+        if "@" not in chat:
+            said["user"], text = self.rig.ann, f"@bob_bot {text}"
+        await self.people.say(chat, text, **said)
+        async with asyncio.timeout(10):
+            while len(found := await self._messages()) == known or found[-1][1] != "leased":
+                await asyncio.sleep(0.005)
+        message_id, _ = found[-1]
+        place = chat.partition("@")[0]
+        place = place if thread is None else f"{place}/{thread}"
+        self.rig.live.begin(AGENT_ID, f"telegram:{place}", message_id)
+        return message_id
+
+    async def _messages(self) -> list[tuple[str, str]]:
+        return await self.rig.rows("SELECT message_id, state FROM messages ORDER BY seq")
+
+    def say(self, message_id: str, text: str) -> None:
+        self.rig.live.delta(message_id, text)
+
+    def finish(self, message_id: str, answer: str) -> None:
+        """The turn ends with ``answer``; for one turn at a time."""
+        self.rig.live.end(message_id)
+        self.rig.agent.answer = lambda _: answer
+        self.rig.agent.gate.set()
+
+    async def drafts(self, chat: str) -> list[str]:
+        """All texts that drafts had in a chat."""
+        view = await self.people.view(chat)
+        return [text for draft in view["all_drafts"] for text in draft["texts"]]
+
+    async def draft(self, chat: str, part: str) -> None:
+        """Wait until a draft shows ``part``."""
+        await self.people.wait_for(
+            chat, lambda view: any(part in draft["text"] for draft in view["drafts"])
+        )
+
+    async def texts(self, chat: str) -> list[str]:
+        return await self.people.texts(chat)
+
+    async def forgotten(self) -> None:
+        """Wait until no stream is on record."""
+        async with asyncio.timeout(10):
+            while await self.rig.rows("SELECT 1 FROM streams"):
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with rigged(tmp_path) as rig:
+        stage = Stage(rig)
+        yield stage
+        assert await rig.people.violations() == []
+
+
+async def test_the_first_words_are_seen_before_the_turn_has_ended(stage: Stage) -> None:
+    await stage.rig.start()
+    message_id = await stage.ask(stage.rig.chat)
+    stage.say(message_id, "The **first** words")
+    await stage.draft(stage.rig.chat, "The first words")
+    assert await stage.texts(stage.rig.chat) == []
+    stage.say(message_id, " and the next")
+    await stage.draft(stage.rig.chat, "The first words and the next")
+    stage.finish(message_id, "The **first** words and the next and the last.")
+    await stage.people.wait_text(stage.rig.chat, "and the last.")
+    view = await stage.people.view(stage.rig.chat)
+    assert view["drafts"] == []
+    assert len(await stage.texts(stage.rig.chat)) == 1
+
+
+async def test_in_a_group_one_message_grows_into_the_answer(stage: Stage) -> None:
+    chat = await stage.group()
+    await stage.rig.start()
+    message_id = await stage.ask(chat)
+    stage.say(message_id, "The first words")
+    record = await stage.people.wait_text(chat, "The first words")
+    stage.finish(message_id, "Something **else** entirely, " + "and long. " * 600)
+    await stage.people.wait_text(chat, "Something else entirely")
+    await stage.rig.settled()
+    await stage.forgotten()
+    answers = [each for each in await stage.people.messages(chat, deleted=True) if each["is_bot"]]
+    assert answers[0]["message_id"] == record["message_id"]
+    assert not any(each["deleted_ms"] for each in answers)
+    told = "".join(each["message"]["text"] for each in answers)
+    assert "The first words" not in told
+    assert told.count("and long.") == 600, "neither truncated nor doubled"
+
+
+async def test_in_a_topic_the_stream_and_the_answer_stay_there(stage: Stage) -> None:
+    chat = await stage.group(forum=True)
+    thread = await stage.people.topic(chat, "Plans", user=stage.rig.ann)
+    await stage.rig.start()
+    message_id = await stage.ask(chat, thread=thread)
+    stage.say(message_id, "The first words")
+    record = await stage.people.wait_text(chat, "The first words")
+    assert record["message"]["message_thread_id"] == thread
+    stage.finish(message_id, "the whole answer")
+    await stage.people.wait_text(chat, "the whole answer")
+    assert await stage.texts(chat) == ["the whole answer"]
+
+
+async def test_a_stop_in_mid_stream_leaves_an_honest_end(stage: Stage) -> None:
+    chat = await stage.group()
+    await stage.rig.start()
+    message_id = await stage.ask(chat)
+    stage.say(message_id, "The first words")
+    record = await stage.people.wait_text(chat, "The first words")
+    stage.rig.live.end(message_id)
+    await stage.rig.mailbox.cancel(message_id, SYSTEM)
+    await stage.people.wait_text(chat, "stopped")
+    await stage.people.wait_text(chat, "Cancelled by")
+    await stage.forgotten()
+    told = {
+        each["message_id"]: each["message"]["text"] for each in await stage.people.messages(chat)
+    }
+    assert told[record["message_id"]] == "The first words\n\n⏹ stopped"
+
+
+async def test_a_stop_takes_the_draft_away(stage: Stage) -> None:
+    await stage.rig.start()
+    message_id = await stage.ask(stage.rig.chat)
+    stage.say(message_id, "The first words")
+    await stage.draft(stage.rig.chat, "The first words")
+    stage.rig.live.end(message_id)
+    await stage.rig.mailbox.cancel(message_id, SYSTEM)
+    await stage.people.wait_text(stage.rig.chat, "Cancelled by")
+    assert (await stage.people.view(stage.rig.chat))["drafts"] == []
+
+
+@pytest.mark.parametrize("end", [Rig.stop, Rig.die])
+async def test_after_a_restart_the_answer_takes_over_what_was_streamed(
+    stage: Stage, end: Callable[[Rig], Awaitable[None]]
+) -> None:
+    chat = await stage.group()
+    await stage.rig.start()
+    message_id = await stage.ask(chat)
+    stage.say(message_id, "The first words")
+    record = await stage.people.wait_text(chat, "The first words")
+    async with asyncio.timeout(10):
+        while not await stage.rig.rows("SELECT 1 FROM streams"):
+            await asyncio.sleep(0.005)
+    await end(stage.rig)
+    stage.finish(message_id, "the whole answer")
+    await stage.rig.settled()
+    await stage.rig.start()
+    await stage.people.wait_text(chat, "the whole answer")
+    await stage.forgotten()
+    bots = [each for each in await stage.people.messages(chat, deleted=True) if each["is_bot"]]
+    assert [(each["message_id"], each["message"]["text"]) for each in bots] == [
+        (record["message_id"], "the whole answer")
+    ]
+
+
+async def test_where_drafts_are_refused_edits_are_used(stage: Stage) -> None:
+    await stage.people.fault(
+        "error", method="sendMessageDraft", status=400, description="Bad Request: no drafts here"
+    )
+    await stage.rig.start()
+    message_id = await stage.ask(stage.rig.chat)
+    stage.say(message_id, "The first words")
+    record = await stage.people.wait_text(stage.rig.chat, "The first words")
+    stage.finish(message_id, "the whole answer")
+    await stage.people.wait_text(stage.rig.chat, "the whole answer")
+    bots = [
+        each for each in await stage.people.messages(stage.rig.chat, deleted=True) if each["is_bot"]
+    ]
+    assert [each["message_id"] for each in bots] == [record["message_id"]]
+
+
+@pytest.mark.parametrize(
+    "method, trouble",
+    [
+        ("sendMessageDraft", {"kind": "hang", "seconds": 4.0}),
+        ("sendMessageDraft", {"kind": "server_error"}),
+        ("sendMessageDraft", {"kind": "cut_after"}),
+        ("sendChatAction", {"kind": "hang", "seconds": 4.0}),
+        ("setMessageReaction", {"kind": "hang", "seconds": 4.0}),
+    ],
+)
+async def test_a_failing_stream_does_not_delay_the_answer(
+    stage: Stage, method: str, trouble: dict[str, Any]
+) -> None:
+    stage.rig.spec = replace(stage.rig.spec, streaming=replace(QUICK, reactions=True))
+    trouble = dict(trouble)
+    await stage.people.fault(trouble.pop("kind"), method=method, **trouble)
+    await stage.rig.start()
+    message_id = await stage.ask(stage.rig.chat)
+    stage.say(message_id, "The first words")
+    await asyncio.sleep(0.4)
+    began = asyncio.get_running_loop().time()
+    stage.finish(message_id, "the whole answer")
+    await stage.people.wait_text(stage.rig.chat, "the whole answer")
+    assert asyncio.get_running_loop().time() - began < 2.0
+    assert await stage.texts(stage.rig.chat) == ["the whole answer"]
+
+
+@pytest.mark.parametrize(
+    "kind, facts",
+    [("flood", {"retry_after": 60}), ("hang", {"seconds": 5.0}), ("server_error", {})],
+)
+async def test_trouble_in_one_chat_is_no_trouble_of_another(
+    stage: Stage, kind: str, facts: dict[str, Any]
+) -> None:
+    rig, people = stage.rig, stage.people
+    bo = await people.user("Bo")
+    other = await people.private(bo, rig.bot.bot_id)
+    rig.allow(bo)
+    await people.fault(kind, method=["sendMessageDraft", "sendChatAction"], chat_id=bo, **facts)
+    await rig.start()
+    sick = await stage.ask(other)
+    stage.say(sick, "Words for Bo that are not seen")
+    well = await stage.ask(rig.chat)
+    stage.say(well, "The first words")
+    await stage.draft(rig.chat, "The first words")
+    assert await stage.drafts(other) == []
+    began = asyncio.get_running_loop().time()
+    stage.finish(well, "the whole answer")
+    await people.wait_text(rig.chat, "the whole answer")
+    assert asyncio.get_running_loop().time() - began < 2.0
+
+
+async def test_drafts_that_hang_in_many_chats_leave_room_for_answers(stage: Stage) -> None:
+    rig, people = stage.rig, stage.people
+    await people.fault("hang", method=["sendMessageDraft", "sendChatAction"], seconds=8.0)
+    await rig.start()
+    for number in range(7):
+        user = await people.user(f"Person {number}")
+        rig.allow(user)
+        chat = await people.private(user, rig.bot.bot_id)
+        stage.say(await stage.ask(chat), "Words that are not seen")
+    message_id = await stage.ask(rig.chat)
+    stage.say(message_id, "Words that are not seen")
+    await asyncio.sleep(0.5)
+    began = asyncio.get_running_loop().time()
+    stage.finish(message_id, "the whole answer")
+    await people.wait_text(rig.chat, "the whole answer")
+    assert asyncio.get_running_loop().time() - began < 2.0
+
+
+async def test_an_edit_that_hangs_ends_in_one_answer(stage: Stage) -> None:
+    chat = await stage.group()
+    await stage.rig.start()
+    message_id = await stage.ask(chat)
+    stage.say(message_id, "The first words")
+    record = await stage.people.wait_text(chat, "The first words")
+    fault = await stage.people.fault("late", method="editMessageText", seconds=2.5)
+    stage.say(message_id, ", and more")
+    await stage.people.wait_text(chat, ", and more")  # applied, but we are not told
+    await stage.people.clear_faults(fault)
+    began = asyncio.get_running_loop().time()
+    stage.finish(message_id, "the whole answer")
+    await stage.people.wait_text(chat, "the whole answer")
+    assert asyncio.get_running_loop().time() - began < 3.0
+    await stage.forgotten()
+    assert await stage.texts(chat) == ["the whole answer"]
+    bots = [each for each in await stage.people.messages(chat, deleted=True) if each["is_bot"]]
+    assert [
+        bool(each["deleted_ms"]) for each in bots if each["message_id"] == record["message_id"]
+    ] == [True]
+
+
+async def test_typing_and_eyes_are_seen_while_a_turn_runs(stage: Stage) -> None:
+    stage.rig.spec = replace(stage.rig.spec, streaming=replace(QUICK, reactions=True))
+    await stage.rig.start()
+    message_id = await stage.ask(stage.rig.chat)
+    await stage.people.wait_for(
+        stage.rig.chat, lambda view: view["action"] and view["action"]["action"] == "typing"
+    )
+    bot = str(stage.rig.bot.bot_id)
+
+    def eyes(view: dict[str, Any]) -> Any:
+        return [each["reactions"].get(bot) for each in view["messages"] if not each["is_bot"]]
+
+    await stage.people.wait_for(stage.rig.chat, lambda view: any(eyes(view)))
+    stage.finish(message_id, "the whole answer")
+    await stage.people.wait_text(stage.rig.chat, "the whole answer")
+    await stage.people.wait_for(stage.rig.chat, lambda view: not any(eyes(view)))
+
+
+async def test_a_mode_that_is_off_shows_the_answer_alone(stage: Stage) -> None:
+    quiet = Streaming(mode="off", typing=False, reactions=False)
+    stage.rig.spec = replace(stage.rig.spec, streaming=quiet)
+    await stage.rig.start()
+    message_id = await stage.ask(stage.rig.chat)
+    stage.say(message_id, "The first words")
+    await asyncio.sleep(0.3)
+    stage.finish(message_id, "the whole answer")
+    await stage.people.wait_text(stage.rig.chat, "the whole answer")
+    report = await stage.people.report()
+    assert not {"sendMessageDraft", "sendChatAction", "setMessageReaction"} & set(report["calls"])
