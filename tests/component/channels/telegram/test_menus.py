@@ -44,6 +44,10 @@ async def test_a_press_answers_and_the_message_shows_it(rig: MenuRig, ann: int, 
     ended = await rig.until_text(chat, "✔ Ann: blue", has_keyboard=False)
     assert ended["text"].startswith("Which one?")
     assert ended["message_id"] == shown["message_id"]
+    await rig.until_ended(1)
+    calls = (await rig.people.report())["calls"]
+    assert calls["editMessageText"] == 1
+    assert "editMessageReplyMarkup" not in calls
     closed = await rig.question(question.question_id)
     assert (closed.state, closed.answer, closed.answered_by) == (
         QuestionState.ANSWERED,
@@ -143,6 +147,15 @@ async def test_an_answer_from_elsewhere_takes_the_keyboard_away(
     question = await rig.ask(str(ann))
     await rig.mail.mailbox.answer(question.question_id, "red", OPERATOR)
     await rig.until_text(chat, "✔ operator: red", has_keyboard=False)
+
+
+async def test_a_question_whose_work_was_stopped_is_withdrawn(
+    rig: MenuRig, ann: int, chat: str
+) -> None:
+    question = await rig.ask(str(ann))
+    await rig.mail.mailbox.stop("agent:agt_main", OPERATOR)
+    await rig.until_text(chat, "Withdrawn", has_keyboard=False)
+    assert (await rig.question(question.question_id)).state is QuestionState.CANCELLED
 
 
 async def test_an_end_while_the_bot_was_down_is_shown_at_its_start(
@@ -357,6 +370,18 @@ async def test_a_press_found_again_after_a_crash_does_nothing_twice(rig: MenuRig
     await rig.press(chat, "Start", ola)
     await rig.until_text(chat, "● bob - running")
     assert rig.house.calls == ["start bob"]
+
+
+async def test_a_confirmed_press_found_again_shows_how_things_are(rig: MenuRig) -> None:
+    ola = await rig.person("Ola", PersonRole.OPERATOR)
+    chat = await rig.people.private(ola, rig.bot.bot_id)
+    await rig.command(ola, "/agents bob")
+    await rig.press(chat, "Stop", ola)
+    await rig.until_labels(chat, [["Yes: Stop", "No"]])
+    rig.repeat = True
+    await rig.press(chat, "Yes: Stop", ola)
+    await rig.until_labels(chat, [["Start"], ["‹ Agents", "↻"]])
+    assert rig.house.calls == ["stop bob"]
 
 
 async def test_a_slow_command_does_not_leave_the_button_turning(rig: MenuRig) -> None:

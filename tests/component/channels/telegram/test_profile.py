@@ -74,7 +74,9 @@ async def test_it_is_set_when_it_changes_and_not_otherwise(rig: MenuRig) -> None
     assert await calls(rig) == once
     assert await publish(rig, description="Knows the garden.")
     assert await calls(rig) > once
-    assert await publish(rig, server="http://127.0.0.1:1"), "another server knows nothing yet"
+    changed = {"description": "Knows the garden.", "server": "http://127.0.0.1:1"}
+    assert await publish(rig, **changed), "another server knows nothing yet"
+    assert not await publish(rig, **changed)
 
 
 async def test_a_description_is_shown_and_none_is_left_alone(rig: MenuRig) -> None:
