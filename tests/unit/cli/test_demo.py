@@ -69,6 +69,7 @@ def rules() -> Script:
         ("name", "question"),
         ("count", "stream"),
         ("file", "effect"),
+        ("(edited) hello", "say"),
         ("[file: inbox/2026-01-01-a.txt (a.txt)]", "say"),
         ("look at this\n[file: inbox/2026-01-01-a.txt (a.txt)]", "say"),
         ("ask writer for a haiku", "tool"),
