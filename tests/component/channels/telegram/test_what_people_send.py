@@ -294,6 +294,8 @@ async def test_what_came_too_late_is_named_once_and_not_answered(rig: Rig) -> No
     for text in ("old one", "/ping", "old three"):
         await rig.people.say(rig.chat, text)
     await rig.start()
+    await rig.updates_done(3)
+    await rig.settled()
     await rig.stop()
     await rig.database.write(
         lambda tx: (
