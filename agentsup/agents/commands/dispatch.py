@@ -80,12 +80,15 @@ class ChatCommands:
             CommandInfo(
                 name,
                 command.usage,
-                self._translate(name, language) or command.help,
+                self._said_in(language, name) or command.help,
                 command.operator,
             )
             for name, command in sorted(self._table.items())
             if self._offered(command, agent_id)
         )
+
+    def _said_in(self, language: str, name: str) -> str | None:
+        return self._translate(name, language) if language else None
 
     def _offered(self, command: Command, agent_id: str) -> bool:
         return not command.main_only or agent_id == self._main_agent_id()
@@ -112,7 +115,7 @@ class ChatCommands:
         if not rows:
             return self._unknown(wanted, context)
         if not wanted:
-            rest_of_it = self._translate("anything_else", context.language)
+            rest_of_it = self._said_in(context.language, "anything_else")
             rows.append(rest_of_it or "Anything else you write goes to the agent.")
         return CommandReply("\n".join(rows))
 

@@ -101,6 +101,9 @@ async def test_what_changes_something_is_pressed_once_and_the_grave_is_asked(
 async def test_help_is_in_the_person_s_language(household: Open) -> None:
     house = await household(agent("ann"))
     assert "/help - this list" in (await run(house, "ann", "/help", language="tlh")).text
+    german = (await run(house, "ann", "/help", language="de")).text
+    assert "/help - diese Liste" in german
+    assert "Alles andere, was du schreibst" in german
     offered = {
         info.name for info in commands_of(house).offered(house.roster.entry("main").agent_id)
     }
