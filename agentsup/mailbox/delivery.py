@@ -164,12 +164,12 @@ class Deliveries:
         return Settlement(part, delivery, now)
 
     def _pause_ms(self, part: OutboxPart, delivery: Delivery) -> int:
+        asked_s = min(delivery.retry_after_s, self._limits.retry_after_cap_s)
         if delivery.is_free:
-            return max(1, round(delivery.retry_after_s * 1000))
+            return max(1, round(asked_s * 1000))
         own_s = backoff.delay_s(
             part.attempts,
             cap_s=self._limits.retry_cap_s,
             unit=self._entropy.uniform(0.0, 1.0),
         )
-        asked_s = min(delivery.retry_after_s, self._limits.retry_after_cap_s)
         return max(1, round(max(own_s, asked_s) * 1000))

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 
 
 __all__ = ["Library", "load"]
+
+_COMMAND_LINE = "httpx._main"
+"""An optional part of the library's HTTP client that nobody here calls; with the colouring libraries
+behind it, it takes five MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +54,24 @@ def _load() -> Library:
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        return Library(
-            telegram=importlib.import_module("telegram"),
-            request=importlib.import_module("agentsup.channels.telegram.request"),
-        )
+        with _without(_COMMAND_LINE):
+            return Library(
+                telegram=importlib.import_module("telegram"),
+                request=importlib.import_module("agentsup.channels.telegram.request"),
+            )
     finally:
         if was_enabled:
             gc.enable()
+
+
+@contextmanager
+def _without(module: str) -> Iterator[None]:
+    """Have the import of `module` fail meanwhile, unless it is there already."""
+    if module in sys.modules:
+        yield
+        return
+    sys.modules[module] = None  # type: ignore[assignment]  # so the import system says "not found"
+    try:
+        yield
+    finally:
+        sys.modules.pop(module, None)

@@ -1,0 +1,28 @@
+"""The library comes late, whole, and without what nobody needs."""
+
+import subprocess
+import sys
+
+CHILD = """
+import asyncio, gc, sys
+import agentsup.channels.telegram.deliver, agentsup.channels.telegram.client
+assert "telegram" not in sys.modules, "a daemon without a bot pays for the library"
+from agentsup.channels.telegram.library import load
+async def main():
+    first, second = await asyncio.gather(load(), load())
+    assert first.telegram is second.telegram is sys.modules["telegram"]
+    update = first.update_of({"update_id": 7})
+    assert update.update_id == 7
+asyncio.run(main())
+assert gc.isenabled()
+import httpx
+httpx.Client().close()
+print(*sorted({"pygments", "httpx._main", "telegram.ext"} & set(sys.modules)))
+"""
+
+
+def test_the_library_is_loaded_on_demand_and_lean() -> None:
+    command = [sys.executable, "-W", "error", "-c", CHILD]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=18)
+    assert done.stderr == ""
+    assert done.stdout.split() == []
