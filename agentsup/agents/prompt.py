@@ -26,7 +26,6 @@ def system_prompt(spec: AgentSpec, *, shared: str, peers: tuple[str, ...]) -> st
 def envelope(message: Message) -> str:
     """The message as the model should read it: with its sender, unless a person just chats."""
     sender = message.principal.label
-    body = _with_files(message)
     if message.kind is Kind.REPLY:
         head = f"[Answer to your earlier request {message.in_reply_to}, from agent {sender}]"
     elif message.sender_agent_id:
@@ -36,18 +35,18 @@ def envelope(message: Message) -> str:
             "Your answer goes back to that agent.]"
         )
     else:
-        return body
-    return f"{head}\n{body}"
+        return _with_files(message)
+    return f"{head}\n{message.text}"
 
 
 def _with_files(message: Message) -> str:
     """The text, and where in the workspace the files lie that came with it."""
     files = [
-        f"[file: {part.path}" + (f" ({part.name})]" if part.name else "]")
+        f"[file: {part.path}" + (f" ({' '.join(part.name.split())})]" if part.name else "]")
         for part in message.parts
         if part.type == "file"
     ]
-    return "\n".join([message.text, *files] if message.text else files) or message.text
+    return "\n".join([message.text, *files] if message.text else files)
 
 
 def title_of(text: str) -> str:

@@ -326,3 +326,14 @@ async def test_many_deaths_lose_and_double_nothing_and_keep_the_order(rig: Rig) 
         got.setdefault(place, []).append(text)
     assert got == wanted
     assert await rig.states() == {"done": 100}
+
+
+async def test_an_idle_bot_has_one_request_under_way_and_writes_nothing(rig: Rig) -> None:
+    await rig.start()
+    await asyncio.sleep(0.3)
+    calls = (await rig.people.report())["calls"]
+    commits = rig.database.stats.commits
+    await asyncio.sleep(1.5)
+    assert (await rig.people.report())["calls"] == calls
+    assert calls["getUpdates"] <= 2
+    assert rig.database.stats.commits == commits
