@@ -166,18 +166,21 @@ class Asked:
         self, conversation: str, message_id: int, emoji: str, principal: Principal, press_id: str
     ) -> Said | None:
         """A reaction under a question's message, where it clearly means one of the options."""
+        # The platform does not say in which topic, and numbers messages by chat.
+        chat = str(parse(conversation).chat_id)
         found = await self._database.read(
-            lambda reader: self._open_here(reader, conversation), name="telegram.open_questions"
+            lambda reader: self._open_here(reader, chat, topics=True),
+            name="telegram.open_questions",
         )
-        reacted = [card.question for card in found if str(message_id) in card.platform_ids]
-        if not reacted or cards.option_of_emoji(reacted[0].options, emoji) is None:
+        reacted = [card for card in found if str(message_id) in card.platform_ids]
+        if not reacted or cards.option_of_emoji(reacted[0].question.options, emoji) is None:
             return None
 
         def option_of(question: Question) -> str | None:
             return cards.option_of_emoji(question.options, emoji)
 
-        question_id = reacted[0].question_id
-        return await self._answer(question_id, option_of, conversation, principal, press_id, "")
+        question_id, place = reacted[0].question.question_id, reacted[0].conversation
+        return await self._answer(question_id, option_of, place, principal, press_id, "")
 
     async def _answer(
         self,
@@ -235,12 +238,18 @@ class Asked:
             )
         )
 
-    def _open_here(self, reader: Reader, conversation: str) -> list[_Card]:
+    def _open_here(self, reader: Reader, conversation: str, *, topics: bool = False) -> list[_Card]:
         rows = reader.all(
             "SELECT q.*, o.conversation, o.platform_ids, o.body FROM questions AS q"
             " JOIN outbox AS o ON o.message_id = q.message_id AND o.kind = 'question'"
-            " WHERE q.state = 'open' AND o.agent_id = ? AND o.channel = ? AND o.conversation = ?",
-            (self._agent_id, buttons.CHANNEL, conversation),
+            " WHERE q.state = 'open' AND o.agent_id = ? AND o.channel = ?"
+            " AND (o.conversation = ? OR o.conversation GLOB ?)",
+            (
+                self._agent_id,
+                buttons.CHANNEL,
+                conversation,
+                f"{conversation}/*" if topics else conversation,
+            ),
         )
         return _cards(rows)
 

@@ -242,6 +242,18 @@ async def test_a_clear_reaction_answers(rig: MenuRig, ann: int, chat: str) -> No
     assert (await rig.question(question.question_id)).answer == "yes"
 
 
+async def test_a_reaction_in_a_topic_answers(rig: MenuRig, ann: int) -> None:
+    group = await rig.people.group(
+        "Forum", [ann, rig.bot.bot_id], supergroup=True, forum=True, administrators=[rig.bot.bot_id]
+    )
+    topic = await rig.people.topic(group, "Plans", user=ann)
+    question = await rig.ask(f"{group}/{topic}", "May I?", options=("yes", "no"))
+    message = (await rig.last(group))["message_id"]
+    await rig.people.react(group, message, "👎", user=ann)
+    await rig.until_text(group, "Ann: no", has_keyboard=False)
+    assert (await rig.question(question.question_id)).answer == "no"
+
+
 async def test_words_are_in_the_person_s_language(rig: MenuRig) -> None:
     uli = await rig.person("Uli", language="de")
     chat = await rig.people.private(uli, rig.bot.bot_id)
