@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +43,9 @@ SETTLE_S: Final = 5.0
 """How long running turns may take to end where nothing is kept anyway."""
 DRAIN_S: Final = 60.0
 LEAST_LIFE_S: Final = 3.0
-"""A daemon that ends sooner after it was ready is not started again."""
+MOST_EARLY_ENDS: Final = 3
+"""A daemon that ends so often in a row, each time sooner than that, is not started again."""
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TRY: Final = """\
 Try, in the chat with Main:
   hello                     what there is
@@ -115,7 +118,7 @@ class _Demo:
     async def run(self) -> int:
         """Until a signal or the daemon's own end; returns the exit code. Raises `Failed`."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _ENDING:
             loop.add_signal_handler(number, self._signalled)
         await asyncio.to_thread(self._refuse_if_running)
         fake = await self._start_fake()
@@ -127,7 +130,7 @@ class _Demo:
                 await self._end_daemon()
         finally:
             await fake.stop()
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in _ENDING:
                 loop.remove_signal_handler(number)
         kept = self._place.home.root if self._keeps else None
         self._say(f"The demo has ended; its home is {kept}." if kept else "The demo has ended.")
@@ -145,15 +148,24 @@ class _Demo:
             )
 
     async def _start_fake(self) -> FakeTelegram:
+        from agentsup.kit.files import HomeLocked
         from agentsup.testing.telegram import FakeTelegram
 
         folder = self._place.home.root / FAKE
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Failed(f"{folder} can't be made: {error.strerror or error}") from None
         wanted = (PAGE_PORT, 0) if self._port is None else (self._port,)
         reason: OSError | None = None
         for port in wanted:
             fake = FakeTelegram(folder, port=port)
             try:
                 await fake.start()
+            except HomeLocked as error:
+                raise Failed(
+                    f"another demo (pid {error.pid}) uses {self._place.home.root} already"
+                ) from None
             except OSError as error:
                 await fake.stop()
                 reason = error
@@ -191,7 +203,7 @@ class _Demo:
     # -- while it runs -----------------------------------------------------------------------------
 
     async def _live(self, fake: FakeTelegram) -> int:
-        is_first = True
+        is_first, early = True, 0
         while True:
             await self._start_daemon()
             ready_at = self._clock.monotonic()
@@ -208,9 +220,10 @@ class _Demo:
             if code == 0:
                 self._say("The daemon was stopped.")
                 return 0
-            if self._clock.monotonic() - ready_at < LEAST_LIFE_S:
+            early = early + 1 if self._clock.monotonic() - ready_at < LEAST_LIFE_S else 0
+            if early >= MOST_EARLY_ENDS:
                 raise Failed(
-                    f"the daemon ended with code {code} soon after its start; see "
+                    f"the daemon ended with code {code} soon after its start, again and again; see "
                     f"{self._place.home.logs}"
                     + ("" if self._keeps else " (give --home to keep it)")
                 )
@@ -270,7 +283,12 @@ class _Demo:
         exit_code_of(pid)
 
     def _say(self, text: str) -> None:
-        print(text, flush=True)
+        try:
+            print(text, flush=True)
+        except BrokenPipeError:
+            # Nobody reads any more; a demo nobody knows of must not go on.
+            self._asked_to_end.set()
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 async def _first(*events: asyncio.Event) -> None:

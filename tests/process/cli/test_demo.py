@@ -139,6 +139,35 @@ def test_a_home_is_kept_and_taken_up_again(started: list[Demo], temporary: Path)
 
 
 @pytest.mark.timeout(60)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_it_ends_while_it_begins(started: list[Demo], temporary: Path, number: int) -> None:
+    demo = begin(started, temporary)
+    until("the home is written", lambda: list(temporary.rglob("agents.json")))
+    assert demo.end(number) == 0
+    assert "The page" not in demo.output
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.timeout(60)
+def test_it_ends_when_nobody_reads_it(temporary: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "agentsup", "demo", "--port", "0"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**ENV, "TMPDIR": str(temporary)},
+    ) as demo:
+        assert demo.stdout is not None
+        assert demo.stderr is not None
+        demo.stdout.close()
+        said = demo.stderr.read()
+        assert demo.wait(15) == 0
+    assert "Error" not in said
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.timeout(60)
 def test_a_taken_port_is_named(started: list[Demo], temporary: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -34,6 +34,20 @@ async def test_the_home_is_right_and_its_agents_know_the_fake(tmp_path: Path) ->
             assert len(list(fake.world.journal.all("user"))) == 1, "the person was made twice"
 
 
+async def test_another_demo_in_the_same_home_is_named(tmp_path: Path) -> None:
+    with demo._demo_home(str(tmp_path / "home")) as place:
+        async with FakeTelegram(place.home.root / demo.FAKE):
+            with pytest.raises(Failed, match="another demo"):
+                await demo._Demo(place, keeps=True, port=0)._start_fake()
+
+
+async def test_a_place_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    with demo._demo_home(str(tmp_path / "home")) as place:
+        (tmp_path / "home").write_text("")
+        with pytest.raises(Failed, match="can't be made"):
+            await demo._Demo(place, keeps=True, port=0)._start_fake()
+
+
 def test_a_home_of_somebody_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "agents.json").write_text("[]")
     with pytest.raises(Failed, match="not the home of a demo"), demo._demo_home(str(tmp_path)):
