@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from agentsup.channels.telegram.menus import Press
+from agentsup.model.errors import StoreUnavailable
 from agentsup.model.message import DeliverTo
 from agentsup.model.principal import OPERATOR, PersonRole
 from agentsup.model.question import QuestionState
@@ -551,3 +553,22 @@ async def test_a_message_that_was_deleted_troubles_nobody(
     await rig.restart()
     await rig.command(ann, "/start")
     assert (await rig.people.report())["calls"]["editMessageText"] == 2
+
+
+async def test_a_press_waits_for_a_store_that_can_t_be_used(
+    rig: MenuRig, ann: int, chat: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = await rig.ask(str(ann))
+    message = (await rig.last(chat))["message_id"]
+    press = Press("none", f"q:{question.question_id}:0", "update:1:1", str(ann), ann, message)
+
+    async def refuse(*args: object, **fields: object) -> None:
+        raise StoreUnavailable("the disk is full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(rig.mail.db, "write", refuse)
+        with pytest.raises(StoreUnavailable):
+            await rig.life.menus.on_press(press, rig.who[ann])
+    assert rig.labels(await rig.last(chat)) == [["red", "blue"]]
+    await rig.life.menus.on_press(press, rig.who[ann])
+    await rig.until_text(chat, "Ann: red", has_keyboard=False)
