@@ -44,6 +44,21 @@ class _Progress:
     """From here on some of it may have reached the server."""
 
 
+class _Response(aiohttp.ClientResponse):
+    """Remembers its connection, which goes back to the pool as soon as the answer is whole."""
+
+    _line: asyncio.Transport | None = None
+
+    async def start(self, connection: Any) -> aiohttp.ClientResponse:
+        self._line = connection.transport
+        return await super().start(connection)
+
+    def hang_up(self) -> None:
+        """Close the connection, so that no other request goes over it."""
+        if self._line is not None:
+            self._line.close()
+
+
 class SharedHttp:
     """One HTTP session and one TLS context for all bots of a daemon, opened at first use."""
 
@@ -77,8 +92,8 @@ class SharedHttp:
                 trace_request_ctx=progress,
             ) as response:
                 body = await response.read()
-                if response.status == _CONFLICT:
-                    response.close()  # the next poll shall come over another connection
+                if response.status == _CONFLICT and isinstance(response, _Response):
+                    response.hang_up()  # the next poll shall come over another connection
                 return HttpAnswer(response.status, body, response.headers.get("Retry-After", ""))
 
     @asynccontextmanager
@@ -125,6 +140,7 @@ class SharedHttp:
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trace_configs=[_tracing()],
+                response_class=_Response,
             )
         return self._session, tls
 
