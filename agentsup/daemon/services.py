@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from agentsup.channels.telegram import updates
 from agentsup.config.home import Home
 from agentsup.config.watch import watch
 from agentsup.daemon.housekeeping import (
@@ -72,7 +73,8 @@ def housekeeping_spec(
             await mailbox.expire()
 
     async def prune_all() -> None:
-        await prune(database, retention_rules(keep_days=keep_days()), clock=clock)
+        rules = (*retention_rules(keep_days=keep_days()), *updates.retention_rules())
+        await prune(database, rules, clock=clock)
 
     chores = (
         Chore("expire", EXPIRE_EVERY_S, 0.5, expire),
