@@ -1,12 +1,16 @@
 """Much traffic, random answers and random trouble: whole, in order, once or in doubt."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from agentsup.channels.telegram import deliver
 from agentsup.channels.telegram.flood import Rates
 from agentsup.channels.telegram.render import render
+from agentsup.testing.telegram import rules
 from tests.component.channels.telegram.bench import Bench, benched
 
 FAST = Rates(
@@ -105,6 +109,52 @@ async def test_under_random_trouble_each_is_delivered_once_in_order_or_in_doubt(
             assert [
                 text for part, text in found if states[part] == "delivered" and text not in seen
             ] == []
+
+
+async def test_at_full_speed_under_trouble_the_limits_hold_and_nothing_doubles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both sides' spans are a fiftieth, so that what takes minutes fits into seconds."""
+    pace = 50
+    strict = [replace(one, span_s=one.span_s / pace, slack_s=0.0) for one in rules.RATES]
+    monkeypatch.setattr("agentsup.testing.telegram.limits.RATES", tuple(strict))
+    real = Rates()
+    rates = Rates(
+        bot=(real.bot[0], real.bot[1] / pace),
+        group=(real.group[0], real.group[1] / pace),
+        private=(real.private[0], real.private[1] / pace),
+        private_edits=(real.private_edits[0], real.private_edits[1] / pace),
+    )
+    async with benched(tmp_path, limits="count", rates=rates) as bench:
+        places = [await bench.person(f"P{n}") for n in range(4)]
+        group = await bench.people.group("g", [places[0][0], bench.bot_id])
+        places.append((int(group), group))
+        for kind, share in (("cut_after", 0.03), ("server_error", 0.03), ("flood", 0.02)):
+            await bench.people.fault(
+                kind, method="sendMessage", probability=share, seed=3, retry_after=1
+            )
+        # The parts are all there before the relay starts, so that it goes as fast as it may.
+        parts: dict[str, list[tuple[int, str]]] = {
+            chat: [(await bench.add(where, f"{chat}#{n}"), f"{chat}#{n}") for n in range(70)]
+            for where, chat in places
+        }
+        async with bench.relaying(retry_cap_s=0.2):
+            states = {
+                part: (await bench.settled(part, timeout_s=18.0))["state"]
+                for found in parts.values()
+                for part, _ in found
+            }
+            await bench.people.clear_faults()
+        assert set(states.values()) == {"delivered", "unknown"}
+        for chat, found in parts.items():
+            seen = [one for one in await bot_texts(bench, chat) if "/again" not in one]
+            assert seen == [text for _, text in found if text in set(seen)]
+            missing = [text for part, text in found if text not in set(seen)]
+            assert all(states[part] == "unknown" for part, text in found if text in missing)
+        report = await bench.people.report()
+        assert report["exceeded"] == []
+        assert report["hammered"] == 0
+        assert report["calls"]["sendMessage"] > 350
 
 
 async def test_the_limits_hold_as_the_platform_counts_them(tmp_path: Path) -> None:
