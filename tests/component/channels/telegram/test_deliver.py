@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import struct
+import zlib
 from pathlib import Path
 from statistics import median
 
@@ -231,6 +233,73 @@ async def test_a_file_is_uploaded_from_the_workspace(bench: Bench) -> None:
     assert document["file_name"] == "figures.csv"
     assert record["message"]["caption"] == "The figures"
     assert await bench.people.download(document["file_unique_id"]) == b"a,b\n1,2\n"
+
+
+def a_picture() -> bytes:
+    """A black dot as PNG."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    head = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)
+    pixels = zlib.compress(b"\0\0")
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    )
+
+
+async def test_a_picture_goes_as_one_and_what_only_looks_like_one_as_a_document(
+    bench: Bench,
+) -> None:
+    ann, chat = await bench.person()
+    (bench.workspace / "dot.png").write_bytes(a_picture())
+    (bench.workspace / "fake.png").write_bytes(b"no picture at all")
+    async with bench.relaying():
+        for name in ("dot.png", "fake.png"):
+            row = await bench.settled(await bench.add(ann, "", "file", path=name, name=name))
+            assert row["state"] == "delivered"
+    records = [one["message"] for one in await bench.people.messages(chat) if one["is_bot"]]
+    assert ["photo" in one for one in records] == [True, False]
+    assert records[1]["document"]["file_name"] == "fake.png"
+
+
+async def test_a_text_too_long_for_a_caption_goes_before_its_file(bench: Bench) -> None:
+    ann, chat = await bench.person()
+    (bench.workspace / "a.txt").write_text("data")
+    text = "word " * 400
+    async with bench.relaying():
+        await bench.settled(await bench.add(ann, text, "file", path="a.txt", name="a.txt"))
+    first, second = [one["message"] for one in await bench.people.messages(chat) if one["is_bot"]]
+    assert first["text"] == text.strip()
+    assert "caption" not in second
+    assert second["document"]["file_name"] == "a.txt"
+
+
+async def test_refused_buttons_cost_the_buttons_only(bench: Bench) -> None:
+    ann, chat = await bench.person()
+    rows = [[{"label": "Go", "data": "x" * 65}]]
+    async with bench.relaying():
+        row = await bench.settled(await bench.add(ann, "choose", "notice", buttons=rows))
+    (record,) = [one for one in await bench.people.messages(chat) if one["is_bot"]]
+    assert (row["state"], record["message"]["text"]) == ("delivered", "choose")
+    assert "reply_markup" not in record["message"]
+
+
+async def test_an_empty_answer_is_said_to_be_empty(bench: Bench) -> None:
+    ann, chat = await bench.person()
+    async with bench.relaying():
+        row = await bench.settled(await bench.add(ann, "  \n"))
+    assert row["state"] == "delivered"
+    assert await bench.people.texts(chat) == ["(an empty message)"]
+
+
+async def test_what_does_not_name_a_chat_is_refused(bench: Bench) -> None:
+    async with bench.relaying():
+        row = await bench.settled(await bench.add("nowhere", "x"))
+    assert row["state"] == "dropped"
+    assert "names no Telegram chat" in row["detail"]
 
 
 @pytest.mark.parametrize(
