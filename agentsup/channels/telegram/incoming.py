@@ -132,6 +132,7 @@ class Incoming:
             except (StoreUnavailable, Overloaded) as error:
                 if updates.is_over(error):
                     return  # its row waits for the next life
+                lane.give_back()
                 await self._deps.clock.sleep(_STORE_PAUSE_S)
             except Exception as error:  # noqa: BLE001
                 # supervision boundary: one update must not cost the chat those behind it
@@ -140,6 +141,7 @@ class Incoming:
                     agent=self._deps.agent_name,
                     update_id=item.row.update_id,
                 )
+                lane.give_back()
                 await self._quarantine(item, f"{type(error).__name__}: {error}")
                 return
             else:

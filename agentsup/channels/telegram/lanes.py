@@ -35,6 +35,13 @@ class Lane:
     is_slow: bool = False
     """Something lengthy is under way: what must not wait may pass."""
     more: asyncio.Event = field(default_factory=asyncio.Event)
+    taken: list[Item] = field(default_factory=list)
+    """What the item in hand took along."""
+
+    def give_back(self) -> None:
+        """What was taken along waits again, at its place: the item in hand was not handled."""
+        self.items.extendleft(reversed(self.taken))
+        self.taken.clear()
 
     async def next_like(self, fits: Callable[[Item], bool], wait_s: float) -> Item | None:
         """Take the next one if it fits; wait up to ``wait_s`` for one to come."""
@@ -45,9 +52,10 @@ class Lane:
                     await self.more.wait()
             except TimeoutError:
                 return None
-        if self.items and fits(self.items[0]):
-            return self.items.popleft()
-        return None
+        if not self.items or not fits(self.items[0]):
+            return None
+        self.taken.append(self.items.popleft())
+        return self.taken[-1]
 
 
 Handle = Callable[[Item, Lane], Coroutine[Any, Any, None]]
@@ -94,6 +102,7 @@ class Lanes:
         try:
             while lane.items and not self._is_closing:
                 async with self._places:
+                    lane.taken.clear()
                     item = lane.items.popleft()
                     await self._handle(item, lane)
                 self._room.set()

@@ -125,5 +125,7 @@ async def test_the_next_of_a_kind_is_taken_or_waited_for() -> None:
     taken = await lane.next_like(is_even, 1.0)
     assert taken is not None
     assert taken.row.row_id == 2
+    lane.give_back()
+    assert [other.row.row_id for other in lane.items] == [2, 1]
     lane.items.clear()
     assert await lane.next_like(is_even, 1.0) is None

@@ -337,3 +337,53 @@ async def test_an_idle_bot_has_one_request_under_way_and_writes_nothing(rig: Rig
     assert (await rig.people.report())["calls"] == calls
     assert calls["getUpdates"] <= 2
     assert rig.database.stats.commits == commits
+
+
+async def test_while_a_commit_takes_long_the_server_keeps_the_update(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.start()
+    real, gate, reached = rig.database.write, asyncio.Event(), asyncio.Event()
+
+    async def write(fn: Any, *, name: str = "", **more: Any) -> Any:
+        if name == "telegram.keep":
+            reached.set()
+            await gate.wait()
+        return await real(fn, name=name, **more)
+
+    monkeypatch.setattr(rig.database, "write", write)
+    await rig.people.say(rig.chat, "slow disk")
+    async with asyncio.timeout(5):
+        await reached.wait()
+    await asyncio.sleep(0.3)
+    bot = rig.fake.world.bot_by_token(TOKEN)
+    assert bot is not None
+    assert len(rig.fake.world.pending(bot)) == 1
+    calls = (await rig.people.report())["calls"]["getUpdates"]
+    gate.set()
+    await rig.people.wait_text(rig.chat, "echo: slow disk")
+    assert rig.fake.world.pending(bot) == []
+    assert (await rig.people.report())["calls"]["getUpdates"] == calls + 1
+
+
+async def test_an_album_whose_first_picture_is_beyond_us_is_not_lost(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Saying._say
+    failed = False
+
+    async def fail_once(self: Any, *args: Any) -> None:
+        nonlocal failed
+        if not failed:
+            failed = True
+            raise ZeroDivisionError("on purpose")
+        await real(self, *args)
+
+    monkeypatch.setattr(Saying, "_say", fail_once)
+    await rig.start()
+    for number in range(3):
+        await rig.people.send_file(
+            rig.chat, b"x", name=f"{number}.txt", caption=f"n{number}", media_group_id="a"
+        )
+    await rig.people.wait_text(rig.chat, "echo: n1")
+    assert await rig.states() == {"quarantined": 1, "done": 2}
