@@ -31,6 +31,7 @@ NAMES = (
     "rows",
     "lag",
     "imports",
+    "telegram",
 )
 """The order of a whole run."""
 

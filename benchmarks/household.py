@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -129,7 +130,9 @@ async def household(
             environ=os.environ,
             port=0,
             engines=registry,
+            after_imports=gc.freeze,
         )
+        gc.freeze()
         daemon = build(ground)
         await daemon.mailbox.load()
         owner = TaskOwner("household")

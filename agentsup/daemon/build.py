@@ -166,6 +166,7 @@ class _Assembly:
             relay_channels=self.relay_channels,
             on_change=lambda *change: self.fleet.channel_changed(*change),  # noqa: PLW0108 - later
             services=self._channel_services,
+            after_imports=g.after_imports,
         )
         self.fleet = Fleet(
             clock=g.clock,

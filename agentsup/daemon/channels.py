@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from agentsup.channels.inbox import Inbox
+from agentsup.channels.telegram import library
 from agentsup.channels.telegram.errors import TokenRefused
 from agentsup.channels.telegram.report import ChannelReport, ChannelState
 from agentsup.config.home import Home
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 _log = get_logger(__name__)
 
 TELEGRAM = "telegram"
+LIFE = "agentsup.channels.telegram.life"
 NOT_CONNECTED = "the bot is not connected"
 """Why a part waits; the same words as the channel itself uses, whose bots wake such parts."""
 FOR_EVER = RestartPolicy(max_restarts=None, cap_s=60.0)
@@ -126,12 +128,15 @@ class Channels:
         relay_channels: dict[str, Channel],
         on_change: Callable[[str, str | None], None],
         services: Callable[[], ChannelServices],
+        after_imports: Callable[[], None],
     ) -> None:
         """``relay_channels`` grows by Telegram's door;
         ``on_change(agent_id, trouble)`` hears what is amiss with a bot, or None; ``services`` is
-        asked for in each life."""
+        asked for in each life; ``after_imports()`` is called when the library was loaded."""
         self._bots: dict[str, _Bot] = {}
         self._door = TelegramDoor()
+        self._life: Any = None
+        self._loading = asyncio.Lock()
         self._http: Any = None
         self._is_closed = False
         self._clock = clock
@@ -140,6 +145,7 @@ class Channels:
         relay_channels.setdefault(TELEGRAM, self._door)
         self._on_change = on_change
         self._services = services
+        self._after_imports = after_imports
 
     # -- what is wanted ----------------------------------------------------------------------------
 
@@ -280,11 +286,7 @@ class Channels:
         """One life of a bot."""
         try:
             token = await self._token(bot.spec)
-            bot_module = await asyncio.to_thread(_load)
-            if self._door.channel is None:
-                self._door.channel = bot_module.TelegramChannel()
-            if self._http is None:
-                self._http = bot_module.SharedHttp()
+            bot_module = await self._loaded()
             deps = self._deps(bot, token, bot_module)
             await bot_module.TelegramBot(deps).run(ctx.ready, ctx.draining)
         except (ConfigError, TokenRefused) as error:
@@ -292,6 +294,17 @@ class Channels:
             bot.child.spec = replace(bot.child.spec, restart=Restart.TEMPORARY)
             await self._refused(bot, error.message)
             raise
+
+    async def _loaded(self) -> Any:
+        """The module of a bot's life; with the first bot, what all of them share."""
+        async with self._loading:
+            if self._life is None:
+                await library.load()
+                life = await asyncio.to_thread(importlib.import_module, LIFE)
+                self._door.channel, self._http = life.TelegramChannel(), life.SharedHttp()
+                self._after_imports()
+                self._life = life
+        return self._life
 
     async def _token(self, spec: AgentSpec) -> Secret:
         if importlib.util.find_spec("telegram") is None:
@@ -383,11 +396,6 @@ def has_bot(spec: AgentSpec) -> bool:
 def _identity(spec: AgentSpec) -> tuple[object, ...]:
     """What a bot can't change while it lives."""
     return (spec.telegram_token, spec.telegram_base_url, spec.telegram_backlog_hours)
-
-
-def _load() -> Any:
-    """The module of a bot's life. Blocks for a while the first time."""
-    return importlib.import_module("agentsup.channels.telegram.life")
 
 
 async def _nothing(ctx: ChildContext) -> None:

@@ -44,17 +44,22 @@ class Ground:
     """Replaces the engines that come with agentsup; for hosts and tests."""
     channels: Mapping[str, Channel] | None = None
     dropped_log_lines: Callable[[], int] = lambda: 0
+    after_imports: Callable[[], None] = lambda: None
+    """Called when a large library was loaded. A process of our own freezes it: a full collection
+    among all that is loaded would hold up the loop for tens of milliseconds."""
 
 
 def redact_secrets(
     redactor: Redactor, snapshot: ConfigSnapshot, home: Path, environ: Mapping[str, str]
 ) -> None:
     """Let the log know every secret that can be resolved, so that it never shows one."""
+    found: list[str] = []
     for secret in snapshot.secrets():
         try:
-            redactor.add(resolve(secret, base=home, environ=environ).reveal())
+            found.append(resolve(secret, base=home, environ=environ).reveal())
         except ConfigError:
             continue
+    redactor.add_all(found)
 
 
 def mailbox_limits(ground: Ground, current: Callable[[], ConfigSnapshot]) -> MailboxLimits:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -130,7 +131,9 @@ async def _boot(
             environ=os.environ,
             port=port,
             dropped_log_lines=lambda: log.dropped,
+            after_imports=gc.freeze,
         )
+        gc.freeze()
         ending = await _serve(build(ground), begun)
         await boot.end(database, clock, begun.boot_id, ending.code, ending.reason)
         return ending, _restarts_in_place(snapshot)

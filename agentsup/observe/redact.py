@@ -23,8 +23,7 @@ class Redactor:
         self._forms: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
         self._longest = 0
-        for secret in secrets:
-            self.add(secret)
+        self.add_all(secrets)
 
     def add(self, secret: str) -> bool:
         """From now on ``secret`` is masked, also quoted for JSON, Python or a URL.
@@ -33,16 +32,20 @@ class Redactor:
         """
         if len(secret.strip()) < MIN_CHARS:
             return False
-        forms = _forms(secret) - self._forms
-        if not forms:
-            return True
-        known = self._forms | forms
+        self.add_all((secret,))
+        return True
+
+    def add_all(self, secrets: Iterable[str]) -> None:
+        """``add`` for many at once: the search is prepared only once."""
+        long_enough = (secret for secret in secrets if len(secret.strip()) >= MIN_CHARS)
+        known = self._forms.union(*map(_forms, long_enough))
+        if known == self._forms:
+            return
         # Longest first, so that a secret which contains another one goes as a whole.
         alternatives = sorted(known, key=lambda form: (-len(form), form))
         self._pattern = re.compile("|".join(map(re.escape, alternatives)))
         self._longest = len(alternatives[0])
         self._forms = known
-        return True
 
     def text(self, text: str, limit: int | None = None) -> str:
         """``text`` without secrets, at most about ``limit`` characters of it.
