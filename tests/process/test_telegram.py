@@ -218,3 +218,26 @@ async def test_stop_all_and_42_from_telegram(make_daemon: MakeDaemon, town: Town
     await town.people.wait_text(main, "bye", after=said)
     await town.ask(main, "hi", "hello")
     assert (await town.people.texts(main, after=said)).count("bye") == 1
+
+
+async def test_a_deaf_main_speaks_through_another_agents_bot(
+    make_daemon: MakeDaemon, town: Town
+) -> None:
+    daemon = make_daemon([town.entry("main"), town.entry("bob")], RULES)
+    await daemon.start()
+    main, bob = await town.chat("main"), await town.chat("bob")
+    await town.ask(bob, "hi", "hello")
+    await town.ask(main, "hi", "hello")
+    await town.people.revoke(town.bots["main"])
+    # A poll that is under way is answered by the next text.
+    await town.people.say(main, "hi")
+    told = await town.people.wait_text(bob, "bot of main stays down", 20)
+    assert "/agent_restart main" in told["message"]["text"]
+    assert (await daemon.until("main", "degraded"))["status"] == "degraded"
+    page = (await daemon.request("GET", "/metrics")).body
+    assert "telegram_bots_connected 1" in page
+    assert (await daemon.get("/readyz"))["ready"], "a refused token is no illness of the daemon"
+    await town.people.revoke(town.bots["main"], revoked=False)
+    assert (await daemon.post("/agents/main/restart")).status in (200, 409)
+    await connected(daemon, "main")
+    await town.ask(main, "hi", "hello")

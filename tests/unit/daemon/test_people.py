@@ -1,0 +1,72 @@
+"""Who people are: [people] before allowed_user_ids, operators with and without [people]."""
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from agentsup.channels.telegram import deliver
+from agentsup.config.settings import Person, SettingsFile
+from agentsup.config.snapshot import ConfigSnapshot
+from agentsup.daemon import channels
+from agentsup.daemon.people import People
+from agentsup.model.agent import MAIN, AgentSpec
+from agentsup.model.principal import PersonRole
+
+
+@dataclass
+class Snapshot:
+    settings: SettingsFile
+    specs: dict[str, AgentSpec] = field(default_factory=dict)
+
+    def find(self, name: str) -> AgentSpec | None:
+        return self.specs.get(name)
+
+
+MAIN_SPEC = AgentSpec(MAIN, allowed_user_ids=(1, 2))
+BOB = AgentSpec("bob", allowed_user_ids=(2, 3))
+
+
+def people_of(**people: dict[str, Any]) -> People:
+    settings = SettingsFile(people={name: Person(**given) for name, given in people.items()})
+    snapshot = Snapshot(settings, {MAIN: MAIN_SPEC, "bob": BOB})
+    return People(lambda: cast(ConfigSnapshot, snapshot))
+
+
+@pytest.mark.parametrize(
+    "spec, user_id, role",
+    [
+        (MAIN_SPEC, 1, PersonRole.OPERATOR),
+        (BOB, 2, PersonRole.OPERATOR),
+        (BOB, 3, PersonRole.USER),
+        (BOB, 1, None),
+        (MAIN_SPEC, 3, None),
+    ],
+)
+def test_without_people_those_whom_main_allows_are_operators(
+    spec: AgentSpec, user_id: int, role: PersonRole | None
+) -> None:
+    found = people_of()(spec, user_id)
+    assert (found.role if found else None) == role
+    assert people_of().operator_ids() == {1, 2}
+
+
+def test_with_people_their_roles_hold_and_the_allowed_are_users() -> None:
+    people = people_of(
+        anna={"role": "manager", "telegram": (7,)}, eve={"role": "viewer", "telegram": (2,)}
+    )
+    anna = people(BOB, 7)
+    assert anna is not None
+    assert (anna.name, anna.role, anna.is_operator) == ("anna", PersonRole.MANAGER, True)
+    eve = people(BOB, 2)
+    assert eve is not None
+    assert eve.role is PersonRole.VIEWER
+    allowed = people(MAIN_SPEC, 1)
+    assert allowed is not None
+    assert allowed.role is PersonRole.USER
+    assert people.operator_ids() == {7}
+
+
+def test_the_door_waits_in_the_words_of_the_channel() -> None:
+    """A bot that attaches wakes the parts that wait for that very reason."""
+    assert channels.NOT_CONNECTED == deliver.NOT_ATTACHED
