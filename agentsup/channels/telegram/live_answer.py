@@ -38,7 +38,7 @@ from agentsup.channels.telegram.pace import (
     next_show_at,
 )
 from agentsup.channels.telegram.place import Place
-from agentsup.channels.telegram.placeholders import Fate, Outcome
+from agentsup.channels.telegram.placeholders import Fate, Outcome, Placeholder
 from agentsup.channels.telegram.sender import SendPriority
 from agentsup.channels.telegram.upkeep import NO_PREVIEW, Bench, Upkeep
 from agentsup.observe.live import LiveTurn
@@ -51,6 +51,8 @@ EDIT_QUIET_S: Final = 1.0
 """So long the answer waits for an edit under way; then it goes as a new message."""
 DRAFT_QUIET_S: Final = 0.3
 """The same for a draft, which at worst is seen for some seconds more."""
+LATE_S: Final = 3.0
+"""What a request does that was under way when its process ended, it does within this time."""
 SEND_TIMEOUT_S: Final = 10.0
 _FAILURES_MAX = 3
 _LOOK_AGAIN_S = 10.0
@@ -64,13 +66,15 @@ class LiveAnswer:
     """The stream of one message. ``run`` is its life; everything else only tells it something."""
 
     def __init__(
-        self, bench: Bench, message_id: str, place: Place, platform_id: int | None = None
+        self, bench: Bench, message_id: str, place: Place, left: Placeholder | None = None
     ) -> None:
-        """``platform_id``: the placeholder that an earlier life left."""
+        """``left``: the placeholder that an earlier life left."""
         self._bench = bench
         self._message_id = message_id
         self._place = place
-        self._platform_id = platform_id
+        self._platform_id = None if left is None else left.platform_id
+        self._sure_at = 0.0 if left is None else bench.clock.monotonic() + LATE_S
+        """Until then an edit of the earlier life may still come into effect."""
         self._key = f"stream:{message_id}"
         self._upkeep = Upkeep(bench, message_id, place)
         self._turn: LiveTurn | None = None
@@ -85,7 +89,7 @@ class LiveAnswer:
         """The whole answer comes: nothing is shown any more."""
         self._is_muted = False
         """This turn is not shown any more, because the platform would not have it."""
-        self._is_distrusted = False
+        self._is_distrusted = left is not None and not left.is_trusted
         """The fate of an edit is unknown, so the placeholder may change once more by itself."""
 
     # -- told from outside -------------------------------------------------------------------------
@@ -117,12 +121,17 @@ class LiveAnswer:
         placeholder that there may be is deleted.
         """
         self.hush()
+        if self._sure_in_s() > 0:
+            self._is_distrusted = True
         try:
             async with asyncio.timeout(DRAFT_QUIET_S if self._way is Way.DRAFT else EDIT_QUIET_S):
                 await self.rest()
         except TimeoutError:
             self._is_distrusted = True
         return None if self._is_distrusted else self._platform_id
+
+    def _sure_in_s(self) -> float:
+        return self._sure_at - self._bench.clock.monotonic()
 
     def hush(self) -> None:
         """Begin to send nothing more."""
@@ -251,9 +260,9 @@ class LiveAnswer:
         except (ChatGone, ChatMigrated, TokenRefused):
             self._is_muted = True
         except Refused as error:
-            self._on_refusal(way, error)
+            await self._on_refusal(way, error)
         except TelegramError as error:
-            self._on_trouble(way, error, clock.monotonic() + pace.interval_s)
+            await self._on_trouble(way, error, clock.monotonic() + pace.interval_s)
         else:
             self._progress = self._progress.shown(length, clock.monotonic())
 
@@ -285,7 +294,7 @@ class LiveAnswer:
         self._platform_id = int(sent["message_id"])
         await self._upkeep.record(self._platform_id)
 
-    def _on_refusal(self, way: Way, error: Refused) -> None:
+    async def _on_refusal(self, way: Way, error: Refused) -> None:
         if way is Way.DRAFT:
             _log.info("drafts are not taken, edits instead: %s", error)
             # 404: the server knows no such method at all.
@@ -293,15 +302,20 @@ class LiveAnswer:
             return
         self._is_muted = True
         if self._platform_id is not None:
-            self._is_distrusted = True  # most likely a person deleted it
+            await self._distrust()  # most likely a person deleted it
 
-    def _on_trouble(self, way: Way, error: TelegramError, until: float) -> None:
+    async def _on_trouble(self, way: Way, error: TelegramError, until: float) -> None:
         _log.debug("the stream of %s: %s", self._message_id, error)
         if way is Way.EDIT and isinstance(error, FateUnknown):
-            self._is_muted = self._is_distrusted = True
+            self._is_muted = True
+            await self._distrust()
             return
         self._progress = self._progress.failed(until)
         self._is_muted = self._progress.failures >= _FAILURES_MAX
+
+    async def _distrust(self) -> None:
+        self._is_distrusted = True
+        await self._upkeep.distrust()
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -320,8 +334,9 @@ class LiveAnswer:
                 self._wake.clear()
                 outcome = await self._upkeep.outcome()
                 if outcome.fate not in (Fate.OPEN, Fate.ANSWERING):
-                    await self._end(self._platform_id, outcome)
-                    self._platform_id = None
+                    # From now on it is not there for an answer to come: its end may take a while.
+                    platform_id, self._platform_id = self._platform_id, None
+                    await self._end(platform_id, outcome)
                     return True
                 await self._bench.clock.sleep(gap_s)  # much else makes events
                 gap_s = min(1.5 * gap_s, _LOOK_GAP_MAX_S)
@@ -332,6 +347,7 @@ class LiveAnswer:
         return False
 
     async def _end(self, platform_id: int, outcome: Outcome) -> None:
+        await self._bench.clock.sleep(self._sure_in_s())
         is_kept = outcome.is_in(platform_id)
         if not is_kept and not self._is_distrusted:
             if outcome.fate is Fate.UNCERTAIN:

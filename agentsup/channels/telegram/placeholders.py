@@ -20,6 +20,7 @@ __all__ = [
     "Outcome",
     "Placeholder",
     "all_of",
+    "distrust_tx",
     "fate_of",
     "forget_tx",
     "is_shown_here",
@@ -34,6 +35,9 @@ class Placeholder:
     message_id: str
     conversation: str
     platform_id: int
+    is_trusted: bool = True
+    """Whether it shows nothing but what we last put there; else an edit whose fate is unknown may
+    still change it."""
 
 
 def put_tx(tx: Tx, agent_id: str, placeholder: Placeholder, at: int) -> None:
@@ -45,6 +49,13 @@ def put_tx(tx: Tx, agent_id: str, placeholder: Placeholder, at: int) -> None:
     )
 
 
+def distrust_tx(tx: Tx, agent_id: str, message_id: str) -> None:
+    """An edit of it may still come into effect, nobody knows when. Recorded as ``at`` = 0."""
+    tx.execute(
+        "UPDATE streams SET at = 0 WHERE agent_id = ? AND message_id = ?", (agent_id, message_id)
+    )
+
+
 def forget_tx(tx: Tx, agent_id: str, message_id: str) -> None:
     """Take it off the record; harmless when repeated."""
     tx.execute("DELETE FROM streams WHERE agent_id = ? AND message_id = ?", (agent_id, message_id))
@@ -53,9 +64,10 @@ def forget_tx(tx: Tx, agent_id: str, message_id: str) -> None:
 def all_of(reader: Reader, agent_id: str) -> list[Placeholder]:
     """What is on record for one agent."""
     rows = reader.all(
-        "SELECT message_id, conversation, platform_id FROM streams WHERE agent_id = ?", (agent_id,)
+        "SELECT message_id, conversation, platform_id, at > 0 FROM streams WHERE agent_id = ?",
+        (agent_id,),
     )
-    return [Placeholder(*row) for row in rows]
+    return [Placeholder(row[0], row[1], row[2], bool(row[3])) for row in rows]
 
 
 class Fate(StrEnum):

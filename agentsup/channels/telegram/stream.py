@@ -184,7 +184,7 @@ class Streams:
                 return False
             for row in left:
                 place = parse(row.conversation)
-                answer = LiveAnswer(self._bench, row.message_id, place, row.platform_id)
+                answer = LiveAnswer(self._bench, row.message_id, place, row)
                 self._start(row.message_id, answer)
             self._is_loaded = True
             return True

@@ -28,7 +28,7 @@ from agentsup.channels.telegram.status import Outgoing
 from agentsup.kit.clock import Clock
 from agentsup.model.agent import Streaming
 from agentsup.model.errors import Overloaded, StoreUnavailable
-from agentsup.store.database import Database
+from agentsup.store.database import Database, Tx
 
 __all__ = ["NO_PREVIEW", "Bench", "Upkeep"]
 
@@ -76,22 +76,31 @@ class Upkeep:
         """Put the placeholder on record."""
         row = Placeholder(self._message_id, self._place.conversation, platform_id)
         at, agent_id = self._bench.clock.now_ms(), self._bench.agent_id
-        try:
-            await self._bench.database.write(
-                lambda tx: placeholders.put_tx(tx, agent_id, row, at), name="stream.put"
+        await self._write(lambda tx: placeholders.put_tx(tx, agent_id, row, at))
+
+    async def distrust(self) -> None:
+        """Put on record that nobody knows what it will show."""
+        await self._write(
+            partial(
+                placeholders.distrust_tx,
+                agent_id=self._bench.agent_id,
+                message_id=self._message_id,
             )
-        except (StoreUnavailable, Overloaded) as error:
-            _log.warning("a streamed answer is not on record: %s", error)
+        )
 
     async def forget(self) -> None:
         """Take it off the record."""
-        agent_id, message_id = self._bench.agent_id, self._message_id
-        try:
-            await self._bench.database.write(
-                lambda tx: placeholders.forget_tx(tx, agent_id, message_id), name="stream.forget"
+        await self._write(
+            partial(
+                placeholders.forget_tx, agent_id=self._bench.agent_id, message_id=self._message_id
             )
+        )
+
+    async def _write(self, change: Callable[[Tx], None]) -> None:
+        try:
+            await self._bench.database.write(change, name="stream.record")
         except (StoreUnavailable, Overloaded) as error:
-            _log.warning("an ended stream stays on record: %s", error)
+            _log.warning("the record of a streamed answer is not right: %s", error)
 
     async def outcome(self) -> Outcome:
         """What becomes of the message; "open" while the store can't say."""

@@ -3,7 +3,9 @@
 import asyncio
 import itertools
 import json
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -498,7 +500,33 @@ async def test_after_a_crash_the_answer_takes_over_what_was_streamed_before(benc
     bench.live.end("m1")
     await bench.answer("the whole answer")
     await bench.crash()
+    await bench.clock.sleep(5.0)
     assert await bench.streams.takeover("m1") == message_id
+
+
+async def test_right_after_a_crash_the_answer_goes_as_a_new_message(bench: Bench) -> None:
+    """An edit that was under way may still land."""
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    bench.live.end("m1")
+    await bench.answer("the whole answer")
+    await bench.crash()
+    assert await bench.streams.takeover("m1") is None
+    await bench.settle("delivered", 9_999)
+    await bench.clock.sleep(15.0)
+    assert bench.platform.messages == {}
+
+
+async def test_a_crash_does_not_make_an_edit_of_unknown_fate_forgotten(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    bench.platform.trouble["editMessageText"] = [FateUnknown("cut")]
+    await bench.say(", and then some", then_s=5.0)
+    await bench.crash()
+    await bench.clock.sleep(60.0)
+    assert await bench.streams.takeover("m1") is None
 
 
 @pytest.mark.parametrize("state", ["cancelled", "dead", "parked"])
@@ -713,3 +741,113 @@ async def test_a_store_that_is_gone_stops_no_answer(bench: Bench) -> None:
     fresh = Streams(bench, bench.platform)
     assert await fresh.takeover("m1") is None
     assert bench.platform.messages == {}
+
+
+# -- whatever happens ------------------------------------------------------------------------------
+
+
+class Weather:
+    """Random trouble, before or after the effect."""
+
+    def __init__(self, bench: Bench, seed: int) -> None:
+        self.bench = bench
+        self.random = random.Random(seed)
+        self.orphans: set[int] = set()
+        """Messages of which we can't have been told."""
+        self.is_calm = False
+        bench.platform.send = self.send  # type: ignore[method-assign]  # the platform's door
+
+    async def send(self, chat_id: int, method: str, **more: Any) -> Any:
+        platform, dice = self.bench.platform, self.random
+        more = {k: v for k, v in more.items() if k not in {"priority", "replaces", "timeout_s"}}
+        droppable = more.pop("droppable", False)
+        if not self.is_calm:
+            if dice.random() < 0.3:
+                await self.bench.clock.sleep(dice.choice([0.1, 1.5, 4.0]))
+            if method == "editMessageText" and dice.random() < 0.15:
+                self.bench.owner.spawn(self.later(more), name="late:test")
+                raise FateUnknown("cut, and applied all the same, later")
+            if dice.random() < 0.15:
+                raise dice.choice(
+                    [FloodWait(dice.choice([1.0, 20.0])), NotSent("down"), FateUnknown("5xx")]
+                    + [Dropped("pressure")] * droppable
+                )
+        known = set(platform.messages)
+        result = getattr(platform, f"_{method}")(**more)
+        born = set(platform.messages) - known
+        self.orphans |= born
+        if not self.is_calm:
+            if dice.random() < 0.15:
+                await self.bench.clock.sleep(dice.choice([0.1, 1.5, 4.0]))
+            if dice.random() < 0.1:
+                raise FateUnknown("cut")
+        self.orphans -= born
+        return result
+
+    async def crash(self) -> None:
+        """The process dies; what the platform has just said may not be on record yet."""
+        await self.bench.crash()
+        self.orphans |= set(self.bench.platform.messages) - set(await self.bench.on_record())
+
+    async def later(self, edit: dict[str, Any]) -> None:
+        await self.bench.clock.sleep(self.random.choice([0.5, 1.0, 2.5]))
+        with suppress(Refused):
+            self.bench.platform._editMessageText(**edit)
+
+    async def deliver(self, text: str) -> int:
+        """What the outbox does with the answer; its own sends come through in the end."""
+        platform = self.bench.platform
+        while (message_id := await self.bench.streams.takeover("m1")) is not None:
+            try:
+                await self.send(int(GROUP), "editMessageText", message_id=message_id, text=text)
+            except NotModified:
+                return message_id
+            except Refused:
+                break
+            except (FloodWait, NotSent, FateUnknown):
+                await self.bench.clock.sleep(1.0)
+            else:
+                return message_id
+        return int(platform._sendMessage(text=text)["message_id"])
+
+
+@pytest.mark.parametrize("seed", range(60))
+async def test_whatever_happens_the_answer_stands_there_once_and_nothing_else(
+    bench: Bench, seed: int
+) -> None:
+    weather = Weather(bench, seed)
+    dice = weather.random
+    await bench.accept()
+    for attempt in range(dice.randint(1, 3)):
+        if attempt:
+            bench.live.end("m1")
+            await bench.become(dice.choice(["queued", "parked"]))
+            await bench.clock.sleep(dice.choice([0.0, 0.3, 20.0]))
+            await bench.become("leased")
+        await bench.turn()
+        for _ in range(dice.randint(1, 8)):
+            await bench.say("words and words ", then_s=dice.choice([0.0, 0.4, 3.0, 3.3]))
+            if dice.random() < 0.08:
+                await weather.crash()
+                break
+    bench.live.end("m1")
+    stopped, delivered = dice.random() < 0.3, 0
+    if stopped:
+        await bench.become("cancelled")
+    else:
+        await bench.answer("the whole answer")
+        if dice.random() < 0.2:
+            await weather.crash()
+        delivered = await weather.deliver("the whole answer")
+        await bench.settle("delivered", delivered)
+    await bench.clock.sleep(dice.choice([0.0, 1.0, 400.0]))
+    weather.is_calm = True
+    await bench.crash()
+    await bench.clock.sleep(400.0)
+    left = {k: text for k, text in bench.platform.messages.items() if k not in weather.orphans}
+    if stopped:
+        assert all(text.endswith("⏹ stopped") for text in left.values())
+        assert len(left) <= 1
+    else:
+        assert left == {delivered: "the whole answer"}
+    assert await bench.on_record() == []
