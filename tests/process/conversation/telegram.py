@@ -3,9 +3,10 @@
 Beside the conversation it is checked that the bot kept the rules: no unknown field, no limit passed.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,10 @@ _SERVICE = ("forum_topic_created", "forum_topic_edited")
 class TelegramTalker:
     """Implements `Talker` in a private chat, or in one topic of it."""
 
-    def __init__(self, people: TelegramDriver, chat: str, thread: int | None = None) -> None:
+    def __init__(
+        self, daemon: DaemonProcess, people: TelegramDriver, chat: str, thread: int | None = None
+    ) -> None:
+        self._daemon = daemon
         self._people = people
         self._chat = chat
         self._thread = thread
@@ -47,6 +51,19 @@ class TelegramTalker:
         found: Json = await self._people.wait_for(self._chat, look, timeout_s)
         self._heard = found["message_id"]
         return found
+
+    async def _settled(self, part: str, timeout_s: float) -> None:
+        """Until the daemon knows that it sent the question.
+
+        A reply that is there sooner is an ordinary text to it; no person is quick enough for that.
+        """
+        async with (
+            asyncio.timeout(timeout_s),
+            aclosing(self._daemon.events(after=0, types="chat.out")) as events,
+        ):
+            async for event in events:
+                if part in str(event.get("data", {}).get("text", "")):
+                    return
 
     # -- Talker ------------------------------------------------------------------------------------
 
@@ -87,6 +104,7 @@ class TelegramTalker:
 
     async def question(self, part: str, timeout_s: float = WAIT_S) -> Question:
         message = await self._next(lambda one: part in one.get("text", ""), timeout_s)
+        await self._settled(part, timeout_s)
         rows = message.get("reply_markup", {}).get("inline_keyboard", [])
         options = tuple(button["text"] for row in rows for button in row)
         return Question(message["text"], options, message["message_id"])
@@ -100,7 +118,7 @@ class TelegramTalker:
 
     async def aside(self, name: str) -> "TelegramTalker":
         thread = await self._people.topic(self._chat, name)
-        return TelegramTalker(self._people, self._chat, thread)
+        return TelegramTalker(self._daemon, self._people, self._chat, thread)
 
     async def come_back(self) -> None:
         """Nothing: Telegram keeps the chat."""
@@ -131,7 +149,7 @@ async def telegram_stage(root: Path, rules: Sequence[Mapping[str, Any]]) -> Asyn
         }
         home = write_home(root / "home", [entry], rules)
         async with DaemonProcess(home) as daemon:
-            yield Stage(daemon, TelegramTalker(people, chat))
+            yield Stage(daemon, TelegramTalker(daemon, people, chat))
             assert await people.violations() == []
             report = await people.report()
             assert report["exceeded"] == [], json.dumps(report)
