@@ -31,14 +31,22 @@ Placed = Callable[[str, KeyPath], Where]
 
 
 def cross_check(
-    specs: Iterable[AgentSpec], place: Placed, *, base: Path, environ: Mapping[str, str]
+    specs: Iterable[AgentSpec],
+    place: Placed,
+    *,
+    base: Path,
+    environ: Mapping[str, str],
+    has_people: bool,
 ) -> tuple[Finding, ...]:
-    """Findings over all specs. Reads `file:` secrets to compare them; shows none."""
+    """Findings over all specs. Reads `file:` secrets to compare them; shows none.
+
+    `has_people`: `[people]` names somebody on Telegram, who may talk to every agent there.
+    """
     checked = list(specs)
     found = [*_identities(checked, place, base, environ)]
     names = {spec.name.casefold(): spec.name for spec in checked}
     for spec in checked:
-        found += _channels(spec, place)
+        found += _channels(spec, place, has_people=has_people)
         for index, name in enumerate(spec.can_delegate_to or ()):
             if name.casefold() not in names:
                 at = place(spec.name, ("can_delegate_to", index))
@@ -90,7 +98,7 @@ def _identities(
                 )
 
 
-def _channels(spec: AgentSpec, place: Placed) -> Iterable[Finding]:
+def _channels(spec: AgentSpec, place: Placed, *, has_people: bool) -> Iterable[Finding]:
     for kind in spec.transports:
         if kind == "telegram" and spec.telegram_token is None:
             at = place(spec.name, ("transports",))
@@ -104,7 +112,7 @@ def _channels(spec: AgentSpec, place: Placed) -> Iterable[Finding]:
     if matrix.user_id and matrix.password is None and matrix.access_token is None:
         at = place(spec.name, ("matrix", "user_id"))
         yield _warning(at, "the Matrix account has neither password nor access_token")
-    if spec.telegram_token is not None and not spec.allowed_user_ids:
+    if spec.telegram_token is not None and not spec.allowed_user_ids and not has_people:
         at = place(spec.name, ("telegram_token",))
         hint = "list your own Telegram user id in allowed_user_ids"
         yield _warning(at, "nobody may talk to this agent over Telegram", hint)

@@ -142,7 +142,13 @@ def load(
     loaded, declared = _parse(data["config.toml"], data["agents.json"])
     made = _Resolver(loaded, declared, overrides or {})
     found += [*loaded.warnings, *declared.warnings, *unknown_variables(environ)]
-    found += cross_check(made.specs.values(), made.place, base=home.root, environ=environ)
+    found += cross_check(
+        made.specs.values(),
+        made.place,
+        base=home.root,
+        environ=environ,
+        has_people=any(person.telegram for person in loaded.settings.people.values()),
+    )
     raise_errors(found)
     hashes = {name: _hash(content) for name, content in data.items()}
     shown = loaded.settings.model_dump_json()

@@ -180,6 +180,15 @@ def test_shorthands_become_blocks() -> None:
     assert values('[{"name": "a", "streaming": true}]')["streaming"] == {"mode": "live"}
 
 
+def test_an_older_streaming_switch_is_a_mode_and_says_so_once() -> None:
+    made = values('[{"name": "a", "streaming": {"enabled": false}}]')
+    assert made["streaming"] == {"mode": "off"}
+    (found,) = refused('[{"name": "a", "streaming": {"enabled": "yes"}}]')
+    assert (found.field, "true or false" in found.message) == ("[0].streaming.enabled", True)
+    (found,) = refused('[{"name": "a", "streaming": {"enabled": true, "mode": "buffered"}}]')
+    assert "the same setting" in found.message
+
+
 SYGEN = {
     "name": "coder",
     "transport": "telegram",

@@ -196,6 +196,13 @@ def test_an_override_holds_until_its_field_is_edited(files: Files) -> None:
     assert diff(fourth, files.load(overrides)).is_empty  # told once
 
 
+def test_people_may_talk_to_a_bot_that_lists_nobody(files: Files) -> None:
+    files.agents({"name": "a", "telegram_token": "1:a"})
+    assert "nobody may talk" in str(files.load().warnings)
+    files.config("[people.anna]\ntelegram = [1]\n")
+    assert "nobody may talk" not in str(files.load().warnings)
+
+
 def test_an_override_of_one_key_leaves_its_block(files: Files) -> None:
     files.agents({"name": "a", "streaming": {"min_chars": 5}})
     override = files.load().override("a", "streaming.mode", "off")

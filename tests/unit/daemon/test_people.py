@@ -1,5 +1,7 @@
 """Who people are: [people] before allowed_user_ids, operators with and without [people]."""
 
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -70,3 +72,13 @@ def test_with_people_their_roles_hold_and_the_allowed_are_users() -> None:
 def test_the_door_waits_in_the_words_of_the_channel() -> None:
     """A bot that attaches wakes the parts that wait for that very reason."""
     assert channels.NOT_CONNECTED == deliver.NOT_ATTACHED
+
+
+def test_a_daemon_without_a_bot_knows_nothing_of_telegram() -> None:
+    code = (
+        "import sys, agentsup.daemon.main\n"
+        "heavy = {'telegram', 'httpx', 'markdown_it', 'agentsup.channels.telegram.life'}\n"
+        "sys.exit(', '.join(heavy & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
