@@ -66,7 +66,9 @@ async def a_death_within_a_turn_loses_no_message(home: Path) -> None:
 
 
 def _confirm_before_commit(patch: pytest.MonkeyPatch) -> None:
-    async def early(self: Mailbox, new: NewMessage, *, waiter: Lease | None = None) -> Accepted:
+    async def early(
+        self: Mailbox, new: NewMessage, *, waiter: Lease | None = None, **_: Any
+    ) -> Accepted:
         ready = draft(self._desk, new)
         writing = asyncio.ensure_future(
             self._db.write(lambda tx: accept.accept_tx(self._desk, tx, ready, waiter=waiter))

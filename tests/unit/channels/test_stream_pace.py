@@ -1,6 +1,7 @@
 """When a running answer is shown and which part of it: decided without a clock."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -57,7 +58,7 @@ def test_more_text_waits_for_the_interval_and_nothing_new_for_ever() -> None:
 
 
 def test_a_preview_that_fades_is_shown_again_and_a_message_is_not() -> None:
-    private = {"interval_s": 2.0, "min_chars": 200, "idle_ms": 800, "group": False}
+    private: dict[str, Any] = {"interval_s": 2.0, "min_chars": 200, "idle_ms": 800, "group": False}
     draft = Pace.of(Mode.LIVE, Way.DRAFT, **private)
     edit = Pace.of(Mode.LIVE, Way.EDIT, **private)
     shown = Progress().shown(10, 10.0)
@@ -89,7 +90,7 @@ def test_long_streams_slow_down_to_a_limit_and_groups_begin_slower() -> None:
     assert gaps[:11] == [2.0] * 11
     assert gaps == sorted(gaps)
     assert gaps[-1] == LIVE.interval_cap_s
-    wanted = {"interval_s": 0.1, "min_chars": 1, "idle_ms": 100}
+    wanted: dict[str, Any] = {"interval_s": 0.1, "min_chars": 1, "idle_ms": 100}
     assert Pace.of(Mode.LIVE, Way.EDIT, group=True, **wanted).interval_s == 3.0
     assert Pace.of(Mode.LIVE, Way.DRAFT, group=False, **wanted).interval_s == 0.5
     slow = Pace.of(Mode.LIVE, Way.EDIT, group=False, interval_s=60, min_chars=1, idle_ms=1)
