@@ -43,7 +43,7 @@ from agentsup.channels.telegram.sender import SendPriority
 from agentsup.channels.telegram.upkeep import NO_PREVIEW, Bench, Upkeep
 from agentsup.observe.live import LiveTurn
 
-__all__ = ["LiveAnswer"]
+__all__ = ["LATE_S", "LiveAnswer"]
 
 _log = logging.getLogger(__name__)
 

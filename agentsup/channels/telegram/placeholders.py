@@ -50,9 +50,10 @@ def put_tx(tx: Tx, agent_id: str, placeholder: Placeholder, at: int) -> None:
 
 
 def distrust_tx(tx: Tx, agent_id: str, message_id: str) -> None:
-    """An edit of it may still come into effect, nobody knows when. Recorded as ``at`` = 0."""
+    """An edit of it may still come into effect, nobody knows when. Recorded by a minus before the id."""
     tx.execute(
-        "UPDATE streams SET at = 0 WHERE agent_id = ? AND message_id = ?", (agent_id, message_id)
+        "UPDATE streams SET platform_id = -abs(platform_id) WHERE agent_id = ? AND message_id = ?",
+        (agent_id, message_id),
     )
 
 
@@ -64,10 +65,10 @@ def forget_tx(tx: Tx, agent_id: str, message_id: str) -> None:
 def all_of(reader: Reader, agent_id: str) -> list[Placeholder]:
     """What is on record for one agent."""
     rows = reader.all(
-        "SELECT message_id, conversation, platform_id, at > 0 FROM streams WHERE agent_id = ?",
+        "SELECT message_id, conversation, platform_id FROM streams WHERE agent_id = ?",
         (agent_id,),
     )
-    return [Placeholder(row[0], row[1], row[2], bool(row[3])) for row in rows]
+    return [Placeholder(row[0], row[1], abs(row[2]), row[2] > 0) for row in rows]
 
 
 class Fate(StrEnum):

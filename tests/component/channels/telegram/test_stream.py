@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from agentsup.channels.telegram.live_answer import LATE_S
 from agentsup.model.agent import Streaming
 from agentsup.model.principal import SYSTEM
 from tests.component.channels.telegram.rig import AGENT_ID, Rig, rigged
@@ -82,6 +83,12 @@ class Stage:
 
     async def texts(self, chat: str) -> list[str]:
         return await self.people.texts(chat)
+
+    async def recorded(self) -> None:
+        """Wait until a stream is on record."""
+        async with asyncio.timeout(10):
+            while not await self.rig.rows("SELECT 1 FROM streams"):
+                await asyncio.sleep(0.005)
 
     async def forgotten(self) -> None:
         """Wait until no stream is on record."""
@@ -173,27 +180,40 @@ async def test_a_stop_takes_the_draft_away(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("end", [Rig.stop, Rig.die])
-async def test_after_a_restart_the_answer_takes_over_what_was_streamed(
+async def test_after_a_restart_the_answer_stands_there_alone(
     stage: Stage, end: Callable[[Rig], Awaitable[None]]
 ) -> None:
     chat = await stage.group()
     await stage.rig.start()
     message_id = await stage.ask(chat)
     stage.say(message_id, "The first words")
-    record = await stage.people.wait_text(chat, "The first words")
-    async with asyncio.timeout(10):
-        while not await stage.rig.rows("SELECT 1 FROM streams"):
-            await asyncio.sleep(0.005)
+    await stage.people.wait_text(chat, "The first words")
+    await stage.recorded()
     await end(stage.rig)
     stage.finish(message_id, "the whole answer")
     await stage.rig.settled()
     await stage.rig.start()
     await stage.people.wait_text(chat, "the whole answer")
     await stage.forgotten()
+    assert await stage.texts(chat) == ["the whole answer"]
+
+
+async def test_a_turn_that_goes_on_after_a_restart_uses_the_same_message(stage: Stage) -> None:
+    chat = await stage.group()
+    await stage.rig.start()
+    message_id = await stage.ask(chat)
+    stage.say(message_id, "The first words")
+    record = await stage.people.wait_text(chat, "The first words")
+    await stage.recorded()
+    await stage.rig.die()
+    await stage.rig.start()
+    stage.say(message_id, ", and more")
+    await stage.people.wait_text(chat, "The first words, and more")
+    await asyncio.sleep(LATE_S)
+    stage.finish(message_id, "the whole answer")
+    await stage.people.wait_text(chat, "the whole answer")
     bots = [each for each in await stage.people.messages(chat, deleted=True) if each["is_bot"]]
-    assert [(each["message_id"], each["message"]["text"]) for each in bots] == [
-        (record["message_id"], "the whole answer")
-    ]
+    assert [each["message_id"] for each in bots] == [record["message_id"]]
 
 
 async def test_where_drafts_are_refused_edits_are_used(stage: Stage) -> None:
