@@ -50,7 +50,7 @@ def put_tx(tx: Tx, agent_id: str, placeholder: Placeholder, at: int) -> None:
 
 
 def distrust_tx(tx: Tx, agent_id: str, message_id: str) -> None:
-    """An edit of it may still come into effect, nobody knows when. Recorded by a minus before the id."""
+    """An edit of it may still come into effect, nobody knows when. Recorded by a minus."""
     tx.execute(
         "UPDATE streams SET platform_id = -abs(platform_id) WHERE agent_id = ? AND message_id = ?",
         (agent_id, message_id),
