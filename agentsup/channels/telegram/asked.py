@@ -136,7 +136,7 @@ class Asked:
         before, found = await self._database.read(look, name="telegram.open_questions")
         if before is not None:
             return Said(before, counts=True)
-        chosen = [c for c in found if reply_to is not None and str(reply_to) in c.platform_ids]
+        chosen = _replied_to(found, reply_to)
         if chosen:
             options = chosen[0].question.options
             if options and cards.option_of_text(options, text) is None:
@@ -360,6 +360,16 @@ async def _rendered(text: str) -> tuple[Piece, ...]:
 
 def _edit_of(piece: Piece) -> dict[str, Any]:
     return {**piece.fields(), "link_preview_options": {"is_disabled": True}}
+
+
+def _replied_to(found: list[_Card], reply_to: int | None) -> list[_Card]:
+    """The question that a reply is to. A person may be quicker than the note of the message's id:
+    then it is the one that has none yet."""
+    if reply_to is None:
+        return []
+    known = [card for card in found if str(reply_to) in card.platform_ids]
+    unnumbered = [card for card in found if not card.platform_ids]
+    return known or (unnumbered if len(unnumbered) == 1 else [])
 
 
 def _cards(rows: Sequence[Any]) -> list[_Card]:

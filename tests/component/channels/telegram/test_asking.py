@@ -82,6 +82,16 @@ async def test_a_reply_answers_a_free_question_and_is_no_new_message(rig: Rig) -
     assert await rig.rows("SELECT count(*) FROM messages") == [(1,)]
 
 
+async def test_a_reply_quicker_than_the_note_of_the_message_is_an_answer(rig: Rig) -> None:
+    await rig.people.say(rig.chat, "the name")
+    message = await shown(rig)
+    await rig.database.write(
+        lambda tx: tx.execute("UPDATE outbox SET platform_ids = '[]' WHERE kind = 'question'")
+    )
+    await rig.people.say(rig.chat, "Ann", reply_to=message)
+    await rig.people.wait_text(rig.chat, "so it is Ann")
+
+
 async def test_an_answer_given_elsewhere_is_seen_in_the_chat(rig: Rig) -> None:
     await rig.people.say(rig.chat, "an option")
     await shown(rig)
