@@ -1,0 +1,207 @@
+"""The bots as children: they crash, are refused, replaced and stopped apart from their agents."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from agentsup.channels.telegram.errors import TokenRefused
+from agentsup.channels.telegram.report import ChannelReport, ChannelState
+from agentsup.config.home import Home
+from agentsup.daemon.channels import Channels, ChannelServices, TelegramDoor
+from agentsup.kit.clock import LoopClock
+from agentsup.kit.entropy import SeededEntropy
+from agentsup.model.agent import AgentSpec, Secret
+from agentsup.model.channel import Channel, DeliveryOutcome, OutboxPart
+from agentsup.model.health import AgentState
+from agentsup.supervision.board import Board
+
+pytestmark = pytest.mark.virtual
+
+BOB = AgentSpec("bob", telegram_token=Secret("1:good"))
+PART = OutboxPart(1, "m", "a", "s", "telegram", "5", 0, "answer", {"text": "x"}, 0)
+Life = Callable[["Stage", Any, asyncio.Event], Any]
+
+
+async def up(stage: "Stage", deps: Any, draining: asyncio.Event) -> None:
+    deps.report(ChannelReport(deps.agent_id, ChannelState.UP, last_poll_at=stage.clock.now_ms()))
+    await draining.wait()
+    deps.report(ChannelReport(deps.agent_id, ChannelState.STOPPED))
+
+
+async def crash(stage: "Stage", deps: Any, draining: asyncio.Event) -> None:
+    raise RuntimeError("a defect")
+
+
+async def refused(stage: "Stage", deps: Any, draining: asyncio.Event) -> None:
+    raise TokenRefused("nobody knows this token.")
+
+
+@dataclass
+class Stage:
+    """The bots on a stage without a platform: each life does what the script says."""
+
+    root: Path
+    script: list[Life] = field(default_factory=list)
+    lives: list[Any] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    changes: list[tuple[str, str | None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.clock = LoopClock(epoch_ms=1_000)
+        self.board = Board()
+        self.relay: dict[str, Channel] = {}
+        self.channels = Channels(
+            clock=self.clock,
+            entropy=SeededEntropy(self.clock, 1),
+            board=self.board,
+            relay_channels=self.relay,
+            on_change=lambda agent_id, trouble: self.changes.append((agent_id, trouble)),
+            services=self.services,
+            after_imports=lambda: None,
+        )
+        stage = self
+
+        class Bot:
+            def __init__(self, deps: Any) -> None:
+                self.deps = deps
+
+            async def run(self, ready: Callable[[], None], draining: asyncio.Event) -> None:
+                stage.lives.append(self.deps)
+                ready()
+                await (stage.script.pop(0) if stage.script else up)(stage, self.deps, draining)
+
+        self.channels._life = SimpleNamespace(
+            TelegramBot=Bot,
+            TelegramDeps=SimpleNamespace,
+            TelegramSettings=SimpleNamespace,
+            ReceiveLimits=SimpleNamespace,
+        )
+
+    def services(self) -> ChannelServices:
+        nothing = cast(Any, None)
+
+        async def tell(text: str) -> None:
+            self.told.append(text)
+
+        return ChannelServices(
+            home=Home(self.root),
+            environ={"OTHER": "1:other"},
+            database=nothing,
+            mailbox=nothing,
+            inbox=nothing,
+            commands=nothing,
+            events=nothing,
+            live=nothing,
+            people=nothing,
+            tell=tell,
+        )
+
+    def state(self) -> AgentState | None:
+        status = self.board.statuses.get("telegram:a")
+        return status.state if status else None
+
+    async def until(self, *states: AgentState) -> None:
+        async with asyncio.timeout(600):
+            while self.state() not in states:
+                await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    made = Stage(tmp_path)
+    yield made
+    await made.channels.close()
+
+
+async def test_a_bot_that_crashes_comes_back_and_says_so_meanwhile(stage: Stage) -> None:
+    stage.script = [crash] * 20
+    stage.channels.match("a", BOB, is_up=True)
+    assert stage.channels.trouble("a") == "its Telegram bot is not connected yet"
+    tried = stage.channels.untried("a")
+    assert tried is not None
+    await tried.wait()
+    assert "a defect" in (stage.channels.trouble("a") or "")
+    async with asyncio.timeout(3_000):
+        while stage.channels.trouble("a") is not None:
+            await asyncio.sleep(1)
+    # Never given up, and nobody is bothered for what mends itself.
+    assert len(stage.lives) == 21
+    assert stage.told == []
+    assert stage.changes[-1] == ("a", None)
+    assert stage.channels.connected() == {"a"}
+
+
+async def test_a_refused_token_is_failed_until_somebody_acts(stage: Stage) -> None:
+    stage.script = [refused, refused]
+    stage.channels.match("a", BOB, is_up=True)
+    await stage.until(AgentState.FAILED)
+    assert len(stage.told) == 1
+    assert "nobody knows this token" in stage.told[0]
+    stage.channels.match("a", BOB, is_up=True)
+    await asyncio.sleep(600)
+    assert len(stage.lives) == 1, "a look alone tries nothing"
+    stage.channels.match("a", BOB, is_up=True, retry=True)
+    await asyncio.sleep(1)
+    assert (len(stage.lives), len(stage.told)) == (2, 2)
+    other = AgentSpec("bob", telegram_token=Secret("env:OTHER"))
+    stage.channels.match("a", other, is_up=True)
+    await stage.until(AgentState.RUNNING)
+    assert stage.lives[-1].token == Secret("1:other")
+    assert stage.channels.trouble("a") is None
+
+
+async def test_a_secret_that_is_not_there_is_told_by_its_name(stage: Stage) -> None:
+    gone = AgentSpec("bob", telegram_token=Secret("env:GONE"))
+    stage.channels.match("a", gone, is_up=True)
+    await stage.until(AgentState.FAILED)
+    assert "GONE" in stage.told[0]
+    assert stage.lives == []
+    stage.channels.match("a", BOB, is_up=True)
+    await stage.until(AgentState.RUNNING)
+
+
+async def test_a_live_edit_leaves_the_bot_alone_and_reaches_it(stage: Stage) -> None:
+    stage.channels.match("a", BOB, is_up=True)
+    await stage.until(AgentState.RUNNING)
+    edited = AgentSpec("bob", telegram_token=Secret("1:good"), allowed_user_ids=(7,))
+    stage.channels.match("a", edited, is_up=True, retry=True)
+    await asyncio.sleep(5)
+    (deps,) = stage.lives
+    assert deps.spec().allowed_user_ids == (7,)
+
+
+async def test_a_bot_goes_when_released_and_comes_back_when_wanted(stage: Stage) -> None:
+    stage.channels.match("a", BOB, is_up=True)
+    await stage.until(AgentState.RUNNING)
+    stage.channels.match("a", BOB, is_up=False)
+    await asyncio.sleep(5)
+    assert stage.state() is AgentState.RUNNING, "the last answers still need it"
+    await stage.channels.release("a")
+    assert stage.state() is None
+    assert stage.channels.notes("a") == ()
+    stage.channels.match("a", BOB, is_up=True)
+    await stage.channels.release("a")  # wanted again: nothing to release
+    await stage.until(AgentState.RUNNING)
+    assert len(stage.lives) == 2
+    without = AgentSpec("bob")
+    stage.channels.match("a", without, is_up=True)
+    await stage.channels.release("a")
+    assert stage.channels.gauges() == {}
+
+
+async def test_a_bot_that_only_claims_to_be_connected_is_found_out(stage: Stage) -> None:
+    stage.channels.match("a", BOB, is_up=True)
+    await stage.until(AgentState.RUNNING)
+    assert await stage.channels.probe() is None
+    await asyncio.sleep(200)
+    assert "bob" in (await stage.channels.probe() or "")
+
+
+async def test_before_the_first_bot_a_part_waits_without_an_attempt() -> None:
+    delivery = await TelegramDoor().deliver(PART)
+    assert (delivery.outcome, delivery.is_free) == (DeliveryOutcome.RETRY, True)
