@@ -2,3 +2,7 @@
 
 Nothing but the tests and the demonstration command imports it.
 """
+
+from agentsup.testing.telegram import FakeTelegram, TelegramDriver
+
+__all__ = ["FakeTelegram", "TelegramDriver"]
