@@ -55,8 +55,9 @@ async def first_line(group: ProcessGroup) -> bytes:
 
 async def lines_of(group: ProcessGroup) -> AsyncGenerator[bytes, None]:
     assert group.stdout is not None
-    async for line in group.stdout.lines(10_000):
-        yield line
+    async with contextlib.aclosing(group.stdout.lines(10_000)) as lines:
+        async for line in lines:
+            yield line
 
 
 async def until(condition: Callable[[], bool], limit_s: float = 5.0) -> None:
