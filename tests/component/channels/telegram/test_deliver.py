@@ -69,6 +69,33 @@ async def test_a_flood_in_one_chat_delays_no_other(bench: Bench) -> None:
     assert (report["hammered"], report["exceeded"]) == (0, [])
 
 
+@pytest.mark.parametrize(
+    "kind", ["hang", "slow", "late", "server_error", "malformed", "cut_before", "cut_after"]
+)
+async def test_trouble_in_one_chat_delays_no_other(
+    bench: Bench, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliver, "_TEXT_TIMEOUT_S", 1.5)
+    ann, _ = await bench.person("Ann")
+    others = [(await bench.person(f"P{n}"))[0] for n in range(8)]
+
+    async def took_s(chat_id: int) -> float:
+        began_at = bench.clock.monotonic()
+        await bench.settled(await bench.add(chat_id, "news"))
+        return bench.clock.monotonic() - began_at
+
+    async with bench.relaying():
+        await took_s(others[0])
+        quiet_s = median([await took_s(one) for one in others])
+        await bench.people.fault(kind, method="sendMessage", chat_id=ann, seconds=3)
+        troubled = [await bench.add(ann, f"for Ann {n}") for n in range(3)]
+        busy_s = median([await took_s(one) for one in others])
+        await bench.people.clear_faults()
+        for part in troubled:
+            assert (await bench.settled(part))["state"] in {"delivered", "unknown"}
+    assert busy_s < 2 * quiet_s + 0.02
+
+
 @pytest.mark.parametrize("kind", ["late", "cut_after", "malformed", "server_error", "hang"])
 async def test_an_unknown_fate_is_told_and_never_sent_again(
     bench: Bench, kind: str, monkeypatch: pytest.MonkeyPatch

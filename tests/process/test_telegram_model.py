@@ -1,0 +1,54 @@
+"""A model behind HTTP, streamed to a phone: words are seen before the model has ended."""
+
+from pathlib import Path
+
+import pytest
+
+from agentsup.testing.daemon_process import DaemonProcess, write_home
+from agentsup.testing.model_server import Asked, ModelServer, Reply
+from agentsup.testing.telegram import TelegramDriver
+from agentsup.testing.telegram_process import FakeTelegramProcess
+
+TOKEN = "7101:AAF" + "x" * 27
+
+
+def endless(_: Asked) -> Reply:
+    """Says a few words and never its last."""
+    return Reply(("The first words", " of an answer", " that never ends"), hang_after=2)
+
+
+@pytest.mark.process
+@pytest.mark.timeout(60)
+async def test_the_first_words_are_seen_while_the_model_still_speaks(tmp_path: Path) -> None:
+    async with (
+        FakeTelegramProcess(tmp_path / "fake") as fake,
+        TelegramDriver(fake.url) as people,
+        ModelServer(endless) as server,
+    ):
+        bot = await people.add_bot(TOKEN, username="main_bot")
+        ann = await people.user("Ann")
+        chat = await people.private(ann, bot)
+        main = {
+            "name": "main",
+            "engine": "llm",
+            "model": "loopback-1",
+            "engine_options": {"base_url": server.base_url, "api_key": "sk-loopback-0123456789"},
+            "telegram_token": TOKEN,
+            "telegram_base_url": fake.url,
+            "allowed_user_ids": [ann],
+        }
+        async with DaemonProcess(write_home(tmp_path / "home", [main])) as daemon:
+            await daemon.until("main", "running", warnings=[], timeout_s=20)
+            said = await people.say(chat, "tell me")
+            await people.wait_for(
+                chat,
+                lambda view: any("The first words" in d["texts"][-1] for d in view["drafts"]),
+                15.0,
+            )
+            lines = await people.messages(chat)
+            assert not any(line["is_bot"] for line in lines), "the answer is not final yet"
+            await server.wait_asked(1)
+            assert server.disconnects == 0, "the model is still being listened to"
+            await people.say(chat, "/stop")
+            await people.wait_text(chat, "top", 10.0, after=said)
+            await server.wait_disconnects(1)
