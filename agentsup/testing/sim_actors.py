@@ -175,9 +175,14 @@ class Actors:
                 return
             epoch = world.sql("SELECT counter FROM epochs WHERE scope = ?", scope)
             world.epochs[scope] = epoch[0][0] if epoch else 1
+            # What a person has requeued since is new work, however soon after the stop.
             for row in world.sql(
                 "SELECT message_id, state, error_code FROM messages"
-                f" WHERE seq <= {before} AND {where}"
+                f" WHERE seq <= {before} AND {where} AND message_id NOT IN"
+                " (SELECT message_id FROM events WHERE data ->> 'code' = 'requeued' AND seq >"
+                " (SELECT MAX(seq) FROM events WHERE type = 'stop.applied'"
+                " AND data ->> 'scope' = ?))",
+                scope,
             ):
                 if row["state"] in {"queued", "leased", "parked"}:
                     world.fail("stopped-means-stopped", f"{row[0]} is {row[1]} after {scope}")

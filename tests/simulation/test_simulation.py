@@ -18,7 +18,7 @@ CORPUS = (
     *(1115, 2201),  # a reply to a reply came into a scope that had been stopped
     2319,  # a part taken back held up the ones behind it until the net came by
     *(2613, 3370),  # a session was given out while its cancelled turn was still ending
-    14993,  # a person took up a dead letter after a stop, which is new work and no return
+    *(14993, 41877, 75260),  # a dead letter requeued after a stop is new work and no return
     *(4001, 4238),  # the net came a moment before the wake, and called it lost
 )
 
