@@ -18,6 +18,7 @@ class ConsoleChannel:
 
     name = NAME
     idempotent = True
+    in_pieces = False
 
     async def deliver(self, part: OutboxPart) -> Delivery:
         del part

@@ -18,7 +18,7 @@ from agentsup.kit.tasks import TaskOwner, stop_task
 from agentsup.mailbox.outbox import Settlement
 from agentsup.model.channel import Channel, Delivery, DeliveryOutcome, OutboxPart
 
-__all__ = ["Deliveries", "RelayLimits", "RelayStats", "is_idempotent", "is_in_pieces"]
+__all__ = ["Deliveries", "RelayLimits", "RelayStats"]
 
 _log = logging.getLogger(__name__)
 _STOP_S = 1.0
@@ -68,16 +68,6 @@ class RelayStats:
     """Conversations being worked on now."""
 
 
-def is_idempotent(channel: Channel) -> bool:
-    """Whether giving the same part twice does no harm (console, web, a keyed send)."""
-    return bool(getattr(channel, "idempotent", False))
-
-
-def is_in_pieces(channel: Channel) -> bool:
-    """Whether the channel sends a part piece by piece (see ``model.channel.Channel``)."""
-    return bool(getattr(channel, "in_pieces", False))
-
-
 class Deliveries:
     """The deliveries of one life of the relay."""
 
@@ -107,7 +97,7 @@ class Deliveries:
         faults.point("outbox.before_deliver")
         delivery = await self._attempt(channel, part, on_slow)
         faults.point("outbox.after_deliver")
-        return self._settlement(part, delivery, idempotent=is_idempotent(channel))
+        return self._settlement(part, delivery, idempotent=channel.idempotent)
 
     async def _attempt(
         self, channel: Channel, part: OutboxPart, on_slow: Callable[[], None]
@@ -131,7 +121,7 @@ class Deliveries:
                 _log.error("%s ignores its cancellation", task.get_name())
             # The other pieces follow; a channel that finds none left says that it is done.
             detail = f"no answer within {limit_s:g} s"
-            return Delivery(DeliveryOutcome.UNKNOWN, detail, more=is_in_pieces(channel))
+            return Delivery(DeliveryOutcome.UNKNOWN, detail, more=channel.in_pieces)
         finally:
             task.cancel()  # nothing if it is done; else the relay itself is being cancelled
 

@@ -18,13 +18,7 @@ from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox import outbox
-from agentsup.mailbox.delivery import (
-    Deliveries,
-    RelayLimits,
-    RelayStats,
-    is_idempotent,
-    is_in_pieces,
-)
+from agentsup.mailbox.delivery import Deliveries, RelayLimits, RelayStats
 from agentsup.mailbox.outbox import Head, Settlement, Step
 from agentsup.model.channel import Channel
 from agentsup.model.errors import Overloaded, StoreUnavailable
@@ -341,8 +335,8 @@ class _Lane:
                 agent_id=agent_id,
                 conversation=conversation,
                 boot_id=self._ground.boot_id,
-                idempotent=is_idempotent(self._channel),
-                in_pieces=is_in_pieces(self._channel),
+                idempotent=self._channel.idempotent,
+                in_pieces=self._channel.in_pieces,
                 fetch=fetch,
                 now=self._ground.clock.now_ms(),
             )

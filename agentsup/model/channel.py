@@ -59,8 +59,7 @@ class Delivery:
 class Channel(Protocol):
     """A way to deliver. ``deliver`` never raises for what the platform did; it says so.
 
-    A channel may send a part in pieces; it then has a true attribute ``in_pieces``. It is given
-    the part once for each piece, ``part.progress`` counting those before it, and says ``more`` for
+    A channel may send a part ``in_pieces``. It is given the part once for each piece, ``part.progress`` counting those before it, and says ``more`` for
     all but the last. A piece that an ended process had begun counts as settled, so such a channel
     may find ``progress`` at the number of pieces: then nothing is left, and it says delivered.
     """
@@ -68,5 +67,7 @@ class Channel(Protocol):
     name: str
     idempotent: bool
     """Whether giving the same part twice does no harm (console, web, a keyed send)."""
+    in_pieces: bool
+    """Whether a part goes piece by piece; else once and whole."""
 
     async def deliver(self, part: OutboxPart) -> Delivery: ...

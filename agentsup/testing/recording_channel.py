@@ -25,6 +25,7 @@ class RecordingChannel:
     def __init__(self, name: str = "recording", *, idempotent: bool = False) -> None:
         self.name = name
         self.idempotent = idempotent
+        self.in_pieces = False
         self.sent: list[OutboxPart] = []
         self.attempts: list[OutboxPart] = []
         self.running = 0

@@ -223,6 +223,7 @@ class SimChannel:
     ) -> None:
         self.name = name
         self.idempotent = idempotent
+        self.in_pieces = False
         self._life = life
         self._on_question = on_question
 

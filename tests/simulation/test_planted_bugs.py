@@ -18,8 +18,8 @@ from agentsup.mailbox import (
     draft,
     journal,
     mailbox,
+    outbox,
     pump,
-    relay,
     waits,
 )
 from agentsup.mailbox.delivery import Deliveries
@@ -130,7 +130,12 @@ def no_journal(patch: pytest.MonkeyPatch) -> None:
 
 
 def resend_the_unknown(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(relay, "is_idempotent", lambda channel: True)
+    step_tx = outbox.step_tx
+
+    def blindly(tx: Tx, settlement: Any, **how: Any) -> outbox.Step:
+        return step_tx(tx, settlement, **{**how, "idempotent": True})
+
+    patch.setattr(outbox, "step_tx", blindly)
 
 
 def no_cancel(patch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,13 @@ import asyncio
 import gc
 import importlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import telegram
+    pass
 
 
 __all__ = ["Library", "load"]
@@ -33,11 +33,6 @@ class Library:
     """The module itself."""
     request: Any
     """`agentsup.channels.telegram.request`, which needs the library to be imported."""
-
-    def update_of(self, raw: Mapping[str, Any]) -> telegram.Update:
-        """Parse one raw update. Raises whatever the library raises for one it can't read."""
-        update: telegram.Update = self.telegram.Update.de_json(dict(raw), None)
-        return update
 
 
 async def load() -> Library:

@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agentsup.mailbox import draft, ending, relay
+from agentsup.mailbox import draft, ending, outbox
 from agentsup.mailbox.bus import BusRequest
 from agentsup.mailbox.mailbox import Completion
 from agentsup.mailbox.rows import need_message
@@ -119,7 +120,12 @@ def _no_fence(patch: pytest.MonkeyPatch) -> None:
 
 
 def _resend_after_a_crash(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(relay, "is_idempotent", lambda channel: True)
+    step_tx = outbox.step_tx
+
+    def blindly(tx: Tx, settlement: Any, **how: Any) -> outbox.Step:
+        return step_tx(tx, settlement, **{**how, "idempotent": True})
+
+    patch.setattr(outbox, "step_tx", blindly)
 
 
 PROOFS = (

@@ -330,7 +330,7 @@ async def test_many_deaths_lose_and_double_nothing_and_keep_the_order(rig: Rig) 
 
 async def test_an_idle_bot_has_one_request_under_way_and_writes_nothing(rig: Rig) -> None:
     await rig.start()
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # nothing is to happen, so there is no event to wait for
     calls = (await rig.people.report())["calls"]
     commits = rig.database.stats.commits
     await asyncio.sleep(1.5)
@@ -355,7 +355,7 @@ async def test_while_a_commit_takes_long_the_server_keeps_the_update(
     await rig.people.say(rig.chat, "slow disk")
     async with asyncio.timeout(5):
         await reached.wait()
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # time in which a poll that does not wait for the commit would come
     bot = rig.fake.world.bot_by_token(TOKEN)
     assert bot is not None
     assert len(rig.fake.world.pending(bot)) == 1

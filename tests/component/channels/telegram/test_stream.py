@@ -348,7 +348,7 @@ async def test_a_mode_that_is_off_shows_the_answer_alone(stage: Stage) -> None:
     await stage.rig.start()
     message_id = await stage.ask(stage.rig.chat)
     stage.say(message_id, "The first words")
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # time in which they would be shown; what must not happen has no event
     stage.finish(message_id, "the whole answer")
     await stage.people.wait_text(stage.rig.chat, "the whole answer")
     report = await stage.people.report()
