@@ -13,7 +13,7 @@ compile() { # compile OUTPUT ARGUMENTS...
     output=$1
     shift
     "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-        --no-header --no-annotate --output-file "$output" "$@" pyproject.toml
+        --no-header --no-annotate --output-file "$output" "$@"
     if grep -nE '://|^--|^ *-[ief] ' "$output"; then
         echo "lock: $output names an address or an option (above); it must hold names and hashes only" >&2
         exit 1
@@ -21,5 +21,7 @@ compile() { # compile OUTPUT ARGUMENTS...
 }
 
 mkdir -p requirements
-compile requirements/runtime.txt --extra all --group build
-compile requirements/dev.txt --extra all --group build --group dev --constraint requirements/runtime.txt
+compile requirements/runtime.txt --extra all --group build pyproject.toml
+compile requirements/dev.txt --extra all --group build --group dev \
+    --constraint requirements/runtime.txt pyproject.toml
+compile requirements/synapse.txt --group pyproject.toml:synapse
