@@ -80,7 +80,7 @@ class Incoming:
         self._set_aside = set_aside
         self._told: set[tuple[Reason, int]] = set()
         self._lanes = Lanes(
-            self._handle, name=deps.agent_name, at_once=chats_at_once, backlog=backlog
+            self._handle, name=f"telegram:{deps.agent_name}", at_once=chats_at_once, backlog=backlog
         )
 
     async def take(self, rows: Sequence[Row]) -> None:
