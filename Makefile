@@ -1,5 +1,5 @@
 # The words of this house; `make help` lists them. Nothing here needs more than make, a shell and
-# Python 3.11 or newer.
+# Python 3.11 or newer; only test-live wants heavy real parts, and installs what it can of them.
 
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
@@ -11,6 +11,8 @@ PYTHON ?=
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOCKED := .venv/.locked
 INSTALLED := .venv/.installed
+SYNAPSE := .venv-synapse/.installed
+BROWSER := requirements/browser/node_modules/.installed
 SOURCES := agentsup tests $(wildcard benchmarks)
 NOT_HERE := not slow and not bench and not live
 PYTEST := $(BIN)/python -m pytest
@@ -19,7 +21,8 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONHASHSEED ?= 0
 
 .NOTPARALLEL:
-.PHONY: help setup run test check fmt fmt-check lint types layers unit process sim kill bench lock clean
+.PHONY: help setup run test test-live synapse browser check fmt fmt-check lint types layers unit \
+    process sim kill bench lock clean
 
 help: ## list the words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -68,6 +71,23 @@ unit: setup ## unit, contract, component, simulation: whatever may run side by s
 process: setup ## tests that start real processes, one after another
 	@$(PYTEST) -q -m "process and $(NOT_HERE)" tests || [ $$? -eq 5 ]
 
+test-live: setup synapse browser ## tests against real parts: Synapse, headless Chromium
+	@$(PYTEST) -q -m live tests
+
+synapse: $(SYNAPSE) ## install Synapse into .venv-synapse from its hashed lock
+	@:
+
+$(SYNAPSE): $(LOCKED) requirements/synapse.txt scripts/live.sh
+	@scripts/live.sh synapse
+	@touch $@
+
+browser: $(BROWSER) ## install Chromium (Debian, as root) and what pages are checked with
+	@:
+
+$(BROWSER): requirements/browser/package-lock.json scripts/live.sh
+	@scripts/live.sh browser
+	@touch $@
+
 sim: setup ## 100,000 seeds of the simulation (AGENTSUP_SIM_SEEDS to change)
 	@AGENTSUP_SIM_SEEDS=$${AGENTSUP_SIM_SEEDS:-100000} $(PYTEST) -q -n 2 -m "simulation and not live" --timeout=0 tests/simulation
 
@@ -82,5 +102,5 @@ lock: ## write requirements/*.txt anew from pyproject.toml (needs uv)
 	@scripts/lock.sh
 
 clean: ## remove the environment and all caches; .home stays
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .venv-synapse requirements/browser/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find agentsup tests -name __pycache__ -type d -prune -exec rm -rf {} +
