@@ -105,36 +105,23 @@ class MatrixPerson:
         Repeated while the server can't be reached or is ill. Raises `MatrixRefused`.
         """
         raw = await self._fetch(
-            method, path, body, data=data, headers=headers, patience_s=patience_s, query=query
+            method, path, patience_s, json=body, data=data, headers=headers, params=query
         )
         found: Json = json.loads(raw)
         return found
 
     async def _fetch(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        *,
-        data: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        patience_s: float = _PATIENCE_S,
-        query: Mapping[str, str | int] | None = None,
+        self, method: str, path: str, patience_s: float = _PATIENCE_S, **sent: Any
     ) -> bytes:
         assert self._http is not None, "open the person with `async with`"
-        given = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        own = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        sent["headers"] = own | dict(sent.get("headers") or {})
         limit = aiohttp.ClientTimeout(total=_PATIENCE_S)
         async with asyncio.timeout(patience_s):
             while True:
                 with suppress(aiohttp.ClientError, TimeoutError):
                     async with self._http.request(
-                        method,
-                        f"{self.url}{path}",
-                        json=body,
-                        data=data,
-                        params=query,
-                        headers=given | dict(headers or {}),
-                        timeout=limit,
+                        method, f"{self.url}{path}", timeout=limit, **sent
                     ) as answer:
                         raw = await answer.read()
                         if answer.status == 200:
