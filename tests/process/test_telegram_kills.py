@@ -2,6 +2,7 @@
 
 People go on writing while the daemon is dead. The Bot API server is a process of its own and judges
 nothing; the judge reads the chats as people see them, and the outbox where an answer is missing.
+A tenth of the lives is traced from its first second to the kill: what each confirmed was synced.
 `AGENTSUP_KILLS` says how many kills (30, at most 300), `AGENTSUP_KILL_SEED` replays a schedule.
 """
 
@@ -23,6 +24,8 @@ from agentsup.kit.faults import TELEGRAM_POINTS
 from agentsup.testing.daemon_process import DaemonProcess, write_home
 from agentsup.testing.telegram import TelegramDriver
 from agentsup.testing.telegram_process import FakeTelegramProcess
+from tests.process.sync_trace import HAS_STRACE, Tracer
+from tests.process.sync_trace import judge as judge_trace
 
 pytestmark = pytest.mark.process
 
@@ -36,6 +39,9 @@ RULES: list[dict[str, Any]] = [{"match": r"say (\S+)", "steps": [{"say": "said $
 CONFIG = "[limits]\nattempts = 100\ncrashes = 100\n"
 POINTS = (*sorted(TELEGRAM_POINTS), "outbox.before_deliver", "outbox.after_deliver")
 POINT_S = 3.0
+TRACED = max(3, KILLS // 10)
+"""How many lives are traced, where there is `strace` (`test_telegram_sync` is skipped elsewhere)."""
+CONFIRM_S = 8.0
 UNHURRIED = (
     "import sys\n"
     "from agentsup.channels.telegram import flood\n"
@@ -105,30 +111,87 @@ async def town(tmp_path: Path) -> AsyncIterator[tuple[Town, DaemonProcess]]:
             await daemon.close()
 
 
-async def life(daemon: DaemonProcess, town: Town, point: str, upto: int, *, early: bool) -> str:
+def sample() -> set[int]:
+    """Which lives are traced: one that is to die at a point of Telegram's, others at any time."""
+    chance = random.Random(f"{SEED} traced")
+    others = range(len(TELEGRAM_POINTS), KILLS)
+    few = chance.sample(others, min(TRACED - 1, len(others)))
+    return {chance.randrange(len(TELEGRAM_POINTS)), *few}
+
+
+class Traces:
+    """What the system calls of some lives said."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lives = 0
+        self.confirmed = 0
+        self.why_not = "" if HAS_STRACE else "there is no strace"
+
+    @contextlib.asynccontextmanager
+    async def of(self, daemon: DaemonProcess) -> AsyncIterator[Tracer | None]:
+        """Trace a life that ends with the block, and judge it."""
+        if self.why_not:
+            yield None
+            return
+        output = self.folder / f"trace{self.lives}"
+        async with Tracer(daemon.pid, output) as tracer:
+            self.why_not = tracer.why_not
+            yield None if self.why_not else tracer
+            if self.why_not:
+                return
+            await tracer.ended()
+            found = await tracer.steps()
+        assert ("killed", 0) in found, found[-20:]
+        self.confirmed += judge_trace(found)
+        self.lives += 1
+        output.unlink()
+
+
+async def has_confirmed(tracer: Tracer) -> None:
+    """Wait until a life has confirmed something that it heard."""
+    async with asyncio.timeout(CONFIRM_S):
+        while not judge_trace(await tracer.steps()):
+            await asyncio.sleep(0.05)
+
+
+async def life(
+    daemon: DaemonProcess, town: Town, point: str, upto: int, traces: Traces | None
+) -> str:
     """Start, write, have it killed; what did it."""
-    writing = asyncio.ensure_future(town.write(upto)) if early else None
+    may_write = asyncio.Event()
+    if town.chance.random() < 0.5:
+        may_write.set()
     environ = {"AGENTSUP_FAULT": f"{point}:{town.chance.randint(1, 6)}"} if point else {}
-    daemon.launch(**environ)
-    fired = "random"
-    try:
-        with contextlib.suppress(RuntimeError):  # killed before it was ready
-            await daemon.ready()
-        writing = writing or asyncio.ensure_future(town.write(upto))
-        if point:
-            with contextlib.suppress(TimeoutError):
-                assert await daemon.ended(POINT_S) == -signal.SIGKILL, daemon.tail()
-                fired = point
-        else:
-            await asyncio.sleep(town.chance.uniform(0.0, 0.4))
-        if fired == "random":
-            assert daemon.is_running, daemon.tail()
-            daemon.kill()
-            await daemon.ended()
-    finally:
-        if writing is not None:
-            await writing
-    return fired
+
+    async def write() -> None:
+        await may_write.wait()
+        await town.write(upto)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(write())
+        daemon.launch(**environ)
+        async with traces.of(daemon) if traces else contextlib.nullcontext() as tracer:
+            with contextlib.suppress(RuntimeError):  # killed before it was ready
+                await daemon.ready()
+            may_write.set()
+            return await death(daemon, point, tracer, town.chance.uniform(0.0, 0.4))
+
+
+async def death(daemon: DaemonProcess, point: str, tracer: Tracer | None, pause_s: float) -> str:
+    """Wait for the point to kill it, or kill it after a pause; what did it."""
+    if point:
+        with contextlib.suppress(TimeoutError):
+            assert await daemon.ended(POINT_S) == -signal.SIGKILL, daemon.tail()
+            return point
+    else:
+        if tracer is not None:
+            await has_confirmed(tracer)
+        await asyncio.sleep(pause_s)
+    assert daemon.is_running, daemon.tail()
+    daemon.kill()
+    await daemon.ended()
+    return "random"
 
 
 def judge(home: Path, seen: list[list[str]]) -> Counter[str]:
@@ -170,15 +233,18 @@ def judge(home: Path, seen: list[list[str]]) -> Counter[str]:
 
 
 @pytest.mark.timeout(max(180, KILLS * 6))
-async def test_no_kill_loses_or_doubles_an_answer(town: tuple[Town, DaemonProcess]) -> None:
+async def test_no_kill_loses_or_doubles_an_answer(
+    town: tuple[Town, DaemonProcess], tmp_path: Path
+) -> None:
     people, daemon = town
+    traced, traces = sample(), Traces(tmp_path)
     print(f"replay: AGENTSUP_KILL_SEED={SEED} AGENTSUP_KILLS={KILLS}")
     waiting = list(POINTS)
     fired: Counter[str] = Counter()
     for number in range(KILLS):
         point = waiting[0] if waiting else ""
         upto = TEXTS * (number + 1) // KILLS
-        did = await life(daemon, people, point, upto, early=people.chance.random() < 0.5)
+        did = await life(daemon, people, point, upto, traces if number in traced else None)
         fired[did] += 1
         if point:
             waiting.pop(0)
@@ -200,6 +266,10 @@ async def test_no_kill_loses_or_doubles_an_answer(town: tuple[Town, DaemonProces
     assert await daemon.stop() == 0
     found = judge(daemon.home, seen)
     print(fired, found)
+    print(f"traced {traces.lives} lives, {traces.confirmed} confirmed", traces.why_not)
+    if not traces.why_not:
+        assert traces.lives == len(traced)
+        assert traces.confirmed >= len(traced) - 1
     assert not waiting or len(POINTS) * 2 > KILLS, f"these points never killed: {waiting}"
     assert found["once"] > CHATS * TEXTS * 0.8, found
     # A judge that is content with everything proves nothing.
