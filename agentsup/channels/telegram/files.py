@@ -1,15 +1,13 @@
-"""Files that people send: fetched into the agent's workspace, under a name that is safe."""
+"""Files that people send to a bot: fetched into the agent's workspace."""
 
 from __future__ import annotations
 
 import asyncio
-import re
-import time
-import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from agentsup.channels.received import FOLDER, give_up, reserve
 from agentsup.channels.telegram.errors import (
     FateUnknown,
     FloodWait,
@@ -21,12 +19,9 @@ from agentsup.kit.clock import Clock
 from agentsup.model.errors import TooLarge
 from agentsup.model.message import Part
 
-__all__ = ["FOLDER", "Fetched", "fetch", "safe_name"]
+__all__ = ["Fetched", "fetch"]
 
-FOLDER = "inbox"
-_MAX_NAME = 100
 _TRIES = 3
-_UNSAFE = re.compile(r"[^\w.+=@-]+")
 
 
 class FileClient(Protocol):
@@ -45,19 +40,6 @@ class Fetched:
     problem: str = ""
 
 
-def safe_name(name: str) -> str:
-    """``name`` as one harmless segment of a path, recognisable, its ending kept."""
-    plain = unicodedata.normalize("NFC", name).replace("\\", "/").rpartition("/")[2]
-    plain = _UNSAFE.sub("_", plain).lstrip(".-").rstrip(". ")
-    stem, dot, ending = plain.rpartition(".")
-    if not dot:
-        stem, ending = plain, ""
-    ending = ending[:16]
-    while len(f"{stem}.{ending}".encode()) > _MAX_NAME:
-        stem = stem[:-1]
-    return (f"{stem}.{ending}" if ending else stem) or "file"
-
-
 async def fetch(
     client: FileClient,
     attachment: Attachment,
@@ -69,19 +51,17 @@ async def fetch(
     """Fetch one file to ``<workspace>/inbox/<date>-<name>``; trouble comes back in words."""
     if attachment.size is not None and attachment.size > max_bytes:
         return Fetched(problem=_too_large(attachment, max_bytes))
-    day = time.strftime("%Y-%m-%d", time.gmtime(clock.now_ms() / 1000))
     for attempt in range(1, _TRIES + 1):
         try:
             info = await client.call("getFile", file_id=attachment.file_id)
             path = info.get("file_path") if isinstance(info, dict) else None
             if not isinstance(path, str) or not path:
                 raise TelegramError("the answer to getFile names no file")
-            wanted = f"{day}-{safe_name(attachment.name)}"
-            to = await asyncio.to_thread(_reserve, workspace, wanted)
+            to = await asyncio.to_thread(reserve, workspace, attachment.name, now_ms=clock.now_ms())
             try:
                 await client.download(path, to, max_bytes)
             except BaseException:
-                await asyncio.to_thread(_give_up, to)
+                await asyncio.to_thread(give_up, to)
                 raise
             part = Part("file", path=f"{FOLDER}/{to.name}", name=attachment.name)
             return Fetched(part)
@@ -99,29 +79,6 @@ async def fetch(
         except OSError as error:
             return Fetched(problem=_failed(attachment, error.strerror or "it can't be written"))
     raise AssertionError("the last try returns")
-
-
-def _reserve(workspace: Path, name: str) -> Path:
-    """An empty file of that name, or of a name like it, that nobody else gets."""
-    folder = workspace / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    if not folder.resolve().is_relative_to(workspace.resolve()):
-        raise OSError(0, f"{FOLDER} leads out of the workspace")
-    stem, dot, ending = name.rpartition(".")
-    for number in range(1, 10_000):
-        other = f"{stem}-{number}{dot}{ending}" if dot else f"{name}-{number}"
-        to = folder / (name if number == 1 else other)
-        try:
-            to.open("xb").close()
-        except FileExistsError:
-            continue
-        return to
-    raise OSError(0, f"too many files are called {name}")
-
-
-def _give_up(to: Path) -> None:
-    if to.is_file() and to.stat().st_size == 0:
-        to.unlink(missing_ok=True)
 
 
 def _too_large(attachment: Attachment, max_bytes: int) -> str:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from agentsup.channels.received import safe_name
 from agentsup.channels.telegram import compose, place
 from agentsup.channels.telegram.errors import FateUnknown, FloodWait, PollConflict
 from agentsup.channels.telegram.event import Attachment, EventKind, Malformed, Me, read
-from agentsup.channels.telegram.files import safe_name
 from agentsup.channels.telegram.place import Place
 from agentsup.channels.telegram.poll import judge, second_poller
 from agentsup.channels.telegram.report import ChannelState
