@@ -164,8 +164,8 @@ class TelegramChannel:
         Every correction follows a refusal, so nothing is sent twice. Returns the id of the message.
         """
         target = _Target(place)
-        if part.kind == "answer" and part.progress == 0 and bot.takeover is not None:
-            streamed_id = await bot.takeover(part.message_id)
+        if part.kind == "answer" and part.progress == 0:
+            streamed_id = await self._streamed(bot, part)
             if piece.file is None and streamed_id is not None:
                 target = replace(target, edited_id=streamed_id)
         for _ in range(_CORRECTIONS_MAX):
@@ -175,6 +175,11 @@ class TelegramChannel:
                 target = self._moved(bot, part, target, error.new_chat_id)
             except NotModified:
                 return target.edited_id
+            except FloodWait:
+                # It may be edits alone that the platform has enough of.
+                if target.edited_id is None or await self._streamed(bot, part) is not None:
+                    raise
+                target = replace(target, edited_id=None)
             except Refused as error:
                 if target.edited_id is not None and not isinstance(error, MarkupRefused):
                     target = replace(target, edited_id=None)  # it is gone: then as a new one
@@ -185,6 +190,10 @@ class TelegramChannel:
                 why = (error.strerror or "it can't be read").lower()
                 piece = could_not_send(piece.file, why, markup=piece.markup)
         raise Refused(400, "Telegram refuses this piece in every form")
+
+    async def _streamed(self, bot: BotHandle, part: OutboxPart) -> int | None:
+        """The message into which the answer is to be edited, if any."""
+        return None if bot.takeover is None else await bot.takeover(part.message_id)
 
     async def _call(
         self, bot: BotHandle, part: OutboxPart, target: _Target, piece: Outgoing

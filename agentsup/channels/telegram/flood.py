@@ -8,8 +8,8 @@ allowed, however unevenly the network delivers. Time is passed in (seconds of th
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 
@@ -30,6 +30,14 @@ class Kind(StrEnum):
     LIGHT = "light"
     """Typing, drafts, reactions, deletions: no message to anybody."""
 
+
+_PAUSED: Mapping[Kind, tuple[Kind, ...]] = {
+    Kind.MESSAGE: (Kind.MESSAGE, Kind.EDIT, Kind.LIGHT),
+    Kind.EDIT: (Kind.EDIT, Kind.LIGHT),
+    Kind.LIGHT: (Kind.LIGHT,),
+}
+"""What a 429 on a call silences in its chat: its own kind and what matters less, so that no
+decoration ever holds up an answer. A pause of one kind is never longer than that of a lesser."""
 
 _LIGHT = frozenset(
     {
@@ -118,13 +126,18 @@ class Window:
 @dataclass(slots=True)
 class _Chat:
     windows: dict[Kind, Window]
-    paused_until: float = 0.0
+    paused_until: dict[Kind, float] = field(default_factory=lambda: dict.fromkeys(Kind, 0.0))
 
 
 class Flood:
     """What one bot has sent lately, and where it was told to wait.
 
-    It outlives the connections of a bot: the platform goes on counting while a bot is rebuilt.
+    It outlives the connections of a bot: the platform goes on counting while a bot is rebuilt. It
+    does not outlive the process, and need not. The part of the outbox that was refused keeps in
+    its row when it may go again, and nothing passes it in its conversation, so however often the
+    process is killed within a pause, that conversation is left alone. What else there is to say in
+    the chat (another topic, a sign of life) learns of the pause by one refusal, which has no
+    effect and burns no attempt.
     """
 
     def __init__(self, rates: Rates | None = None) -> None:
@@ -146,7 +159,7 @@ class Flood:
         window = chat.windows[kind]
         return max(
             now,
-            chat.paused_until,
+            chat.paused_until[kind],
             self._bot_paused_until,
             window.ready_at(now, is_droppable=is_droppable),
             self._bot.ready_at(now, is_droppable=is_droppable),
@@ -167,22 +180,29 @@ class Flood:
         self._chat(chat_id, now).windows[kind].end(ticket, now)
         self._bot.end(ticket, now)
 
-    def refused(self, chat_id: int, retry_after_s: float, now: float) -> None:
-        """The platform asked for a pause: this chat's, and the whole bot's if another chat is
-        still in a pause, because then it is about more than a chat."""
-        others = any(
-            chat.paused_until > now for other, chat in self._chats.items() if other != chat_id
-        )
-        until = now + retry_after_s
-        chat = self._chat(chat_id, now)
-        chat.paused_until = max(chat.paused_until, until)
-        if others:
-            self._bot_paused_until = max(self._bot_paused_until, until)
+    def refused(self, chat_id: int, kind: Kind, retry_after_s: float, now: float) -> None:
+        """The platform asked for a pause in answer to such a call.
 
-    def pause_s(self, chat_id: int, now: float) -> float:
-        """Seconds for which this chat is to be left alone, because the platform said so."""
+        It is this chat's, for this kind and the lesser ones; in a group an edit counts as the
+        message it shares a window with. It is the whole bot's if messages of another chat are
+        still in a pause, because then it is about more than a chat.
+        """
+        if kind is Kind.EDIT and chat_id < 0:
+            kind = Kind.MESSAGE
+        until = now + retry_after_s
+        if kind is Kind.MESSAGE and any(
+            chat.paused_until[kind] > now for other, chat in self._chats.items() if other != chat_id
+        ):
+            self._bot_paused_until = max(self._bot_paused_until, until)
+        paused = self._chat(chat_id, now).paused_until
+        for each in _PAUSED[kind]:
+            paused[each] = max(paused[each], until)
+
+    def pause_s(self, chat_id: int, now: float, kind: Kind = Kind.LIGHT) -> float:
+        """Seconds for which such calls are to leave this chat alone, because the platform said
+        so."""
         chat = self._chats.get(chat_id)
-        until = max(self._bot_paused_until, chat.paused_until if chat else 0.0)
+        until = max(self._bot_paused_until, chat.paused_until[kind] if chat else 0.0)
         return max(0.0, until - now)
 
     def _chat(self, chat_id: int, now: float) -> _Chat:
@@ -208,7 +228,8 @@ class Flood:
     def _forget(self, now: float) -> None:
         for chat_id, chat in [*self._chats.items()]:
             windows = chat.windows.values()
-            if chat.paused_until <= now and all(window.is_idle(now) for window in windows):
+            is_paused = max(chat.paused_until.values()) > now
+            if not is_paused and all(window.is_idle(now) for window in windows):
                 del self._chats[chat_id]
 
 

@@ -25,6 +25,7 @@ from agentsup.channels.telegram.errors import (
     TelegramError,
     TokenRefused,
 )
+from agentsup.channels.telegram.flood import Kind
 from agentsup.channels.telegram.pace import (
     WINDOW_CHARS,
     Heard,
@@ -128,7 +129,15 @@ class LiveAnswer:
                 await self.rest()
         except TimeoutError:
             self._is_distrusted = True
+        if self._platform_id is not None and self._edit_must_wait() and not self._is_distrusted:
+            await self._distrust()
         return None if self._is_distrusted else self._platform_id
+
+    def _edit_must_wait(self) -> bool:
+        """Whether the platform takes a message there sooner than an edit: the stream's edits may
+        have been too many, and the answer does not wait for that."""
+        pause_s, chat_id = self._bench.sender.pause_s, self._place.chat_id
+        return pause_s(chat_id, Kind.EDIT) > pause_s(chat_id, Kind.MESSAGE) + EDIT_QUIET_S
 
     def _sure_in_s(self) -> float:
         return self._sure_at - self._bench.clock.monotonic()
@@ -242,7 +251,8 @@ class LiveAnswer:
     async def _try(self, fields: dict[str, Any], length: int, pace: Pace) -> None:
         """Send once, and draw the conclusions."""
         clock, way = self._bench.clock, self._way
-        pause_s = self._bench.sender.pause_s(self._place.chat_id)
+        kind = Kind.LIGHT if way is Way.DRAFT else Kind.EDIT
+        pause_s = self._bench.sender.pause_s(self._place.chat_id, kind)
         if pause_s > 0:
             self._progress = self._progress.held(clock.monotonic() + pause_s)
             return

@@ -106,7 +106,7 @@ class Sender:
                 method, timeout_s=timeout_s, files=files, chat_id=chat_id, **fields
             )
         except FloodWait as error:
-            self._flood.refused(chat_id, error.retry_after_s, self._clock.monotonic())
+            self._flood.refused(chat_id, kind, error.retry_after_s, self._clock.monotonic())
             raise
         finally:
             self._flood.end(ticket, chat_id, kind, self._clock.monotonic())
@@ -158,9 +158,10 @@ class Sender:
             self._refuse(ticket, Dropped("a newer one took its place"))
         return bool(found)
 
-    def pause_s(self, chat_id: int) -> float:
-        """Seconds for which Telegram has asked this chat (or the bot) to be left alone; or 0."""
-        return self._flood.pause_s(chat_id, self._clock.monotonic())
+    def pause_s(self, chat_id: int, kind: Kind = Kind.LIGHT) -> float:
+        """Seconds for which Telegram has asked us (or the bot) to send no such calls to this chat;
+        or 0. A pause of light calls is the longest, one of messages the shortest."""
+        return self._flood.pause_s(chat_id, self._clock.monotonic(), kind)
 
     async def close(self) -> None:
         """End what waits; it raises ``NotSent``."""

@@ -22,6 +22,7 @@ from agentsup.channels.telegram.errors import (
     TelegramError,
     TokenRefused,
 )
+from agentsup.channels.telegram.flood import Kind
 from agentsup.channels.telegram.place import Place
 from agentsup.channels.telegram.sender import SendPriority
 from agentsup.kit.clock import Clock
@@ -65,7 +66,7 @@ class Outgoing(Protocol):
 
     def withdraw(self, key: str) -> bool: ...
 
-    def pause_s(self, chat_id: int) -> float: ...
+    def pause_s(self, chat_id: int, kind: Kind = Kind.LIGHT) -> float: ...
 
 
 @dataclass(slots=True)
@@ -115,9 +116,9 @@ class Courtesies:
         """As `Sender.withdraw`."""
         return self._sender.withdraw(key)
 
-    def pause_s(self, chat_id: int) -> float:
+    def pause_s(self, chat_id: int, kind: Kind = Kind.LIGHT) -> float:
         """As `Sender.pause_s`."""
-        return self._sender.pause_s(chat_id)
+        return self._sender.pause_s(chat_id, kind)
 
 
 class Typing:

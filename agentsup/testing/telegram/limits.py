@@ -5,6 +5,7 @@ Counts live in memory: they are about the load of one run, on the loop's clock.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
@@ -87,7 +88,7 @@ class Limits:
         for bucket, wait in zip(touched, waits, strict=True):
             bucket.exceeded += wait > 0
         if touched and self.mode == "enforce":
-            penalty = self._penalty(place, max(waits), now)
+            penalty = self._penalty(_told(bot, chat, counts_as), max(waits), now)
             if penalty:
                 self.refused += 1
                 return penalty
@@ -95,26 +96,28 @@ class Limits:
             bucket.add(now, weight)
         return 0
 
-    def pause(self, bot: str, chat: str, seconds: float, now: float) -> None:
+    def pause(self, bot: str, chat: str, counts_as: str, seconds: float, now: float) -> None:
         """Remember that a 429 was answered, to see whether the client obeys."""
-        self._paused[f"{bot} {chat}"] = (now + seconds, int(seconds))
+        self._paused[_told(bot, chat, counts_as)[0]] = (now + seconds, int(seconds))
 
-    def obey(self, bot: str, chat: str, now: float) -> None:
-        """Note a call that comes although its chat was told to wait."""
-        until, _ = self._paused.get(f"{bot} {chat}", (0.0, 0))
-        if now < until - 0.05:
+    def obey(self, bot: str, chat: str, counts_as: str, now: float) -> None:
+        """Note a call that comes although it was told to wait."""
+        if now < self._latest(_told(bot, chat, counts_as))[0] - 0.05:
             self.hammered += 1
 
-    def _penalty(self, place: str, wait_s: float, now: float) -> int:
-        until, last_s = self._paused.get(place, (0.0, 0))
+    def _latest(self, told: Sequence[str]) -> tuple[float, int]:
+        return max(self._paused.get(place, (0.0, 0)) for place in told)
+
+    def _penalty(self, told: Sequence[str], wait_s: float, now: float) -> int:
+        until, last_s = self._latest(told)
         if now < until - 0.05:
             grown = min(LIMITS["retry_after_max_s"], max(ceil(until - now), ceil(last_s * 1.5)))
-            self._paused[place] = (now + grown, grown)
+            self._paused[told[0]] = (now + grown, grown)
             return grown
         if wait_s <= 0:
             return 0
         seconds = max(1, ceil(wait_s))
-        self._paused[place] = (now + seconds, seconds)
+        self._paused[told[0]] = (now + seconds, seconds)
         return seconds
 
     def reset(self) -> dict[str, Any]:
@@ -147,3 +150,16 @@ class Limits:
             "refused": self.refused,
             "hammered": self.hammered,
         }
+
+
+def _told(bot: str, chat: str, counts_as: str) -> tuple[str, ...]:
+    """Under which names a pause holds for such a call, its own first.
+
+    A pause asked of messages is one of the chat, so edits obey it too; one asked of edits is
+    theirs alone, but for groups, which count both together. What is neither has its own.
+    """
+    place = f"{bot} {chat}"
+    if counts_as == "send" or (counts_as == "edit" and chat.startswith("-")):
+        return (place,)
+    own = f"{place} {counts_as}"
+    return (own, place) if counts_as == "edit" else (own,)

@@ -190,7 +190,7 @@ class FakeTelegram:
         now = self._clock.monotonic()
         place = {"bot": str(bot["id"]), "chat": call.chat_id}
         if method.counts_as in {"send", "edit"}:
-            self._limits.obey(**place, now=now)
+            self._limits.obey(**place, counts_as=method.counts_as, now=now)
         media = call.args.get("media")
         retry_after_s = self._limits.check(
             **place,
@@ -227,8 +227,9 @@ class FakeTelegram:
             named = "retry_after_now" if kind == "edit_penalty" else "retry_after"
             seconds = int(fault.number(named))
             now = self._clock.monotonic()
-            self._limits.obey(str(bot["id"]), call.chat_id, now)
-            self._limits.pause(str(bot["id"]), call.chat_id, seconds, now)
+            where = (str(bot["id"]), call.chat_id, method.counts_as)
+            self._limits.obey(*where, now)
+            self._limits.pause(*where, seconds, now)
             raise flood(seconds)
         if kind == "error":
             raise Refused(int(fault.number("status")), str(fault.facts["description"]))

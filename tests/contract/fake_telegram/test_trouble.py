@@ -51,6 +51,29 @@ async def test_flood_hits_one_chat_a_number_of_times(place: Place) -> None:
     assert report["hammered"] == 2, "one retry and one send came within the seven seconds"
 
 
+async def test_a_flood_is_about_its_kind_of_call_and_what_matters_less(place: Place) -> None:
+    sent = (await place.send("0"))["result"]["message_id"]
+    group = int(await place.people.group("G", [place.ann, place.bot.bot_id]))
+    grouped = (await place.call("sendMessage", chat_id=group, text="0"))["result"]["message_id"]
+
+    async def hammered(chat: int, refused: str, *then: str) -> int:
+        await place.people.reset_report()
+        await place.people.fault("flood", method=refused, count=1, retry_after=7)
+        fields = {"message_id": grouped if chat == group else sent, "action": "typing"}
+        for number, method in enumerate((refused, *then)):
+            text = f"{refused} {number}"
+            answer = await place.call(method, chat_id=chat, text=text, **fields)
+            assert answer["ok"] == bool(number), answer
+        return int((await place.people.report())["hammered"])
+
+    message, edit, light = "sendMessage", "editMessageText", "sendChatAction"
+    assert await hammered(place.ann, light, message, edit) == 0
+    assert await hammered(place.ann, edit, message) == 0
+    assert await hammered(place.ann, edit, edit) == 1
+    assert await hammered(place.ann, message, edit, message) == 2
+    assert await hammered(group, edit, message, edit) == 2
+
+
 async def test_a_server_error_has_an_html_body(place: Place) -> None:
     await place.people.fault("server_error", method="sendMessage", count=1)
     response = await raw(place, "sendMessage", chat_id=place.ann, text="x")

@@ -3,6 +3,7 @@
 from itertools import pairwise
 from math import inf
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -176,15 +177,84 @@ def test_what_may_be_dropped_leaves_room_for_an_answer() -> None:
 
 def test_a_pause_is_of_one_chat_until_another_is_hit_as_well() -> None:
     flood = Flood()
-    flood.refused(ANN, 10.0, 0.0)
+    flood.refused(ANN, Kind.MESSAGE, 10.0, 0.0)
     assert flood.ready_at(ANN, Kind.MESSAGE, 1.0, is_droppable=False) == 10.0
+    assert flood.ready_at(ANN, Kind.LIGHT, 1.0, is_droppable=True) == 10.0
     assert flood.ready_at(BOB, Kind.MESSAGE, 1.0, is_droppable=False) == 1.0
-    flood.refused(ANN, 10.0, 2.0)
+    flood.refused(ANN, Kind.MESSAGE, 10.0, 2.0)
     assert flood.pause_s(BOB, 2.0) == 0.0
-    flood.refused(BOB, 4.0, 3.0)
+    flood.refused(BOB, Kind.MESSAGE, 4.0, 3.0)
     assert flood.pause_s(3, 3.0) == 4.0
     assert flood.ready_at(3, Kind.LIGHT, 3.0, is_droppable=True) == 7.0
     assert flood.ready_at(3, Kind.LIGHT, 7.0, is_droppable=True) == 7.0
+
+
+def paused(flood: Flood, chat_id: int, now: float) -> set[Kind]:
+    """What may not go to a chat now."""
+    return {kind for kind in Kind if flood.ready_at(chat_id, kind, now, is_droppable=False) > now}
+
+
+@pytest.mark.parametrize(
+    "chat_id, kind, silent",
+    [
+        (ANN, Kind.LIGHT, {Kind.LIGHT}),
+        (GROUP, Kind.LIGHT, {Kind.LIGHT}),
+        (ANN, Kind.EDIT, {Kind.EDIT, Kind.LIGHT}),
+        # There an edit is one of the 20 a minute, so a message would be refused as well.
+        (GROUP, Kind.EDIT, {*Kind}),
+        (ANN, Kind.MESSAGE, {*Kind}),
+        (GROUP, Kind.MESSAGE, {*Kind}),
+    ],
+)
+def test_a_refusal_silences_its_kind_and_what_matters_less(
+    chat_id: int, kind: Kind, silent: set[Kind]
+) -> None:
+    flood = Flood()
+    flood.refused(chat_id, kind, 10.0, 0.0)
+    assert paused(flood, chat_id, 9.9) == silent
+    assert {kind for kind in Kind if flood.pause_s(chat_id, 4.0, kind) == 6.0} == silent
+    assert paused(flood, BOB, 0.0) == set()
+    assert paused(flood, chat_id, 10.0) == set()
+
+
+@pytest.mark.parametrize("kind", [Kind.LIGHT, Kind.EDIT])
+def test_refused_decoration_in_many_chats_is_no_pause_of_the_bot(kind: Kind) -> None:
+    flood = Flood()
+    for chat_id in range(1, 9):
+        flood.refused(chat_id, kind, 60.0, 0.0)
+        # Nor does it make a refused message elsewhere one of the bot.
+        assert Kind.MESSAGE not in paused(flood, chat_id, 0.0)
+    flood.refused(50, Kind.MESSAGE, 60.0, 1.0)
+    flood.refused(51, kind, 60.0, 1.0)
+    assert paused(flood, 99, 1.0) == set()
+    assert Kind.MESSAGE not in paused(flood, 51, 1.0)
+    flood.refused(52, Kind.MESSAGE, 60.0, 1.0)
+    assert paused(flood, 99, 1.0) == {*Kind}
+
+
+refusals = st.lists(
+    st.tuples(
+        st.sampled_from([ANN, BOB, GROUP]),
+        st.sampled_from([*Kind]),
+        st.floats(0, 60, width=32),
+        st.floats(0, 20, width=32),
+    ),
+    max_size=20,
+)
+
+
+@given(refusals)
+def test_what_matters_more_never_waits_longer(
+    wanted: list[tuple[int, Kind, float, float]],
+) -> None:
+    flood, now = Flood(), 0.0
+    for chat_id, kind, retry_after_s, gap_s in wanted:
+        now += gap_s
+        flood.refused(chat_id, kind, retry_after_s, now)
+        assert flood.pause_s(chat_id, now, kind) >= retry_after_s - 1e-6, "none is forgotten"
+        for one in (ANN, BOB, GROUP):
+            message, edit, light = (flood.pause_s(one, now, kind) for kind in Kind)
+            assert message <= edit <= light
 
 
 def test_the_better_goes_first_and_equals_in_the_order_they_came() -> None:
@@ -201,11 +271,13 @@ def test_the_better_goes_first_and_equals_in_the_order_they_came() -> None:
 
 def test_chats_that_are_silent_are_forgotten() -> None:
     flood, now = Flood(), 0.0
+    flood.refused(GROUP, Kind.LIGHT, 1e6, now)
     for chat_id in range(1, 2_000):
         now += 10.0
         flood.begin(chat_id, chat_id, Kind.MESSAGE, now)
         flood.end(chat_id, chat_id, Kind.MESSAGE, now)
     assert len(flood._chats) <= 512
+    assert flood.pause_s(GROUP, now) > 0, "but none that is to be left alone"
 
 
 def test_methods_count_as_what_they_are() -> None:

@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from agentsup.channels.telegram.client import UploadFile
 from agentsup.channels.telegram.errors import Dropped, FloodWait, NotSent
-from agentsup.channels.telegram.flood import Flood
+from agentsup.channels.telegram.flood import Flood, Kind
 from agentsup.channels.telegram.sender import Sender, SendPriority
 from agentsup.kit.clock import LoopClock
 
@@ -112,6 +112,43 @@ async def test_a_flood_pauses_its_chat_and_no_other(rig: Rig) -> None:
         await rig.send("e")
     assert error.value.retry_after_s == 60.0
     assert rig.platform.texts() == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("method", ["sendMessageDraft", "sendChatAction", "setMessageReaction"])
+async def test_refused_decoration_never_holds_up_an_answer(rig: Rig, method: str) -> None:
+    """In no chat, whether one is refused or many."""
+    for chat_id in (7, 8, 9, -100):
+        rig.platform.troubles[chat_id] = FloodWait(60.0)
+        with pytest.raises(FloodWait):
+            await rig.send("", chat_id, DRAFT, method=method, droppable=True)
+    for chat_id in (7, 8, 9, -100, 10):
+        await rig.send("answer", chat_id)
+        await rig.send("edit", chat_id, EDIT, method="editMessageText", droppable=True)
+    assert rig.passed_s == 0.0
+    with pytest.raises(Dropped):
+        await rig.send("", priority=TYPING, method="sendChatAction", droppable=True)
+    with pytest.raises(FloodWait):  # told at once: it may come back, as deletions do
+        await rig.send("", priority=EDIT, method="deleteMessage")
+    assert rig.platform.texts().count("answer") == 5
+
+
+async def test_a_refused_edit_holds_up_messages_only_where_they_share_a_limit(rig: Rig) -> None:
+    for chat_id in (7, 8, -100):
+        rig.platform.troubles[chat_id] = FloodWait(60.0)
+        with pytest.raises(FloodWait):
+            await rig.send("stream", chat_id, EDIT, method="editMessageText", droppable=True)
+    await rig.send("answer", 7)
+    await rig.send("elsewhere", 9)
+    for chat_id, method in ((7, "editMessageText"), (-100, "sendMessage")):
+        with pytest.raises(FloodWait) as error:
+            await rig.send("too soon", chat_id, method=method)
+        assert error.value.retry_after_s == 60.0
+    assert rig.passed_s == 0.0
+    assert rig.platform.texts() == ["stream"] * 3 + ["answer", "elsewhere"]
+    assert [rig.sender.pause_s(7, kind) for kind in Kind] == [0.0, 60.0, 60.0]
+    await asyncio.sleep(60.0)
+    await rig.send("the answer over the stream", 7, method="editMessageText")
+    assert rig.passed_s == 60.0
 
 
 async def test_decoration_is_dropped_and_never_waited_for(rig: Rig) -> None:

@@ -23,6 +23,7 @@ from agentsup.channels.telegram.errors import (
     NotSent,
     Refused,
 )
+from agentsup.channels.telegram.flood import Kind
 from agentsup.channels.telegram.sender import SendPriority
 from agentsup.channels.telegram.stream import Streams
 from agentsup.kit.clock import Clock, LoopClock
@@ -55,6 +56,7 @@ class Platform:
         self.late: dict[str, list[Trouble]] = {}
         """Trouble that comes after the effect."""
         self.pauses: dict[int, float] = {}
+        self.message_pauses: dict[int, float] = {}
         self.changed = asyncio.Event()
 
     async def send(
@@ -85,8 +87,9 @@ class Platform:
     def withdraw(self, key: str) -> bool:
         return False
 
-    def pause_s(self, chat_id: int) -> float:
-        return max(0.0, self.pauses.get(chat_id, 0.0) - self.clock.monotonic())
+    def pause_s(self, chat_id: int, kind: Kind = Kind.LIGHT) -> float:
+        paused = self.pauses if kind is not Kind.MESSAGE else self.message_pauses
+        return max(0.0, paused.get(chat_id, 0.0) - self.clock.monotonic())
 
     def times(self, method: str) -> list[float]:
         return [at for at, name, _ in self.calls if name == method]
@@ -593,6 +596,27 @@ async def test_while_the_chat_is_paused_nothing_is_tried(bench: Bench) -> None:
     assert bench.platform.calls == []
     await bench.clock.sleep(30.0)
     assert bench.shown() == "The first words of many …"
+
+
+@pytest.mark.parametrize("also_messages", [False, True])
+async def test_an_answer_does_not_wait_where_edits_alone_have_to(
+    bench: Bench, also_messages: bool
+) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    ((message_id, _),) = bench.platform.messages.items()
+    bench.platform.pauses[int(GROUP)] = bench.clock.monotonic() + 60.0
+    if also_messages:
+        bench.platform.message_pauses = bench.platform.pauses
+    bench.live.end("m1")
+    await bench.answer("the whole answer")
+    assert await bench.streams.takeover("m1") == (message_id if also_messages else None)
+    if not also_messages:
+        assert await bench.on_record() == [-message_id], "not even a restart edits it again"
+        await bench.settle("delivered", 9_999)
+        await bench.clock.sleep(15.0)
+        assert bench.platform.messages == {}
 
 
 async def test_what_gives_way_is_shown_a_little_later(bench: Bench) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from agentsup.channels.telegram.flood import Kind
 from agentsup.channels.telegram.live_answer import LATE_S
+from agentsup.channels.telegram.sender import Sender
 from agentsup.model.agent import Streaming
 from agentsup.model.principal import SYSTEM
 from tests.component.channels.telegram.rig import AGENT_ID, Rig, rigged
@@ -69,6 +71,10 @@ class Stage:
         self.rig.live.end(message_id)
         self.rig.agent.answer = lambda _: answer
         self.rig.agent.gate.set()
+
+    def sender(self) -> Sender:
+        """The bot's way out."""
+        return self.rig.channel._bots[AGENT_ID].sender
 
     async def drafts(self, chat: str) -> list[str]:
         """All texts that drafts had in a chat."""
@@ -240,6 +246,9 @@ async def test_where_drafts_are_refused_edits_are_used(stage: Stage) -> None:
         ("sendMessageDraft", {"kind": "cut_after"}),
         ("sendChatAction", {"kind": "hang", "seconds": 4.0}),
         ("setMessageReaction", {"kind": "hang", "seconds": 4.0}),
+        ("sendMessageDraft", {"kind": "flood", "retry_after": 60}),
+        ("sendChatAction", {"kind": "flood", "retry_after": 60}),
+        ("setMessageReaction", {"kind": "flood", "retry_after": 60}),
     ],
 )
 async def test_a_failing_stream_does_not_delay_the_answer(
@@ -257,6 +266,32 @@ async def test_a_failing_stream_does_not_delay_the_answer(
     await stage.people.wait_text(stage.rig.chat, "the whole answer")
     assert asyncio.get_running_loop().time() - began < 2.0
     assert await stage.texts(stage.rig.chat) == ["the whole answer"]
+
+
+async def test_an_answer_does_not_wait_for_edits_that_were_too_many(stage: Stage) -> None:
+    """In a private chat without drafts: the stream's edits are refused for long, then the answer
+    comes as a message at once, and stands there alone."""
+    chat = stage.rig.chat
+    await stage.people.fault(
+        "error", method="sendMessageDraft", status=400, description="Bad Request: no drafts here"
+    )
+    await stage.rig.start()
+    message_id = await stage.ask(chat)
+    stage.say(message_id, "The first words")
+    await stage.people.wait_text(chat, "The first words")
+    await stage.people.fault("flood", method="editMessageText", count=1, retry_after=6)
+    stage.say(message_id, ", and more")
+    sender = stage.sender()
+    async with asyncio.timeout(10):
+        while not sender.pause_s(stage.rig.ann, Kind.EDIT):
+            await asyncio.sleep(0.01)
+    began = asyncio.get_running_loop().time()
+    stage.finish(message_id, "the whole answer")
+    await stage.people.wait_text(chat, "the whole answer")
+    assert asyncio.get_running_loop().time() - began < 2.0
+    await stage.forgotten()
+    assert await stage.texts(chat) == ["the whole answer"]
+    assert (await stage.people.report())["hammered"] == 0
 
 
 @pytest.mark.parametrize(
