@@ -44,14 +44,19 @@ def answering(place: Place) -> Client | None:
     return client if alive.status == 200 else None
 
 
-def ensure_running(place: Place, screen: Screen, *, port: int | None = None) -> Client:
-    """A client of the ready daemon of `place`, which is started if none runs. Raises `Failed`."""
+def ensure_running(
+    place: Place, screen: Screen, *, port: int | None = None, tether: int | None = None
+) -> Client:
+    """A client of the ready daemon of `place`, which is started if none runs. Raises `Failed`.
+
+    With `tether`, a descriptor to read from, the one that is started ends at its end of file.
+    """
     found = answering(place)
     if found is not None:
         return _until_ready(place, screen, pid=None)
     holder = _holder(place)
     if holder is None:
-        return _until_ready(place, screen, pid=_start(place, port))
+        return _until_ready(place, screen, pid=_start(place, port, tether))
     screen.say(f"A daemon (pid {holder}) is starting or stopping; waiting for it.")
     with contextlib.suppress(Failed):
         return _until_ready(place, screen, pid=None, watched=holder)
@@ -60,7 +65,7 @@ def ensure_running(place: Place, screen: Screen, *, port: int | None = None) -> 
             f"the process {holder} holds {place.home.root} and does not answer; see "
             f"{place.home.logs}, or end it with `kill {holder}`"
         )
-    return _until_ready(place, screen, pid=_start(place, port))
+    return _until_ready(place, screen, pid=_start(place, port, tether))
 
 
 def _holder(place: Place) -> int | None:
@@ -84,14 +89,15 @@ def _is_agentsup(pid: int) -> bool:
         return True
 
 
-def _start(place: Place, port: int | None) -> int:
-    argv = [sys.executable, "-m", "agentsup", "--home", str(place.home.root), "run"]
+def _start(place: Place, port: int | None, tether: int | None) -> int:
+    program = "agentsup" if tether is None else "agentsup.cli.tethered"
+    argv = [sys.executable, "-m", program, "--home", str(place.home.root), "run"]
     if port is not None:
         argv += ["--port", str(port)]
     env = {name: value for name, value in os.environ.items() if name not in _OF_SUPERVISORS}
     try:
         place.home.create()
-        return start_detached(argv, env=env, log=place.home.logs / OUTPUT)
+        return start_detached(argv, env=env, log=place.home.logs / OUTPUT, stdin=tether)
     except OSError as error:
         raise Failed(f"the daemon can't be started: {error.strerror or error}") from None
 

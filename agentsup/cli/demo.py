@@ -1,7 +1,8 @@
 """`demo`: two agents behind a fake Telegram with a chat page, to try it without a token.
 
 The only module that may import the test kit. Everything runs on the loopback, in a home of its own
-that is removed at the end unless `--home` names one.
+that is removed at the end unless `--home` names one. However this program ends, the daemon does not
+outlive it: it reads from a pipe whose other end only this program holds.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from agentsup.cli.failure import Failed, Unreachable
 from agentsup.cli.locate import Place, is_alive
 from agentsup.cli.show import Screen
+from agentsup.cli.tethered import OF_ITS_STARTER
 from agentsup.config.home import Home
 from agentsup.kit.clock import SystemClock
 
@@ -84,6 +86,7 @@ def _demo_home(given: str | None) -> Iterator[Place]:
     if given is None:
         root = Path(tempfile.mkdtemp(prefix="agentsup-demo-"))
         try:
+            (root / OF_ITS_STARTER).touch()  # the daemon removes it if we can't
             yield Place(Home(root))
         finally:
             shutil.rmtree(root, ignore_errors=True)
@@ -114,6 +117,7 @@ class _Demo:
         self._asked_to_end = asyncio.Event()
         self._signals = 0
         self._pid: int | None = None
+        self._tether: tuple[int, int] | None = None
 
     async def run(self) -> int:
         """Until a signal or the daemon's own end; returns the exit code. Raises `Failed`."""
@@ -122,6 +126,7 @@ class _Demo:
             loop.add_signal_handler(number, self._signalled)
         await asyncio.to_thread(self._refuse_if_running)
         fake = await self._start_fake()
+        self._tether = os.pipe()
         try:
             await asyncio.to_thread(self._write_home, fake)
             try:
@@ -130,6 +135,8 @@ class _Demo:
                 await self._end_daemon()
         finally:
             await fake.stop()
+            for descriptor in self._tether:
+                os.close(descriptor)
             for number in _ENDING:
                 loop.remove_signal_handler(number)
         kept = self._place.home.root if self._keeps else None
@@ -232,7 +239,10 @@ class _Demo:
     async def _start_daemon(self) -> None:
         from agentsup.cli.background import ensure_running
 
-        client = await asyncio.to_thread(ensure_running, self._place, self._screen, port=0)
+        assert self._tether is not None
+        client = await asyncio.to_thread(
+            ensure_running, self._place, self._screen, port=0, tether=self._tether[0]
+        )
         self._pid = client.address.pid
 
     async def _until_it_ends(self) -> int | None:

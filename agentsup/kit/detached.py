@@ -10,14 +10,18 @@ from pathlib import Path
 __all__ = ["exit_code_of", "start_detached"]
 
 
-def start_detached(argv: Sequence[str], *, env: Mapping[str, str], log: Path) -> int:
-    """Start `argv` with an empty standard input and its output appended to `log`; returns its pid.
+def start_detached(
+    argv: Sequence[str], *, env: Mapping[str, str], log: Path, stdin: int | None = None
+) -> int:
+    """Start `argv` with its output appended to `log`; returns its pid.
 
-    `env` is its whole environment. Raises `OSError` where it can't be started.
+    `env` is its whole environment, `stdin` a descriptor for its standard input, which is empty
+    without one. Raises `OSError` where it can't be started.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    nothing = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
     actions = [
-        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        nothing if stdin is None else (os.POSIX_SPAWN_DUP2, stdin, 0),
         (os.POSIX_SPAWN_OPEN, 1, os.fspath(log), flags, 0o600),
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]

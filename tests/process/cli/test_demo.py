@@ -1,6 +1,7 @@
 """`agentsup demo` as a person uses it: a page, an answer, a killed daemon, and nothing left."""
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -64,9 +65,10 @@ class Demo:
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
+        if self.process.wait(5) == -signal.SIGKILL:
             for path in self.temporary.rglob("daemon.json"):
-                os.kill(json.loads(path.read_text())["pid"], signal.SIGKILL)
-        self.process.wait(5)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(json.loads(path.read_text())["pid"], signal.SIGKILL)
         self._reader.join(5)
         assert self.process.stdout is not None
         self.process.stdout.close()
@@ -103,6 +105,16 @@ async def talk(url: str, text: str, answer: str) -> None:
         assert await people.violations() == []
 
 
+async def begin_to_count(url: str) -> None:
+    """Have Main count, and return while it does."""
+    async with TelegramDriver(url) as people:
+        bots = {bot["first_name"]: bot["id"] for bot in await people.get("bots")}
+        person = (await people.get("users"))[0]["id"]
+        chat = await people.private(person, bots["Main"])
+        await people.say(chat, "count")
+        await people.wait_for(chat, lambda view: bool(view["drafts"]), 10)
+
+
 @pytest.mark.timeout(60)
 def test_a_person_tries_it_and_nothing_is_left(started: list[Demo], temporary: Path) -> None:
     demo = begin(started, temporary)
@@ -136,6 +148,34 @@ def test_a_home_is_kept_and_taken_up_again(started: list[Demo], temporary: Path)
     assert second.end() == 0
     assert (home / "agents.json").is_file()
     assert [path.name for path in temporary.iterdir()] == ["kept"]
+
+
+@pytest.mark.timeout(60)
+def test_a_kill_ends_its_daemon_too(started: list[Demo], temporary: Path) -> None:
+    demo = begin(started, temporary)
+    url = demo.says(r"The page: (\S+?)/\n")[1]
+    os.kill(int(demo.says(r"kill -9 (\d+)")[1]), signal.SIGKILL)
+    # The one that was started in its place is held as well; a turn that runs keeps it a while.
+    pid = int(demo.says(r"The daemon is up again \(pid (\d+)\)")[1])
+    asyncio.run(begin_to_count(url))
+    demo.process.kill()
+    assert demo.process.wait(5) == -signal.SIGKILL
+    until("the daemon has ended too", lambda: not is_alive(pid))
+    until("nothing is left", lambda: list(temporary.iterdir()) == [])
+
+
+@pytest.mark.timeout(60)
+def test_a_kill_leaves_a_home_that_was_named(started: list[Demo], temporary: Path) -> None:
+    home = temporary / "kept"
+    words = ("--port", "0", "--home", str(home))
+    demo = begin(started, temporary, words)
+    pid = int(demo.says(r"kill -9 (\d+)")[1])
+    demo.process.kill()
+    until("the daemon has ended too", lambda: not is_alive(pid))
+    assert (home / "state.db").is_file()
+    again = begin(started, temporary, words)
+    again.says("The page")
+    assert again.end() == 0
 
 
 @pytest.mark.timeout(60)

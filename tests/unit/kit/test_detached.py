@@ -28,6 +28,19 @@ def test_it_has_a_session_and_only_what_it_was_given(tmp_path: Path) -> None:
     assert os.getsid(0) != pid
 
 
+def test_it_reads_what_it_was_given_until_the_other_end_is_closed(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    reading, writing = os.pipe()
+    script = 'while read -r line; do echo "$line"; done; exit 4'
+    pid = start_detached(["/bin/sh", "-c", script], env={}, log=log, stdin=reading)
+    os.close(reading)
+    os.write(writing, b"heard\n")
+    assert exit_code_of(pid) is None
+    os.close(writing)
+    assert ended(pid) == 4
+    assert log.read_text() == "heard\n"
+
+
 def test_it_is_seen_to_run(tmp_path: Path) -> None:
     pid = start_detached(["/bin/sleep", "60"], env={}, log=tmp_path / "log")
     assert exit_code_of(pid) is None
