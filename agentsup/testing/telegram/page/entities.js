@@ -35,6 +35,7 @@ function wrapper(entity, text, onCommand) {
   }
   if (entity.type === "pre") {
     const pre = element("pre");
+    pre.tabIndex = 0; // so that a keyboard can scroll long lines
     if (entity.language) pre.append(element("span", "language", entity.language));
     const code = element("code");
     pre.append(code);
