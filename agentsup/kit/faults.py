@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["CORE_POINTS", "POINTS", "TELEGRAM_POINTS", "FaultPlan", "point"]
+__all__ = ["CORE_POINTS", "MATRIX_POINTS", "POINTS", "TELEGRAM_POINTS", "FaultPlan", "point"]
 
 CORE_POINTS: frozenset[str] = frozenset(
     {
@@ -49,7 +49,16 @@ TELEGRAM_POINTS: frozenset[str] = frozenset(
     }
 )
 
-POINTS = CORE_POINTS | TELEGRAM_POINTS
+MATRIX_POINTS: frozenset[str] = frozenset(
+    {
+        "matrix.before_commit",
+        "matrix.after_commit",
+        "matrix.before_handle",
+        "matrix.after_handle",
+    }
+)
+
+POINTS = CORE_POINTS | TELEGRAM_POINTS | MATRIX_POINTS
 """Every name that may be passed; the kill matrix covers them all."""
 
 

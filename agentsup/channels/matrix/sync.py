@@ -1,0 +1,376 @@
+"""The sync loop: ask, keep, and only then ask with the new token.
+
+A homeserver answers with what came after the token that it is given, so the token follows the
+commit and never leads it (P1). What a long absence leaves out of the answer is fetched before the
+token goes past it. Nothing else happens here: what an event means is for others, and a bad one
+can't stop the loop. While nobody writes, one request in 30 s is all there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from agentsup.channels.matrix.batch import (
+    FILTER,
+    MESSAGES_FILTER,
+    Batch,
+    JoinedRoom,
+    read_batch,
+    since_entry,
+    usable,
+)
+from agentsup.channels.matrix.errors import (
+    FateUnknown,
+    MatrixError,
+    NotSent,
+    RateLimited,
+    Refused,
+    TokenRefused,
+)
+from agentsup.channels.matrix.event import GAP
+from agentsup.channels.matrix.kept import (
+    Owner,
+    RoomNews,
+    Row,
+    keep_tx,
+    known_rooms,
+    since_of,
+)
+from agentsup.channels.report import ChannelState
+from agentsup.kit import faults
+from agentsup.kit.backoff import delay_s
+from agentsup.kit.clock import Clock
+from agentsup.kit.entropy import Entropy
+from agentsup.model.errors import AgentsupError, Overloaded, StoreUnavailable
+from agentsup.observe.logging import get_logger
+from agentsup.store.database import Database, Tx
+from agentsup.store.failures import Trouble
+
+__all__ = ["SyncClient", "Syncer", "Trial", "is_over", "judge"]
+
+_log = get_logger(__name__)
+
+Json = Mapping[str, Any]
+
+_SLACK_S = 20.0
+"""How much longer than the long poll itself the request may take."""
+_LONG_S = 180.0
+"""The first one after a pause, which may have much to tell."""
+_STORE_PAUSE_S = 1.0
+_SHOWN_AFTER = 2
+"""A single failed sync is no news."""
+_GAP_MAX = 500
+"""Events that are fetched of one room after an absence."""
+_PAGE = 100
+_PAGES = 20
+_GAP_TRIES = 3
+_STALE_AFTER = 3
+"""A token that was refused this often is not known to the homeserver any more."""
+
+
+class SyncClient(Protocol):
+    """What is needed of a client."""
+
+    @property
+    def user_id(self) -> str: ...
+
+    async def sync(
+        self, since: str | None, *, filter_: Json, wait_s: float, timeout_s: float
+    ) -> dict[str, Any]: ...
+
+    async def messages(
+        self, room_id: str, *, start: str, end: str | None, limit: int, filter_: Json
+    ) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a failed sync means: why, and how long to wait."""
+
+    detail: str
+    wait_s: float
+
+
+def judge(error: MatrixError, failures: int, unit: float) -> Trial:
+    """What to do after the ``failures``-th failed sync in a row (from 1)."""
+    if isinstance(error, RateLimited):
+        return Trial(error.message, error.retry_after_s)
+    wait_s = delay_s(failures - 1, base_s=1.0, cap_s=30.0, unit=unit)
+    return Trial(f"the Matrix homeserver can't be reached: {error.message}", wait_s)
+
+
+def is_over(error: AgentsupError) -> bool:
+    """Whether the store is closed for good, so that waiting for it has no use."""
+    return error.facts.get("reason") in (Trouble.CLOSED.value, Trouble.STOPPED.value)
+
+
+class Syncer:
+    """Receives the events of one bot."""
+
+    def __init__(
+        self,
+        *,
+        client: SyncClient,
+        database: Database,
+        clock: Clock,
+        entropy: Entropy,
+        owner: Owner,
+        sync_s: float,
+        deaf_after_s: float,
+        show: Callable[[ChannelState, str, int | None], None],
+        tell: Callable[[str], Awaitable[None]],
+        changed: Callable[[str], None],
+        agent_name: str,
+    ) -> None:
+        """``show`` hears of each answered sync (with its time) and each trouble; ``tell`` speaks
+        to the operator; ``changed`` hears of each room whose members changed."""
+        self._client = client
+        self._database = database
+        self._clock = clock
+        self._entropy = entropy
+        self._owner = owner
+        self._sync_s = sync_s
+        self._deaf_after_s = deaf_after_s
+        self._show = show
+        self._tell = tell
+        self._changed = changed
+        self._agent_name = agent_name
+        self._since: str | None = None
+        self._known: dict[str, str] = {}
+        self._failures = 0
+        self._stale = 0
+        self._gap_failures: dict[str, int] = {}
+        self._is_told = False
+        self._answered_at = clock.monotonic()
+        self.caught_up = False
+        """The homeserver has told everything at least once."""
+
+    async def run(self, take: Callable[[Sequence[Row]], Awaitable[None]]) -> None:
+        """Give new rows to ``take``, in order; it may hold the loop up.
+
+        Raises ``TokenRefused``, and ``StoreUnavailable`` once the store is closed."""
+        self._answered_at = self._clock.monotonic()
+        self._since, self._known = await self._database.read(
+            lambda reader: (since_of(reader, self._owner), known_rooms(reader, self._owner)),
+            name="matrix.since",
+        )
+        is_well = False
+        while True:
+            try:
+                # The first one asks what is there and does not wait: health need not wait either.
+                batch = await self._ask(is_well)
+                news = [await self._news(room, batch) for room in batch.joined]
+                await take(await self._keep(batch, news))
+            except TokenRefused:
+                raise
+            except MatrixError as error:
+                is_well = False
+                await self._suffer(error)
+            except (StoreUnavailable, Overloaded) as error:
+                if is_over(error):
+                    raise
+                _log.warning("events wait for the store", agent=self._agent_name, why=str(error))
+                await self._clock.sleep(_STORE_PAUSE_S)
+            else:
+                is_well = True
+
+    async def _ask(self, is_well: bool) -> Batch:
+        wait_s = self._sync_s if is_well else 0.0
+        answer = await self._client.sync(
+            self._since,
+            filter_=FILTER,
+            wait_s=wait_s,
+            timeout_s=wait_s + _SLACK_S if is_well else _LONG_S,
+        )
+        try:
+            batch = read_batch(answer, self._owner.user_id)
+        except ValueError as error:
+            raise MatrixError(str(error)) from None
+        if batch.faults:
+            _log.error(
+                "parts of a sync make no sense and are left out",
+                agent=self._agent_name,
+                count=batch.faults,
+            )
+        self._stale = 0
+        for room in batch.joined:
+            if room.has_members:
+                self._changed(room.room_id)
+        return batch
+
+    # -- what is new in a room ---------------------------------------------------------------------
+
+    async def _news(self, room: JoinedRoom, batch: Batch) -> RoomNews:
+        """The events to keep: all that came since the last sync, or since we were invited."""
+        news = partial(
+            RoomNews,
+            room.room_id,
+            last_event_id=room.last_event_id,
+            is_encrypted=room.is_encrypted,
+        )
+        last = self._known.get(room.room_id)
+        if last is None and self._since is None and not self._known:
+            return news(())  # what was said before the bot's first day is others' history
+        events, is_whole = room.timeline, True
+        if last is None:
+            found = since_entry(events, self._owner.user_id)
+            if room.is_limited and not _has_invitation(events, self._owner.user_id):
+                older, is_whole = await self._older(room, self._is_entry)
+                events = (*older, *events)
+                found = since_entry(events, self._owner.user_id)
+            is_whole = is_whole or found is not None
+            events = events if found is None else found
+        elif room.is_limited:
+            older, is_whole = await self._older(
+                room, lambda event: event["event_id"] == last, end=self._since
+            )
+            events = (*older, *events)
+        if not is_whole:
+            events = ({"type": GAP, "event_id": f"gap:{batch.next_batch}", "content": {}}, *events)
+        return news(events)
+
+    def _is_entry(self, event: Json) -> bool:
+        return _has_invitation((event,), self._owner.user_id)
+
+    async def _older(
+        self, room: JoinedRoom, is_last: Callable[[Json], bool], *, end: str | None = None
+    ) -> tuple[tuple[Json, ...], bool]:
+        """What came before the timeline, oldest first, down to what ``is_last`` knows; and whether
+        that is all."""
+        found: list[Json] = []
+        start = room.prev_batch
+        for _ in range(_PAGES):
+            if not start:
+                return tuple(reversed(found)), True
+            try:
+                answer = await self._client.messages(
+                    room.room_id, start=start, end=end, limit=_PAGE, filter_=MESSAGES_FILTER
+                )
+            except Refused as error:
+                _log.warning("older messages were refused", room=room.room_id, why=error.message)
+                break
+            except (NotSent, FateUnknown, RateLimited):
+                self._gap_failures[room.room_id] = self._gap_failures.get(room.room_id, 0) + 1
+                if self._gap_failures[room.room_id] <= _GAP_TRIES:
+                    raise
+                break  # one room must not make the bot deaf for all
+            self._gap_failures.pop(room.room_id, None)
+            chunk = answer.get("chunk")
+            page = [each for each in (chunk if isinstance(chunk, list) else []) if usable(each)]
+            for event in page:
+                if is_last(event):
+                    return tuple(reversed([*found, event])), True
+                found.append(event)
+                if len(found) >= _GAP_MAX:
+                    return tuple(reversed(found)), False
+            following = answer.get("end")
+            start = following if isinstance(following, str) and following != start else ""
+        return tuple(reversed(found)), False
+
+    # -- keeping -----------------------------------------------------------------------------------
+
+    async def _keep(self, batch: Batch, news: Sequence[RoomNews]) -> list[Row]:
+        is_news = any(each.events or each.is_encrypted for each in news)
+        if not is_news and not batch.invited and not batch.left and self._since is not None:
+            # Nothing is lost if a crash repeats this one, and a quiet night writes nothing.
+            self._since = batch.next_batch
+            await self._heard()
+            return []
+        step = partial(
+            _keep_tx,
+            owner=self._owner,
+            news=[
+                *news,
+                *(RoomNews(room_id, (event,), "") for room_id, event in batch.invited.items()),
+            ],
+            since=batch.next_batch,
+            left=batch.left,
+            at=self._clock.now_ms(),
+        )
+        rows = await self._database.write(step, name="matrix.keep")
+        faults.point("matrix.after_commit")
+        self._since = batch.next_batch
+        for room_id in batch.left:
+            self._known.pop(room_id, None)
+            self._changed(room_id)
+        for room in news:
+            if room.last_event_id or room.room_id not in self._known:
+                self._known[room.room_id] = room.last_event_id
+        await self._heard()
+        return rows
+
+    async def _heard(self) -> None:
+        self._failures = 0
+        self.caught_up = True
+        self._answered_at = self._clock.monotonic()
+        self._show(ChannelState.UP, "", self._clock.now_ms())
+        if self._is_told:
+            self._is_told = False
+            await self._say(f"The Matrix bot of {self._agent_name} hears again.")
+
+    async def _suffer(self, error: MatrixError) -> None:
+        if isinstance(error, Refused) and self._since is not None:
+            self._stale += 1
+            if self._stale >= _STALE_AFTER:
+                _log.warning(
+                    "the homeserver does not know how far we have read; asking it anew",
+                    agent=self._agent_name,
+                    why=error.message,
+                )
+                self._since = None
+        self._failures += 1
+        trial = judge(error, self._failures, self._entropy.uniform(0.0, 1.0))
+        if self._failures >= _SHOWN_AFTER:
+            self._show(ChannelState.RETRYING, trial.detail, None)
+        if self._failures in (1, 10, 100, 1000):
+            _log.warning(
+                "a sync failed",
+                agent=self._agent_name,
+                failures=self._failures,
+                why=error.message,
+                next_s=round(trial.wait_s, 1),
+            )
+        silent_s = self._clock.monotonic() - self._answered_at
+        if silent_s >= self._deaf_after_s and not self._is_told:
+            self._is_told = True
+            await self._say(
+                f"The Matrix bot of {self._agent_name} has heard nothing for "
+                f"{round(silent_s / 60)} minutes. {trial.detail[:1].upper()}{trial.detail[1:]}."
+            )
+        await self._clock.sleep(trial.wait_s)
+
+    async def _say(self, text: str) -> None:
+        try:
+            await self._tell(text)
+        except AgentsupError as error:
+            _log.warning("nobody could be told", agent=self._agent_name, text=text, why=str(error))
+
+
+def _has_invitation(events: Sequence[Json], me: str) -> bool:
+    for event in events:
+        content = event.get("content")
+        if (
+            event.get("type") == "m.room.member"
+            and event.get("state_key") == me
+            and isinstance(content, Mapping)
+            and content.get("membership") == "invite"
+        ):
+            return True
+    return False
+
+
+def _keep_tx(
+    tx: Tx,
+    *,
+    owner: Owner,
+    news: Sequence[RoomNews],
+    since: str,
+    left: Sequence[str],
+    at: int,
+) -> list[Row]:
+    rows = keep_tx(tx, owner, news, since=since, left=left, at=at)
+    faults.point("matrix.before_commit")
+    return rows
