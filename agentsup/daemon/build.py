@@ -18,7 +18,6 @@ from agentsup.agents.tools import Tools, peer_tools, shared_memory_tool
 from agentsup.agents.turn import TurnServices
 from agentsup.api.ports import ApiDeps, ApiLimits
 from agentsup.api.server import ApiServer
-from agentsup.channels.catalogue import load as load_catalogue
 from agentsup.channels.console import ConsoleChannel
 from agentsup.channels.inbox import Inbox
 from agentsup.config.snapshot import ConfigSnapshot
@@ -320,8 +319,6 @@ class _Assembly:
                 *main_commands(commanding),
             ),
             lambda: g.roster.entry(MAIN).agent_id,
-            # Read when somebody first speaks another language than English.
-            translate=lambda name, language: load_catalogue().command(name, language),
         )
         self.inbox = Inbox(
             mailbox=self.mailbox,

@@ -352,7 +352,7 @@ class Channels:
             report=lambda report: self._heard(bot, report),
             tell=s.tell,
             settings=settings,
-            catalogue=importlib.import_module("agentsup.channels.catalogue").load(),
+            catalogue=importlib.import_module("agentsup.catalogue").load(),
             limits=module.ReceiveLimits(max_age_s=bot.spec.telegram_backlog_hours * 3600),
         )
         return made

@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from agentsup.catalogue import Words, words
 from agentsup.model.channel import Delivery, DeliveryOutcome, OutboxPart, OutboxState
 from agentsup.model.errors import Conflict, NotFound
 from agentsup.model.event import EventType
@@ -26,6 +27,7 @@ __all__ = [
     "conversation_of",
     "counts",
     "heads",
+    "language_of",
     "platform_ids",
     "step_tx",
     "topic_of",
@@ -36,7 +38,7 @@ _EXCERPT_CHARS = 80
 _LEFTOVERS_PER_STEP = 100
 # What every settled piece leaves; the reason of a doubt outlives the pieces that arrive after it.
 _PIECE_SQL = (
-    "begun_boot = '', doubts = :doubts, platform_ids = coalesce(:given, platform_ids),"
+    "begun_boot = '', begun_at = 0, doubts = :doubts, platform_ids = coalesce(:given, platform_ids),"
     " detail = CASE WHEN :detail = '' AND doubts > 0 THEN detail ELSE :detail END"
 )
 
@@ -68,7 +70,8 @@ def add_tx(
 
     ``kind`` is answer, notice, question, file or echo; ``body`` is JSON (``text`` where people
     read it); ``at`` and ``not_before`` are wall ms. Parts of one conversation are delivered in the
-    order in which they were added.
+    order in which they were added. ``body["language"]`` is the one of the person whose message it
+    concerns, where it is known: for what a channel puts around the text.
     """
     last = None
     if message_id:
@@ -76,6 +79,8 @@ def add_tx(
             "SELECT part_no FROM outbox WHERE message_id = ? ORDER BY outbox_id DESC LIMIT 1",
             (message_id,),
         )
+        if language := language_of(tx, message_id):
+            body = {"language": language, **body}
     cursor = tx.execute(
         "INSERT INTO outbox (message_id, agent_id, session_id, channel, conversation, part_no,"
         " kind, body, state, not_before, created_at)"
@@ -96,6 +101,14 @@ def add_tx(
     tx.touch(topic_of(channel))
     assert cursor.lastrowid is not None
     return cursor.lastrowid
+
+
+def language_of(reader: Reader, message_id: str) -> str:
+    """The language of the person who sent a message, or empty."""
+    found = reader.scalar(
+        "SELECT principal ->> '$.language' FROM messages WHERE message_id = ?", (message_id,)
+    )
+    return str(found or "")
 
 
 def again_tx(
@@ -222,8 +235,8 @@ def step_tx(
 
     A blind part is marked as begun before it is sent. One that is found begun was left by an
     attempt that never said how it ended, so its fate is unknown; in a channel that sends
-    ``in_pieces`` that is the fate of one piece, and the others follow. ``fetch=False`` only
-    records.
+    ``in_pieces`` that is the fate of one piece, and the others follow. One that repeats its pieces
+    by a key is told when it first had a piece. ``fetch=False`` only records.
     """
     if settlement is not None:
         _settle_tx(tx, settlement)
@@ -251,6 +264,10 @@ def step_tx(
             tx.execute(
                 "UPDATE outbox SET begun_boot = ? WHERE outbox_id = ?", (boot_id, part.outbox_id)
             )
+        elif in_pieces and not part.begun_at:
+            tx.execute(
+                "UPDATE outbox SET begun_at = ? WHERE outbox_id = ?", (now, part.outbox_id)
+            )
         return Step(part, given_up=given_up)
     return Step(not_before=now, given_up=given_up)
 
@@ -259,9 +276,16 @@ def _settle_tx(tx: Tx, settlement: Settlement) -> None:
     part, delivery, at = settlement.part, settlement.delivery, settlement.at
     if delivery.outcome is DeliveryOutcome.RETRY:
         tx.execute(
-            "UPDATE outbox SET attempts = attempts + ?, begun_boot = '', not_before = ?, detail = ?"
-            " WHERE outbox_id = ? AND state = 'pending'",
-            (0 if delivery.is_free else 1, settlement.not_before, delivery.detail, part.outbox_id),
+            "UPDATE outbox SET attempts = attempts + :counts, begun_boot = '',"
+            " begun_at = iif(:counts, begun_at, :begun_at), not_before = :not_before,"
+            " detail = :detail WHERE outbox_id = :id AND state = 'pending'",
+            {
+                "counts": 0 if delivery.is_free else 1,
+                "begun_at": part.begun_at,
+                "not_before": settlement.not_before,
+                "detail": delivery.detail,
+                "id": part.outbox_id,
+            },
         )
         return
     doubts = part.doubts + (delivery.outcome is DeliveryOutcome.UNKNOWN)
@@ -308,7 +332,7 @@ def _settle_tx(tx: Tx, settlement: Settlement) -> None:
             conversation=part.conversation,
             kind="notice",
             body={
-                "text": _note_text(part),
+                "text": _note_text(part, words(language_of(tx, part.message_id))),
                 "again": part.outbox_id,
                 "possible_repeat": True,
             },
@@ -332,17 +356,13 @@ _ENDS = {
 }
 
 
-def _note_text(part: OutboxPart) -> str:
-    whole = "A piece of a message" if part.progress else "A message"
+def _note_text(part: OutboxPart, say: Words) -> str:
     told = str(part.body.get("text") or part.body.get("name") or part.body.get("path") or "")
     told = " ".join(told.split())
     if len(told) > _EXCERPT_CHARS:
         told = told[: _EXCERPT_CHARS - 1].rstrip() + "…"
-    which = f"“{told}”" if told else f"of kind {part.kind}"
-    return (
-        f"{whole} may not have reached you: {which}. "
-        f"To see it again (perhaps a second time): /again {part.outbox_id}"
-    )
+    which = f"“{told}”" if told else say("part.of_kind", kind=part.kind)
+    return say("part.lost_piece" if part.progress else "part.lost", which=which, id=part.outbox_id)
 
 
 def _part(row: Any) -> OutboxPart:
@@ -359,6 +379,7 @@ def _part(row: Any) -> OutboxPart:
         attempts=row["attempts"],
         progress=row["progress"],
         doubts=row["doubts"],
+        begun_at=row["begun_at"],
     )
 
 

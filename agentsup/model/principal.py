@@ -32,6 +32,8 @@ class Principal:
     subject: str
     name: str = ""
     role: PersonRole = PersonRole.USER
+    language: str = ""
+    """What the person reads, as their platform names it (``de``, ``pt-br``); empty if unknown."""
 
     @property
     def label(self) -> str:
@@ -44,12 +46,13 @@ class Principal:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        data = {
             "kind": self.kind.value,
             "subject": self.subject,
             "name": self.name,
             "role": int(self.role),
         }
+        return {**data, "language": self.language} if self.language else data
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Principal:
@@ -58,6 +61,7 @@ class Principal:
             subject=data["subject"],
             name=data.get("name", ""),
             role=PersonRole(data.get("role", PersonRole.USER)),
+            language=data.get("language", ""),
         )
 
 

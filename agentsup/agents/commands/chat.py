@@ -9,6 +9,7 @@ from pathlib import Path
 from agentsup.agents.commands import texts
 from agentsup.agents.commands.dispatch import Command, is_operator
 from agentsup.agents.commands.pages import columns, page_of, turning, wanted_page
+from agentsup.catalogue import Words, words
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.mailbox import outbox, sessions, usage
@@ -50,16 +51,16 @@ class _ChatCommandSet:
 
     async def start(self, context: CommandContext, rest: str) -> CommandReply:
         del rest
+        say = words(context.language)
         view = await self._s.control.agent(context.agent_name)
-        engine = (
-            "the offline engine; no model is configured"
-            if view.engine == "scripted"
-            else (f"{view.engine}" + (f" with {view.model}" if view.model else ""))
-        )
-        return CommandReply(
-            f"You are talking to {view.name}. It is {view.status} and thinks with {engine}. "
-            "Write something, or /help."
-        )
+        if view.engine == "scripted":
+            engine = say("start.offline")
+        elif view.model:
+            engine = say("start.engine", engine=view.engine, model=view.model)
+        else:
+            engine = view.engine
+        state = texts.state(view.status, say)
+        return CommandReply(say("start.hello", name=view.name, state=state, engine=engine))
 
     async def new(self, context: CommandContext, rest: str) -> CommandReply:
         now = self._s.clock.now_ms()
@@ -69,63 +70,68 @@ class _ChatCommandSet:
             ),
             name="command.new",
         )
-        return CommandReply("A fresh session has begun. The earlier one stays under /sessions.")
+        return CommandReply(words(context.language)("session.new"))
 
     async def stop(self, context: CommandContext, rest: str) -> CommandReply:
         del rest
+        say = words(context.language)
         session_id = await self._session_id(context)
         if not session_id:
-            return CommandReply("Nothing was running or waiting in this chat.")
+            return CommandReply(say("stopped.nothing_here"))
         report = await self._s.control.stop(f"session:{session_id}", context.principal)
-        return CommandReply(texts.stop(report))
+        return CommandReply(texts.stop(report, say))
 
     async def interrupt(self, context: CommandContext, rest: str) -> CommandReply:
         del rest
+        say = words(context.language)
         session_id = await self._session_id(context)
         if not session_id:
-            return CommandReply("Nothing is running in this chat.")
+            return CommandReply(say("stopped.no_turn"))
         report = await self._s.control.interrupt(session_id, context.principal)
         if report.running + report.parked == 0:
-            return CommandReply("Nothing is running in this chat.")
-        return CommandReply("The running turn was ended; what waits behind it goes on.")
+            return CommandReply(say("stopped.no_turn"))
+        return CommandReply(say("stopped.interrupted"))
 
     async def status(self, context: CommandContext, rest: str) -> CommandReply:
         del rest
         view = await self._s.control.agent(context.agent_name)
         daemon = await self._s.control.status()
-        lines = [texts.agent(view, self._s.clock.now_ms())]
+        say = words(context.language)
+        lines = [texts.agent(view, self._s.clock.now_ms(), say)]
         session_id = await self._session_id(context)
         if session_id:
-            lines.append(f"   session {session_id}")
+            lines.append("   " + say("status.session", id=session_id))
         asked = [q for q in await self._s.mailbox.questions() if q.agent_id == context.agent_id]
         if asked:
-            lines.append("Waiting for you (/answer TEXT):")
+            lines.append(say("status.asked"))
             lines.extend(f"   {texts.question(q)}" for q in asked[:SHOWN])
-        lines.append(f"agentsup {daemon.version}, up {texts.duration(daemon.uptime_s)}")
+        time = texts.duration(daemon.uptime_s)
+        lines.append(say("status.daemon", version=daemon.version, time=time))
         if daemon.config_error:
-            lines.append(f"An edit was not applied: {daemon.config_error}")
+            lines.append(say("status.config_error", error=daemon.config_error))
         return CommandReply("\n".join(lines))
 
     async def model(self, context: CommandContext, rest: str) -> CommandReply:
+        say = words(context.language)
         if not rest:
             view = await self._s.control.agent(context.agent_name)
+            model = view.model or say("model.default")
             return CommandReply(
-                f"{view.name} uses {view.model or 'the default model'} on {view.engine}. "
-                "/model NAME changes it, /model - goes back to the file.",
-                buttons=await self._models(view) if is_operator(context) else (),
+                say("model.uses", name=view.name, model=model, engine=view.engine),
+                buttons=await self._models(view, say) if is_operator(context) else (),
             )
         if context.principal.role < PersonRole.OPERATOR:
-            raise Forbidden("changing the model needs the role operator")
+            raise Forbidden(say("model.operators"))
         value = None if rest == "-" else rest
         view = await self._s.control.set_override(
             context.agent_name, "model", value, context.principal
         )
         return CommandReply(
-            f"{view.name} uses {view.model or 'the default model'} from now on.",
-            buttons=((Button("‹ Model", "/model"),),),
+            say("model.now", name=view.name, model=view.model or say("model.default")),
+            buttons=((Button(say("button.to_model"), "/model"),),),
         )
 
-    async def _models(self, view: AgentView) -> tuple[tuple[Button, ...], ...]:
+    async def _models(self, view: AgentView, say: Words) -> tuple[tuple[Button, ...], ...]:
         """The models in use here on the same engine, and the way back to the file."""
         views = await self._s.control.agents()
         known = sorted({v.model for v in views if v.engine == view.engine and v.model})[:SHOWN]
@@ -133,9 +139,11 @@ class _ChatCommandSet:
             Button(("● " if name == view.model else "") + name, f"/model {name}", operator=True)
             for name in known
         ]
-        return (*columns(each, 1), (Button("As in the file", "/model -", operator=True),))
+        as_in_file = Button(say("button.as_in_file"), "/model -", operator=True)
+        return (*columns(each, 1), (as_in_file,))
 
     async def sessions(self, context: CommandContext, rest: str) -> CommandReply:
+        say = words(context.language)
         number = wanted_page(rest) or 1
         most, size = (KEPT, SESSIONS_PER_PAGE) if context.has_buttons else (SHOWN, SHOWN)
         current = await self._session_id(context)
@@ -143,26 +151,28 @@ class _ChatCommandSet:
             lambda r: sessions.list_of(r, context.agent_id, limit=most)
         )
         if not found:
-            return CommandReply("There is no session yet.")
+            return CommandReply(say("session.none"))
         page = page_of(found, number, size)
-        lines = [page.heading] if page.heading else []
+        heading = page.heading(say)
+        lines = [heading] if heading else []
         each = []
         for session in page.items:
             mark = "▸" if session.session_id == current else " "
             title = session.title or session.key
             lines.append(f"{mark} {session.session_id}  {title}")
             each.append(Button(f"{mark} {title}".strip(), f"/session {session.session_id}"))
-        lines.append("/session ID goes on with one of them; ia-NAME joins the one with an agent.")
-        fresh = Button("+ New", "/new", once=True)
+        lines.append(say("session.how"))
+        fresh = Button(say("button.new_session"), "/new", once=True)
         return CommandReply(
             "\n".join(lines), buttons=(*columns(each, 1), *turning(page, "/sessions"), (fresh,))
         )
 
     async def session(self, context: CommandContext, rest: str) -> CommandReply:
+        say = words(context.language)
         if not rest:
             current = await self._session_id(context)
             return CommandReply(
-                f"This chat is in session {current}." if current else "No session yet."
+                say("session.here", id=current) if current else say("session.none_here")
             )
         session_id = await self._find_session(context, rest)
         await self._s.database.write(
@@ -170,13 +180,14 @@ class _ChatCommandSet:
             name="command.session",
         )
         return CommandReply(
-            f"This chat goes on in session {session_id}.",
-            buttons=((Button("‹ Sessions", "/sessions"),),),
+            say("session.goes_on", id=session_id),
+            buttons=((Button(say("button.to_sessions"), "/sessions"),),),
         )
 
     async def answer(self, context: CommandContext, rest: str) -> CommandReply:
+        say = words(context.language)
         if not rest:
-            raise BadRequest("say /answer TEXT, or /answer QUESTION_ID TEXT", field="text")
+            raise BadRequest(say("answer.say"), field="text")
         asked = [q for q in await self._s.mailbox.questions() if q.agent_id == context.agent_id]
         head, _, tail = rest.partition(" ")
         if head.startswith("q_"):
@@ -184,21 +195,22 @@ class _ChatCommandSet:
         elif asked:
             question, text = asked[0], rest
         else:
-            raise NotFound("no question is open in this agent's chats")
-        text = _option(question, text) if question.state is QuestionState.OPEN else text
+            raise NotFound(say("answer.none"))
+        text = _option(question, text, say) if question.state is QuestionState.OPEN else text
         await self._s.mailbox.answer(question.question_id, text, context.principal)
-        return CommandReply(f"Answered: {text}")
+        return CommandReply(say("answer.done", text=text))
 
     async def _named(self, context: CommandContext, question_id: str) -> Question:
         """The question meant by its id, open or not: a late answer is told so."""
         question = await self._s.mailbox.question(question_id)
         if question.agent_id != context.agent_id:
-            raise NotFound(f"{question_id} is no question of this agent", question_id=question_id)
+            told = words(context.language)("answer.not_ours", id=question_id)
+            raise NotFound(told, question_id=question_id)
         return question
 
     async def again(self, context: CommandContext, rest: str) -> CommandReply:
         if not rest.isdecimal():
-            raise BadRequest("say /again NUMBER, as the note says it", field="number")
+            raise BadRequest(words(context.language)("again.say"), field="number")
         now = self._s.clock.now_ms()
         await self._s.database.write(
             lambda tx: outbox.again_tx(
@@ -211,11 +223,12 @@ class _ChatCommandSet:
             ),
             name="command.again",
         )
-        return CommandReply("Here it is again; perhaps you have seen it before.")
+        return CommandReply(words(context.language)("again.done"))
 
     async def cancel(self, context: CommandContext, rest: str) -> CommandReply:
+        say = words(context.language)
         if not rest:
-            raise BadRequest("say /cancel MESSAGE_ID", field="message_id")
+            raise BadRequest(say("cancel.say"), field="message_id")
         message = await self._s.mailbox.get(rest)
         to = message.deliver_to
         if not is_operator(context) and (message.agent_id, to.channel, to.conversation) != (
@@ -223,13 +236,13 @@ class _ChatCommandSet:
             context.channel,
             context.conversation,
         ):
-            raise Forbidden(f"{rest} was not sent in this chat", message_id=rest)
+            raise Forbidden(say("cancel.elsewhere", id=rest), message_id=rest)
         if message.state in TERMINAL or message.state is State.DEAD:
-            raise Conflict(f"it has ended already ({message.state.value})", message_id=rest)
+            raise Conflict(say("cancel.ended", state=message.state.value), message_id=rest)
         if message.state is not State.QUEUED:
-            raise Conflict("it is being worked on; /interrupt ends that", message_id=rest)
+            raise Conflict(say("cancel.running"), message_id=rest)
         await self._s.mailbox.cancel(rest, context.principal)
-        return CommandReply(f"Taken back: “{texts.excerpt(message)}”")
+        return CommandReply(say("cancel.done", text=texts.excerpt(message)))
 
     async def cost(self, context: CommandContext, rest: str) -> CommandReply:
         del rest
@@ -238,8 +251,9 @@ class _ChatCommandSet:
         day = await self._s.database.read(
             lambda r: usage.by_agent(r, since=since), name="command.cost"
         )
+        say, mine = words(context.language), context.agent_id
         return CommandReply(
-            f"Last 24 h: {_spent(day.get(context.agent_id))}\nSince the beginning: {_spent(total.get(context.agent_id))}"
+            say("cost.both", day=_spent(day.get(mine), say), total=_spent(total.get(mine), say))
         )
 
     async def _session_id(self, context: CommandContext) -> str:
@@ -288,7 +302,7 @@ def _key(context: CommandContext) -> str:
     return f"chat:{context.channel}:{context.conversation}"
 
 
-def _option(question: Question, text: str) -> str:
+def _option(question: Question, text: str, say: Words) -> str:
     """The option meant by its number or its text in any case. Raises ``BadRequest`` otherwise."""
     if not question.options:
         return text
@@ -297,15 +311,12 @@ def _option(question: Question, text: str) -> str:
     for option in question.options:
         if option.casefold() == text.casefold():
             return option
-    raise BadRequest(
-        "answer with one of: "
-        + ", ".join(f"{i} {o}" for i, o in enumerate(question.options, start=1)),
-        field="answer",
-    )
+    options = ", ".join(f"{i} {o}" for i, o in enumerate(question.options, start=1))
+    raise BadRequest(say("answer.options", options=options), field="answer")
 
 
-def _spent(total: usage.UsageSum | None) -> str:
+def _spent(total: usage.UsageSum | None, say: Words) -> str:
     if total is None:
-        return "nothing"
+        return say("cost.none")
     money = f", ${total.usd:.4f}" if total.usd else ""
-    return f"{total.input_tokens} tokens in, {total.output_tokens} out{money}"
+    return say("cost.tokens", input=total.input_tokens, output=total.output_tokens) + money

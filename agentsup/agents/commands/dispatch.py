@@ -7,6 +7,7 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from agentsup.catalogue import load, words
 from agentsup.model.control import CommandContext, CommandInfo, CommandReply
 from agentsup.model.errors import AgentsupError
 from agentsup.model.principal import PersonRole
@@ -26,22 +27,11 @@ class Command:
     operator: bool = False
 
 
-Translate = Callable[[str, str], str | None]
-"""The help line of a command (first) in a language (second), or None for the English one."""
-
-
 class ChatCommands:
     """Implements ``model.control.Commands`` over a table of commands."""
 
-    def __init__(
-        self,
-        commands: tuple[Command, ...],
-        main_agent_id: Callable[[], str],
-        *,
-        translate: Translate | None = None,
-    ) -> None:
+    def __init__(self, commands: tuple[Command, ...], main_agent_id: Callable[[], str]) -> None:
         self._main_agent_id = main_agent_id
-        self._translate = translate or _only_english
         help_command = Command("help", "", "this list", self._help)
         self._table = {c.name: c for c in (*commands, help_command)}
 
@@ -53,18 +43,15 @@ class ChatCommands:
         """Run it; refusals and errors become a reply with ``ok`` False."""
         match = _COMMAND.match(text.strip())
         if match is None:
-            return CommandReply("that is not a command; /help lists them", ok=False)
+            return CommandReply(words(context.language)("help.no_command"), ok=False)
         name, rest = match.group(1).casefold(), (match.group(2) or "").strip()
         command = self._table.get(name)
         if command is None or not self._offered(command, context.agent_id):
             return self._unknown(name, context)
         if command.operator and not is_operator(context):
-            return CommandReply(
-                f"/{name} needs the role operator, and you are "
-                f"{context.principal.role.name.lower()}",
-                ok=False,
-                code="forbidden",
-            )
+            role = context.principal.role.name.lower()
+            told = words(context.language)("help.operators", name=name, role=role)
+            return CommandReply(told, ok=False, code="forbidden")
         try:
             return await command.run(context, rest)
         except AgentsupError as error:
@@ -80,29 +67,26 @@ class ChatCommands:
             CommandInfo(
                 name,
                 command.usage,
-                self._said_in(language, name) or command.help,
+                load().command(name, language) or command.help,
                 command.operator,
             )
             for name, command in sorted(self._table.items())
             if self._offered(command, agent_id)
         )
 
-    def _said_in(self, language: str, name: str) -> str | None:
-        return self._translate(name, language) if language else None
-
     def _offered(self, command: Command, agent_id: str) -> bool:
         return not command.main_only or agent_id == self._main_agent_id()
 
     def _unknown(self, name: str, context: CommandContext) -> CommandReply:
-        if name in self._table:
-            return CommandReply(
-                f"/{name} works in the chat of the main agent only", ok=False, code="not_found"
-            )
+        say = words(context.language)
         near = difflib.get_close_matches(name, self.names(context), n=1)
-        hint = f" Did you mean /{near[0]}?" if near else ""
-        return CommandReply(
-            f"there is no command /{name}.{hint} /help lists them", ok=False, code="not_found"
-        )
+        if name in self._table:
+            told = say("help.main_only", name=name)
+        elif near:
+            told = say("help.unknown_near", name=name, near=near[0])
+        else:
+            told = say("help.unknown", name=name)
+        return CommandReply(told, ok=False, code="not_found")
 
     async def _help(self, context: CommandContext, rest: str) -> CommandReply:
         wanted = rest.lstrip("/").casefold()
@@ -115,13 +99,8 @@ class ChatCommands:
         if not rows:
             return self._unknown(wanted, context)
         if not wanted:
-            rest_of_it = self._said_in(context.language, "anything_else")
-            rows.append(rest_of_it or "Anything else you write goes to the agent.")
+            rows.append(words(context.language)("help.anything_else"))
         return CommandReply("\n".join(rows))
-
-
-def _only_english(name: str, language: str) -> None:
-    del name, language
 
 
 def is_operator(context: CommandContext) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from agentsup.agents.commands import texts
 from agentsup.agents.commands.chat import CommandServices
 from agentsup.agents.commands.dispatch import Command
+from agentsup.catalogue import words
 from agentsup.model.control import CommandContext, CommandReply
 from agentsup.model.errors import Forbidden, NotFound
 from agentsup.model.message import Message
@@ -21,14 +22,13 @@ class _Looking:
         self._s = services
 
     async def trace(self, context: CommandContext, rest: str) -> CommandReply:
+        say = words(context.language)
         start = await self._start_of(context, rest.split(maxsplit=1)[0] if rest else "")
         messages = await self._s.mailbox.thread(start.root_id)
         if not context.principal.is_operator and all(
             m.agent_id != context.agent_id for m in messages
         ):
-            raise Forbidden(
-                f"{start.message_id} did not pass {context.agent_name}; an operator may look at it"
-            )
+            raise Forbidden(say("trace.foreign", id=start.message_id, name=context.agent_name))
         by_id = {str(m.message_id): m for m in messages}
         lines = [
             texts.step(
@@ -37,18 +37,21 @@ class _Looking:
             for m in messages[:SHOWN]
         ]
         if len(messages) > SHOWN:
-            lines.append(f"and {len(messages) - SHOWN} more")
+            lines.append(say("list.more", n=len(messages) - SHOWN))
         return CommandReply("\n".join(lines))
 
     async def memory(self, context: CommandContext, rest: str) -> CommandReply:
         del rest
+        say = words(context.language)
         path = self._s.memory_of(context.agent_name)
         text = await asyncio.to_thread(_read, path)
         if text is None:
-            return CommandReply(f"{context.agent_name} has no memory file yet; it would be {path}")
+            return CommandReply(say("memory.none", name=context.agent_name, path=path))
         shown = text[:HEAD_CHARS].rstrip()
-        more = f"\n… {len(text) - len(shown)} more characters" if len(text) > len(shown) else ""
-        return CommandReply(f"{path}\n\n{shown or '(empty)'}{more}")
+        lines = [str(path), "", shown or say("memory.empty")]
+        if len(text) > len(shown):
+            lines.append(say("memory.more", n=len(text) - len(shown)))
+        return CommandReply("\n".join(lines))
 
     async def _start_of(self, context: CommandContext, wanted: str) -> Message:
         """The message named, by its id or trace id, or the latest of this chat."""
@@ -63,8 +66,8 @@ class _Looking:
                     return message
             elif to.kind == "chat" and f"{to.channel}:{to.conversation}" == key:
                 return message
-        what = f"no message with the trace {wanted}" if wanted else "no message in this chat yet"
-        raise NotFound(f"there is {what}; /trace MESSAGE_ID shows another one")
+        say = words(context.language)
+        raise NotFound(say("trace.no_trace", trace=wanted) if wanted else say("trace.no_message"))
 
     def _name(self, agent_id: str) -> str:
         entry = self._s.directory.by_id(agent_id)

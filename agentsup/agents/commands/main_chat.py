@@ -6,6 +6,7 @@ from agentsup.agents.commands import texts
 from agentsup.agents.commands.chat import CommandServices
 from agentsup.agents.commands.dispatch import Command, is_operator
 from agentsup.agents.commands.pages import columns, page_of, turning, wanted_page
+from agentsup.catalogue import Words, words
 from agentsup.model.control import AgentView, Button, CommandContext, CommandReply
 from agentsup.model.errors import BadRequest, Conflict
 from agentsup.model.message import State
@@ -23,142 +24,147 @@ class _MainCommandSet:
         number = wanted_page(rest)
         if number is None:
             return await self._one_agent(context, rest.split(maxsplit=1)[0])
+        say = words(context.language)
         now = self._s.clock.now_ms()
         views = await self._s.control.agents()
         page = page_of(views, number, AGENTS_PER_PAGE if context.has_buttons else len(views) or 1)
-        lines = [page.heading] if page.heading else []
-        lines += [texts.agent(view, now) for view in page.items]
+        heading = page.heading(say)
+        lines = [heading] if heading else []
+        lines += [texts.agent(view, now, say) for view in page.items]
         each = [Button(texts.agent_label(view), f"/agents {view.name}") for view in page.items]
         return CommandReply(
             "\n".join(lines), buttons=(*columns(each, 2), *turning(page, "/agents"))
         )
 
     async def _one_agent(self, context: CommandContext, name: str) -> CommandReply:
+        say = words(context.language)
         view = await self._s.control.agent(name)
         rows: list[tuple[Button, ...]] = []
         if is_operator(context):
-            rows.append(_acts(view))
-        rows.append((Button("‹ Agents", "/agents"), Button("↻", f"/agents {view.name}")))
-        return CommandReply(texts.agent(view, self._s.clock.now_ms()), buttons=tuple(rows))
+            rows.append(_acts(view, say))
+        rows.append((_to_agents(say), Button("↻", f"/agents {view.name}")))
+        return CommandReply(texts.agent(view, self._s.clock.now_ms(), say), buttons=tuple(rows))
 
     async def agent_start(self, context: CommandContext, rest: str) -> CommandReply:
-        view = await self._s.control.start_agent(_name(rest, "agent_start"), context.principal)
-        return CommandReply(f"{view.name} is {view.status}.", buttons=_back_to(view))
+        name = _name(context, rest, "agent_start")
+        view = await self._s.control.start_agent(name, context.principal)
+        return _now(context, "agent.is", view)
 
     async def agent_stop(self, context: CommandContext, rest: str) -> CommandReply:
-        view = await self._s.control.stop_agent(_name(rest, "agent_stop"), context.principal)
-        return CommandReply(
-            f"{view.name} is {view.status} and stays so, also after a restart, until "
-            f"/agent_start {view.name}. Its mail waits.",
-            buttons=_back_to(view),
-        )
+        name = _name(context, rest, "agent_stop")
+        view = await self._s.control.stop_agent(name, context.principal)
+        return _now(context, "agent.stays", view, agent=view.name)
 
     async def agent_restart(self, context: CommandContext, rest: str) -> CommandReply:
-        view = await self._s.control.restart_agent(_name(rest, "agent_restart"), context.principal)
-        return CommandReply(f"{view.name} is being rebuilt: {view.status}.", buttons=_back_to(view))
+        name = _name(context, rest, "agent_restart")
+        view = await self._s.control.restart_agent(name, context.principal)
+        return _now(context, "agent.rebuilt", view)
 
     async def agent_diff(self, context: CommandContext, rest: str) -> CommandReply:
-        del context, rest
-        return CommandReply(_diff_text(await self._s.control.diff()))
+        del rest
+        return CommandReply(_diff_text(await self._s.control.diff(), words(context.language)))
 
     async def stop_all(self, context: CommandContext, rest: str) -> CommandReply:
         del rest
-        return CommandReply(texts.stop(await self._s.control.stop("all", context.principal)))
+        report = await self._s.control.stop("all", context.principal)
+        return CommandReply(texts.stop(report, words(context.language)))
 
     async def dead(self, context: CommandContext, rest: str) -> CommandReply:
         verb, _, message_id = rest.partition(" ")
         message_id = message_id.strip()
-        mailbox = self._s.mailbox
+        mailbox, say = self._s.mailbox, words(context.language)
         if verb == "requeue" and message_id:
             await mailbox.requeue(message_id, context.principal)
-            return CommandReply(f"{message_id} is queued again.", buttons=_TO_DEAD)
+            return CommandReply(say("dead.requeued", id=message_id), buttons=_to_dead(say))
         if verb == "replay" and message_id:
             accepted = await mailbox.replay(message_id, context.principal)
-            return CommandReply(f"Sent again as {accepted.message_id}.", buttons=_TO_DEAD)
+            return CommandReply(say("dead.replayed", id=accepted.message_id), buttons=_to_dead(say))
         if verb == "drop" and message_id:
             await mailbox.drop(message_id, context.principal)
-            return CommandReply(f"{message_id} was dropped.", buttons=_TO_DEAD)
+            return CommandReply(say("dead.dropped", id=message_id), buttons=_to_dead(say))
         if verb.startswith("msg_"):
-            return await self._one_dead(verb)
+            return await self._one_dead(context, verb)
         number = wanted_page(rest)
         if number is None:
-            raise BadRequest("say /dead, /dead ID, or /dead requeue|replay|drop ID", field="dead")
+            raise BadRequest(say("dead.say"), field="dead")
         return await self._all_dead(context, number)
 
     async def _all_dead(self, context: CommandContext, number: int) -> CommandReply:
+        say = words(context.language)
         found = await self._s.mailbox.dead_list()
         if not found:
-            return CommandReply("There are no dead letters.")
+            return CommandReply(say("dead.none"))
         page = page_of(found, number, DEAD_PER_PAGE if context.has_buttons else SHOWN)
-        lines = [page.heading] if page.heading and context.has_buttons else []
+        heading = page.heading(say)
+        lines = [heading] if heading and context.has_buttons else []
         lines += [texts.dead(message) for message in page.items]
         if not context.has_buttons and page.count > page.number:
             left = page.total - page.first - len(page.items)
-            lines.append(f"and {left} more: `agentsup dead list`")
-        lines.append("/dead requeue ID, /dead replay ID, /dead drop ID")
+            lines.append(say("list.more_dead", n=left))
+        lines.append(say("dead.how"))
         each = [
             Button(f"{place}. {texts.excerpt(message, 24)}", f"/dead {message.message_id}")
             for place, message in enumerate(page.items, start=page.first + 1)
         ]
         return CommandReply("\n".join(lines), buttons=(*columns(each, 1), *turning(page, "/dead")))
 
-    async def _one_dead(self, message_id: str) -> CommandReply:
+    async def _one_dead(self, context: CommandContext, message_id: str) -> CommandReply:
+        say = words(context.language)
         message = await self._s.mailbox.get(message_id)
         if message.state is not State.DEAD:
-            raise Conflict(
-                f"{message_id} is {message.state.value}, no dead letter", message_id=message_id
-            )
+            told = say("dead.not_dead", id=message_id, state=message.state.value)
+            raise Conflict(told, message_id=message_id)
         entry = self._s.directory.by_id(message.agent_id)
         name = entry.name if entry is not None else message.agent_id
-        acts = (
-            Button("Requeue", f"/dead requeue {message_id}", once=True, operator=True),
-            Button("Replay", f"/dead replay {message_id}", once=True, operator=True),
-            Button(
-                "Drop",
-                f"/dead drop {message_id}",
-                once=True,
-                operator=True,
-                confirm=f"Drop {message_id} to {name} for good?\n“{texts.excerpt(message)}”",
-            ),
-        )
+
+        def act(verb: str, confirm: str = "") -> Button:
+            label, command = say(f"button.{verb}"), f"/dead {verb} {message_id}"
+            return Button(label, command, once=True, operator=True, confirm=confirm)
+
+        asked = say("confirm.drop", id=message_id, name=name, text=texts.excerpt(message))
+        acts = (act("requeue"), act("replay"), act("drop", asked))
+        to, how = say("dead.to", name=name), say("dead.how_one", id=message_id)
         return CommandReply(
-            f"{texts.dead(message)}\n   to {name}\n"
-            f"/dead requeue {message_id} tries it again at its place, replay sends it as a new "
-            "one, drop gives it up.",
-            buttons=(acts, *_TO_DEAD),
+            f"{texts.dead(message)}\n   {to}\n{how}", buttons=(acts, *_to_dead(say))
         )
 
 
-_TO_DEAD = ((Button("‹ Dead letters", "/dead"),),)
+Rows = tuple[tuple[Button, ...], ...]
 
 
-def _back_to(view: AgentView) -> tuple[tuple[Button, ...], ...]:
-    return ((Button(f"‹ {view.name}", f"/agents {view.name}"), Button("‹ Agents", "/agents")),)
+def _to_dead(say: Words) -> Rows:
+    return ((Button(say("button.to_dead"), "/dead"),),)
 
 
-def _acts(view: AgentView) -> tuple[Button, ...]:
+def _to_agents(say: Words) -> Button:
+    return Button(say("button.to_agents"), "/agents")
+
+
+def _now(context: CommandContext, key: str, view: AgentView, **facts: str) -> CommandReply:
+    """What became of an agent, and the way back to it."""
+    say = words(context.language)
+    told = say(key, name=view.name, state=texts.state(view.status, say), **facts)
+    back = (Button(f"‹ {view.name}", f"/agents {view.name}"), _to_agents(say))
+    return CommandReply(told, buttons=(back,))
+
+
+def _acts(view: AgentView, say: Words) -> tuple[Button, ...]:
     """What an operator may do with an agent now."""
     name = view.name
-    start = Button("Start", f"/agent_start {name}", once=True, operator=True)
+
+    def act(verb: str, *, asks: bool = False) -> Button:
+        return Button(
+            say(f"button.{verb}"),
+            f"/agent_{verb} {name}",
+            once=True,
+            operator=True,
+            confirm=say(f"confirm.{verb}", name=name) if asks else "",
+        )
+
     if view.desired == "down" or view.status in ("stopped", "failed"):
-        return (start,)
-    restart = Button(
-        "Restart",
-        f"/agent_restart {name}",
-        once=True,
-        operator=True,
-        confirm=f"Rebuild {name} now? Its running turns end first or go on afterwards.",
-    )
-    if view.is_main:
-        return (restart,)
-    stop = Button(
-        "Stop",
-        f"/agent_stop {name}",
-        once=True,
-        operator=True,
-        confirm=f"Stop {name} until it is started again? Its mail waits.",
-    )
-    return (stop, restart)
+        return (act("start"),)
+    restart = act("restart", asks=True)
+    return (restart,) if view.is_main else (act("stop", asks=True), restart)
 
 
 class _StopOfOne:
@@ -171,10 +177,9 @@ class _StopOfOne:
         if await self._is_main(context):
             return await _MainCommandSet(self._s).stop_all(context, rest)
         report = await self._s.control.stop(f"agent:{context.agent_id}", context.principal)
-        return CommandReply(
-            f"{texts.stop(report)} This concerned all chats of {context.agent_name}; "
-            "/stop_all in the chat of main stops everything."
-        )
+        say = words(context.language)
+        here = say("stopped.this_agent", name=context.agent_name)
+        return CommandReply(f"{texts.stop(report, say)} {here}")
 
     async def _is_main(self, context: CommandContext) -> bool:
         return (await self._s.control.agent(context.agent_name)).is_main
@@ -194,23 +199,19 @@ def main_commands(services: CommandServices) -> tuple[Command, ...]:
     )
 
 
-def _name(rest: str, command: str) -> str:
+def _name(context: CommandContext, rest: str, command: str) -> str:
     if not rest:
-        raise BadRequest(f"say which agent: /{command} NAME", field="name")
+        raise BadRequest(words(context.language)("agent.which", command=command), field="name")
     return rest.split(maxsplit=1)[0]
 
 
-def _diff_text(diff: dict[str, object]) -> str:
+def _diff_text(diff: dict[str, object], say: Words) -> str:
     lines: list[str] = []
     if error := diff.get("config_error"):
-        lines.append(f"Not applied: {error}")
-    for key, title in (
-        ("pending", "Pending"),
-        ("overrides", "Overrides"),
-        ("process", "Needs a restart of the daemon"),
-    ):
+        lines.append(say("diff.error", error=error))
+    for key in ("pending", "overrides", "process"):
         rows = diff.get(key)
         if isinstance(rows, list) and rows:
-            lines.append(f"{title}:")
+            lines.append(say(f"diff.{key}"))
             lines.extend(f"   {row}" for row in rows)
-    return "\n".join(lines) or "The running agents are as the files say."
+    return "\n".join(lines) or say("diff.none")

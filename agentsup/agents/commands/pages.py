@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from agentsup.catalogue import Words
 from agentsup.model.control import Button
 
 __all__ = ["Page", "columns", "page_of", "turning", "wanted_page"]
@@ -28,12 +29,12 @@ class Page(Generic[T]):
     first: int
     total: int
 
-    @property
-    def heading(self) -> str:
+    def heading(self, say: Words) -> str:
         """Where in the list this is, or nothing if it is the whole list."""
         if self.count == 1:
             return ""
-        return f"{self.first + 1} to {self.first + len(self.items)} of {self.total}"
+        last = self.first + len(self.items)
+        return say("list.place", first=self.first + 1, last=last, total=self.total)
 
 
 def wanted_page(rest: str) -> int | None:

@@ -1,7 +1,8 @@
-"""How states and counts read in a chat. Pure: plain text that fits a phone."""
+"""How states and counts read in a chat, in the person's language. Pure: plain text for a phone."""
 
 from __future__ import annotations
 
+from agentsup.catalogue import Words
 from agentsup.model.control import AgentView, StopReport
 from agentsup.model.message import Message
 from agentsup.model.question import Question
@@ -31,33 +32,36 @@ def duration(seconds: float | None) -> str:
     return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
 
 
-def count(number: int, noun: str) -> str:
-    """``1 agent``, ``2 agents``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def state(status: str, say: Words) -> str:
+    """The name of an agent's state."""
+    return say(f"state.{status}") if status in _MARK else status
 
 
-def agent(view: AgentView, now_ms: int) -> str:
+def agent(view: AgentView, now_ms: int, say: Words) -> str:
     """One agent, two to four lines."""
-    head = f"{_MARK.get(view.status, '?')} {view.name} - {view.status}"
+    head = f"{_MARK.get(view.status, '?')} {view.name} - {state(view.status, say)}"
     if view.desired == "down":
-        head += " (stopped by an operator)" if view.status == "stopped" else " (stopping)"
+        key = "agent.by_operator" if view.status == "stopped" else "agent.stopping"
+        head = say(key, head=head)
     if view.uptime_s is not None and view.status in ("running", "degraded"):
-        head += f", up {duration(view.uptime_s)}"
+        head = say("agent.up", head=head, time=duration(view.uptime_s))
     engine = view.engine + (f" / {view.model}" if view.model else "")
-    lines = [head, f"   {engine}" + (f", role {view.role}" if view.role else "")]
-    lines.append(f"   {view.queued} queued, {view.running} running, {view.parked} waiting for you")
+    lines = [say("agent.role", engine=engine, role=view.role) if view.role else engine]
+    load = {"queued": view.queued, "running": view.running, "parked": view.parked}
+    lines.append(say("agent.load", **load))
     if view.restarts or view.last_reason:
         reason = f": {view.last_reason}" if view.last_reason else ""
-        lines.append(f"   {count(view.restarts, 'restart')} lately{reason}")
+        lines.append(say.count("agent.restarts", view.restarts) + reason)
     if view.next_retry_at is not None:
-        lines.append(f"   next try in {duration(max(0, view.next_retry_at - now_ms) / 1000)}")
+        wait_s = max(0, view.next_retry_at - now_ms) / 1000
+        lines.append(say("agent.next_try", time=duration(wait_s)))
     if view.status == "failed":
-        lines.append(f"   revive it with /agent_start {view.name}")
+        lines.append(say("agent.revive", name=view.name))
     if view.pending:
-        lines.append(f"   {view.pending}")
-    lines.extend(f"   works on: {work}" for work in view.work[:3])
-    lines.extend(f"   note: {warning}" for warning in view.warnings[:3])
-    return "\n".join(lines)
+        lines.append(view.pending)
+    lines.extend(say("agent.works_on", work=work) for work in view.work[:3])
+    lines.extend(say("agent.note", warning=warning) for warning in view.warnings[:3])
+    return "\n   ".join([head, *lines])
 
 
 def agent_label(view: AgentView) -> str:
@@ -65,26 +69,26 @@ def agent_label(view: AgentView) -> str:
     return f"{_MARK.get(view.status, '?')} {view.name}"
 
 
-def stop(report: StopReport) -> str:
+def stop(report: StopReport, say: Words) -> str:
     """What a stop ended, exactly."""
     total = report.running + report.queued + report.parked
     if total == 0 and report.processes == 0:
-        text = "Nothing was running or waiting."
+        text = say("stopped.nothing")
     else:
-        text = (
-            f"Stopped {count(report.running, 'running turn')}, "
-            f"{report.queued} queued and {report.parked} parked, with "
-            f"{report.processes} process{'' if report.processes == 1 else 'es'}"
+        text = say(
+            "stopped.what",
+            turns=say.count("stopped.turns", report.running),
+            queued=report.queued,
+            parked=report.parked,
+            processes=say.count("stopped.processes", report.processes),
         )
         if report.agents > 1:
-            text += f", over {count(report.agents, 'agent')}"
-        text += f" ({report.elapsed_ms:.0f} ms)."
+            text = say("stopped.over", what=text, agents=say.count("stopped.agents", report.agents))
+        text = say("stopped.in", what=text, ms=f"{report.elapsed_ms:.0f}")
+    told = [text]
     if not report.durable:
-        text += (
-            " The store could not record it: after a restart of the daemon, stopped work may come "
-            "back. Check the disk."
-        )
-    return text + " The agents stay up."
+        told.append(say("stopped.not_durable"))
+    return " ".join([*told, say("stopped.agents_stay")])
 
 
 def dead(message: Message) -> str:

@@ -76,10 +76,12 @@ def may(event: Event, spec: AgentSpec, people: People) -> Verdict:
 
 
 def named(principal: Principal, event: Event) -> Principal:
-    """The person with the name that the platform shows, where no other is known.
+    """The person with the name that the platform shows, where no other is known, and the language.
 
-    The name is for reading; rights hang on the subject.
+    Both are for reading; rights hang on the subject.
     """
+    if event.language:
+        principal = replace(principal, language=event.language)
     shown = " ".join(event.user_name.split())[:_NAME_CHARS]
     if not shown or principal.name not in ("", principal.subject):
         return principal

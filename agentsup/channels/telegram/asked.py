@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import tzinfo
 from typing import Any
 
-from agentsup.channels.catalogue import load
+from agentsup.catalogue import load
 from agentsup.channels.telegram import buttons, cards
 from agentsup.channels.telegram.errors import (
     FateUnknown,
@@ -63,6 +63,11 @@ class _Card:
     conversation: str
     platform_ids: tuple[str, ...]
     body: dict[str, Any]
+
+    @property
+    def language(self) -> str:
+        """What was asked in, as far as the question's own words go."""
+        return str(self.body.get("language") or "")
 
 
 class Asked:
@@ -274,11 +279,13 @@ class Asked:
             lambda tx: _mark_tx(tx, question.question_id, at), name="telegram.question_shown"
         )
 
-    async def end_of(self, question: Question) -> dict[str, Any] | None:
+    async def end_of(self, question: Question, language: str = "") -> dict[str, Any] | None:
         """The fields of an edit that shows how a closed question ended, where one message can."""
         if question.state is QuestionState.OPEN:
             return None
-        pieces = await _rendered(cards.ended_text(question, timezone=self._timezone()))
+        pieces = await _rendered(
+            cards.ended_text(question, timezone=self._timezone(), language=language)
+        )
         return _edit_of(pieces[0]) if len(pieces) == 1 else None
 
     def _closed(self, reader: Reader) -> list[_Card]:
@@ -297,8 +304,12 @@ class Asked:
     async def _show_end(self, card: _Card) -> bool:
         """Whether this is settled: shown, or never to be shown (the message is gone)."""
         zone = self._timezone()
-        pieces = await _rendered(cards.ended_text(card.question, timezone=zone))
-        shown = await _rendered(cards.text_of("question", card.body, timezone=zone))
+        pieces = await _rendered(
+            cards.ended_text(card.question, timezone=zone, language=card.language)
+        )
+        shown = await _rendered(
+            cards.text_of("question", card.body, timezone=zone, language=card.language)
+        )
         chat_id = parse(card.conversation).chat_id
         last = int(card.platform_ids[-1])
         # The last message has the keyboard. It shows the end too, unless the end would take a
@@ -344,7 +355,9 @@ class Asked:
             conversation=card.conversation,
             kind="notice",
             body={
-                "text": cards.ended_text(short, timezone=self._timezone(), is_plain=True),
+                "text": cards.ended_text(
+                    short, timezone=self._timezone(), language=card.language, is_plain=True
+                ),
                 "plain": True,
             },
             at=self._clock.now_ms(),

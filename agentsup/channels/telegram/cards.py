@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
-from agentsup.channels.catalogue import load
+from agentsup.catalogue import load
 from agentsup.model.question import Question, QuestionState
 
 __all__ = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from agentsup.catalogue import Words
 from agentsup.channels.telegram.event import Event
 
 __all__ = ["edited", "late_notice", "said", "waiting_note"]
@@ -48,20 +49,15 @@ def edited(text: str) -> str:
     return f"(edited) {text}"
 
 
-def late_notice(texts: Sequence[str], hours: float) -> str:
+def late_notice(texts: Sequence[str], hours: float, say: Words) -> str:
     """Names the messages that are too old to be answered."""
-    age = f"{hours:g} hours" if hours != 1 else "hour"
-    one = len(texts) == 1
-    head = (
-        f"A message came more than {age} late and was not answered:"
-        if one
-        else f"{len(texts)} messages came more than {age} late and were not answered:"
-    )
-    lines = [f"• {_named(text)}" for text in texts[:_NAMED]]
+    age = say.count("message.age", int(hours) if hours == int(hours) else hours)
+    lines = [say.count("message.late", len(texts), age=age)]
+    lines += [f"• {_named(text)}" for text in texts[:_NAMED]]
     if len(texts) > _NAMED:
-        lines.append(f"• and {len(texts) - _NAMED} more")
-    tail = "Send it again if it still matters." if one else "Send again what still matters."
-    return "\n".join([head, *lines, tail])
+        lines.append("• " + say("list.more", n=len(texts) - _NAMED))
+    lines.append(say.count("message.late_again", len(texts)))
+    return "\n".join(lines)
 
 
 def _named(text: str) -> str:
@@ -69,11 +65,6 @@ def _named(text: str) -> str:
     return line if len(line) <= _NAMED_CHARS else line[: _NAMED_CHARS - 1].rstrip() + "…"
 
 
-def waiting_note(ahead: int, eta_s: float | None) -> str:
+def waiting_note(ahead: int, say: Words) -> str:
     """Tells that a message waits its turn."""
-    who = "one message is" if ahead == 1 else f"{ahead} messages are"
-    text = f"Your message waits: {who} before it."
-    if eta_s is not None and eta_s >= 1:
-        unit = f"{round(eta_s)} s" if eta_s < 90 else f"{round(eta_s / 60)} min"
-        text += f" It may take about {unit}."
-    return text
+    return say.count("message.waits", ahead)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from agentsup.catalogue import Words, words
 from agentsup.channels.telegram.client import TelegramClient
 from agentsup.channels.telegram.errors import (
     ChatGone,
@@ -32,6 +33,7 @@ from agentsup.channels.telegram.outgoing import (
     TelegramSettings,
     could_not_send,
     pieces_of,
+    unreadable,
 )
 from agentsup.channels.telegram.place import Place, parse
 from agentsup.channels.telegram.render import Piece, plain
@@ -163,7 +165,7 @@ class TelegramChannel:
 
         Every correction follows a refusal, so nothing is sent twice. Returns the id of the message.
         """
-        target = _Target(place)
+        target, say = _Target(place), words(str(part.body.get("language") or ""))
         if part.kind == "answer" and part.progress == 0:
             streamed_id = await self._streamed(bot, part)
             if piece.file is None and streamed_id is not None:
@@ -184,11 +186,12 @@ class TelegramChannel:
                 if target.edited_id is not None and not isinstance(error, MarkupRefused):
                     target = replace(target, edited_id=None)  # it is gone: then as a new one
                 else:
-                    piece = _corrected(piece, error)
+                    piece = _corrected(piece, error, say)
             except OSError as error:
                 assert piece.file is not None
-                why = (error.strerror or "it can't be read").lower()
-                piece = could_not_send(piece.file, why, markup=piece.markup)
+                piece = could_not_send(
+                    piece.file, unreadable(error, say), markup=piece.markup, say=say
+                )
         raise Refused(400, "Telegram refuses this piece in every form")
 
     async def _streamed(self, bot: BotHandle, part: OutboxPart) -> int | None:
@@ -244,7 +247,7 @@ def _timeout_s(part: OutboxPart, piece: Outgoing) -> float:
     return _FILE_TIMEOUT_S if part.kind == "file" else _SMALL_FILE_TIMEOUT_S
 
 
-def _corrected(piece: Outgoing, error: Refused) -> Outgoing:
+def _corrected(piece: Outgoing, error: Refused, say: Words) -> Outgoing:
     """The piece without what was refused. Raises ``error`` if there is nothing to leave out."""
     text = error.description.lower()
     if isinstance(error, MarkupRefused) and piece.piece.entities:
@@ -256,7 +259,7 @@ def _corrected(piece: Outgoing, error: Refused) -> Outgoing:
     if piece.is_photo:
         return replace(piece, is_photo=False)
     if piece.file is not None:
-        return could_not_send(piece.file, error.description, markup=piece.markup)
+        return could_not_send(piece.file, error.description, markup=piece.markup, say=say)
     raise error
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from agentsup.catalogue import Words
 from agentsup.channels.received import FOLDER, give_up, reserve
 from agentsup.channels.telegram.errors import (
     FateUnknown,
@@ -47,10 +48,11 @@ async def fetch(
     *,
     clock: Clock,
     max_bytes: int,
+    say: Words,
 ) -> Fetched:
     """Fetch one file to ``<workspace>/inbox/<date>-<name>``; trouble comes back in words."""
     if attachment.size is not None and attachment.size > max_bytes:
-        return Fetched(problem=_too_large(attachment, max_bytes))
+        return Fetched(problem=_too_large(attachment, max_bytes, say))
     for attempt in range(1, _TRIES + 1):
         try:
             info = await client.call("getFile", file_id=attachment.file_id)
@@ -66,28 +68,27 @@ async def fetch(
             part = Part("file", path=f"{FOLDER}/{to.name}", name=attachment.name)
             return Fetched(part)
         except TooLarge:
-            return Fetched(problem=_too_large(attachment, max_bytes))
+            return Fetched(problem=_too_large(attachment, max_bytes, say))
         except (NotSent, FateUnknown, FloodWait) as error:
             # Reading a file twice does no harm.
             if attempt == _TRIES:
-                return Fetched(problem=_failed(attachment, error.message))
+                return Fetched(problem=_failed(attachment, error.message, say))
             await clock.sleep(min(getattr(error, "retry_after_s", float(attempt)), 30.0))
         except TelegramError as error:
             if "too big" in error.message:
-                return Fetched(problem=_too_large(attachment, max_bytes))
-            return Fetched(problem=_failed(attachment, error.message))
+                return Fetched(problem=_too_large(attachment, max_bytes, say))
+            return Fetched(problem=_failed(attachment, error.message, say))
         except OSError as error:
-            return Fetched(problem=_failed(attachment, error.strerror or "it can't be written"))
+            return Fetched(
+                problem=_failed(attachment, error.strerror or say("file.unwritable"), say)
+            )
     raise AssertionError("the last try returns")
 
 
-def _too_large(attachment: Attachment, max_bytes: int) -> str:
+def _too_large(attachment: Attachment, max_bytes: int, say: Words) -> str:
     size = f" ({attachment.size / 1_048_576:.0f} MB)" if attachment.size else ""
-    return (
-        f"{attachment.name}{size} did not reach me: Telegram gives bots files of up to "
-        f"{max_bytes // 1_048_576} MB. Send a smaller one, or a link."
-    )
+    return say("file.not_taken", name=attachment.name + size, mb=max_bytes // 1_048_576)
 
 
-def _failed(attachment: Attachment, why: str) -> str:
-    return f"{attachment.name} could not be fetched ({why}). Please send it again."
+def _failed(attachment: Attachment, why: str, say: Words) -> str:
+    return say("file.not_fetched", name=attachment.name, why=why)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
+from agentsup.catalogue import words
 from agentsup.channels.telegram import compose, updates
 from agentsup.channels.telegram.access import People, Reason, Verdict, may, named, remedy
 from agentsup.channels.telegram.event import Event, EventKind, Malformed, read
@@ -246,20 +247,25 @@ class Incoming:
             items.append(item)
         spec = self._spec()
         texts: dict[str, list[str]] = {}
+        languages: dict[str, str] = {}
         for item in items:
             event = item.event
             if event is not None and event.has_content and may(event, spec, self._people).allowed:
                 text = event.text or "".join(each.name for each in event.attachments)
                 texts.setdefault(event.place.conversation, []).append(text or event.notes[0])
+                languages[event.place.conversation] = event.language
+        notices = {
+            conversation: compose.late_notice(
+                late, self._max_age_s / 3600, words(languages[conversation])
+            )
+            for conversation, late in texts.items()
+        }
         await write_patiently(
-            self._deps, partial(self._late_tx, items=items, texts=texts), "telegram.late"
+            self._deps, partial(self._late_tx, items=items, notices=notices), "telegram.late"
         )
 
-    def _late_tx(
-        self, tx: Tx, *, items: Sequence[Item], texts: Mapping[str, Sequence[str]]
-    ) -> None:
-        for conversation, late in texts.items():
-            text = compose.late_notice(late, self._max_age_s / 3600)
+    def _late_tx(self, tx: Tx, *, items: Sequence[Item], notices: Mapping[str, str]) -> None:
+        for conversation, text in notices.items():
             notice_tx(tx, self._deps, conversation, text)
         updates.skip_tx(tx, [item.row for item in items], "too late")
 
@@ -294,13 +300,9 @@ class Incoming:
         def step(tx: Tx) -> None:
             updates.quarantine_tx(tx, item.row, why)
             if is_awaited and event is not None:
-                notice_tx(
-                    tx,
-                    deps,
-                    event.place.conversation,
-                    "Your message could not be handled, because of a fault in here. It is kept "
-                    f"for the operator as update {item.row.update_id}.",
-                )
+                say = words(event.language)
+                told = say("message.quarantined", id=item.row.update_id)
+                notice_tx(tx, deps, event.place.conversation, told)
 
         try:
             await write_patiently(deps, step, "telegram.quarantine")

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agentsup.channels.catalogue import Catalogue
+from agentsup.catalogue import Catalogue
 from agentsup.channels.inbox import Inbox
 from agentsup.channels.telegram import updates
 from agentsup.channels.telegram.access import People
@@ -169,7 +169,7 @@ class TelegramBot:
         waiting = Waiting(
             agent_id=deps.agent_id,
             database=deps.database,
-            mailbox=deps.mailbox,
+            sender=sender,
             clock=deps.clock,
             after_s=deps.limits.waiting_note_s,
         )
@@ -193,6 +193,7 @@ class TelegramBot:
             async with asyncio.TaskGroup() as group:
                 group.create_task(streams.run(draining), name=f"streams:{deps.agent_name}")
                 group.create_task(menus.run(draining), name=f"menus:{deps.agent_name}")
+                group.create_task(waiting.run(draining), name=f"waiting:{deps.agent_name}")
                 await incoming.take_leftovers()
                 await poller.run(incoming.take)
         except ExceptionGroup as errors:

@@ -12,6 +12,7 @@ import logging
 from dataclasses import replace
 from typing import Any, Final
 
+from agentsup.catalogue import words
 from agentsup.channels.telegram import render
 from agentsup.channels.telegram.errors import (
     ChatGone,
@@ -60,7 +61,7 @@ _LOOK_AGAIN_S = 10.0
 _LOOK_GAP_S = 0.2
 _LOOK_GAP_MAX_S = 2.0
 _CURSOR = " …"
-_ENDS = {Fate.STOPPED: "⏹ stopped", Fate.BROKEN: "⚠ interrupted"}
+_ENDS = {Fate.STOPPED: "part.stopped", Fate.BROKEN: "part.interrupted"}
 
 
 class LiveAnswer:
@@ -363,7 +364,8 @@ class LiveAnswer:
             if outcome.fate is Fate.UNCERTAIN:
                 is_kept = await self._upkeep.mend(platform_id, outcome.text)
             elif outcome.fate in _ENDS:
-                is_kept = await self._freeze(platform_id, _ENDS[outcome.fate])
+                word = words(outcome.language)(_ENDS[outcome.fate])
+                is_kept = await self._freeze(platform_id, word)
         if is_kept or await self._upkeep.delete(platform_id):
             await self._upkeep.forget()
 

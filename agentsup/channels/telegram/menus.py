@@ -13,12 +13,13 @@ from collections.abc import Callable
 from datetime import tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from agentsup.channels.catalogue import load
+from agentsup.catalogue import load
 from agentsup.channels.telegram import buttons, cards
 from agentsup.channels.telegram.asked import Asked
 from agentsup.channels.telegram.buttons import Pressed, Refusal, Refused
 from agentsup.channels.telegram.screen import Press, Screen
 from agentsup.channels.telegram.sender import Caller, Sender
+from agentsup.channels.telegram.waiting import buttonless_tx
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.kit.tasks import TaskOwner
@@ -169,7 +170,7 @@ class Menus:
             await self._screen.answer(press, said.text, alert=not said.counts)
             question = said.question
             # Also where the button was still there although its question is closed.
-            text = None if question is None else await self._asked.end_of(question)
+            text = None if question is None else await self._asked.end_of(question, press.language)
             if text and await self._screen.edit(press, "editMessageText", **text):
                 if question is not None and said.counts:
                     await self._asked.is_shown(question)
@@ -215,6 +216,9 @@ class Menus:
         reply = await self._run(f"/cancel {message_id}", press, principal)
         await self._screen.answer(press, reply.text, alert=not reply.ok)
         if reply.ok:
+            await self._database.write(
+                lambda tx: buttonless_tx(tx, message_id), name="telegram.cancelled"
+            )
             await self._screen.show(press, reply.text)
         else:
             await self._screen.take_keyboard(press)

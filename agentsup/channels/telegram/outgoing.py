@@ -7,12 +7,14 @@ part and the settings: after a crash the delivery goes on at a piece's number.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import tzinfo
 from pathlib import Path
 from typing import Any
 
+from agentsup.catalogue import Words, words
 from agentsup.channels.answer.long import as_file
 from agentsup.channels.telegram import cards
 from agentsup.channels.telegram.client import UploadFile
@@ -27,12 +29,15 @@ from agentsup.channels.telegram.render import (
 from agentsup.model.answer import Answer, Text
 from agentsup.model.channel import OutboxPart
 
-__all__ = ["Outgoing", "TelegramSettings", "could_not_send", "pieces_of"]
+__all__ = ["Outgoing", "TelegramSettings", "could_not_send", "pieces_of", "unreadable"]
 
 _PHOTOS = frozenset({".jpg", ".jpeg", ".png", ".webp"})
+_ERRNO = {
+    errno.ENOENT: "file.missing",
+    errno.EACCES: "file.forbidden",
+    errno.EPERM: "file.forbidden",
+}
 _PHOTO_MAX_BYTES = 10 * 1024 * 1024
-_NOTHING = "(an empty message)"
-_REPEAT = "↻ Perhaps for the second time:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,6 @@ class TelegramSettings:
     """An answer of more pieces goes as a file with a summary; 0: never."""
     silent_notices: bool = False
     timezone: tzinfo | None = None
-    language: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +94,16 @@ async def pieces_of(
 ) -> tuple[Outgoing, ...]:
     """What is sent for a part, at least one piece; long texts are rendered in a thread."""
     kind, body = part.kind, part.body
-    text = cards.text_of(kind, body, timezone=settings.timezone, language=settings.language)
+    language = str(body.get("language") or "")
+    say = words(language)
+    text = cards.text_of(kind, body, timezone=settings.timezone, language=language)
     if "repeat_of" in body:
-        text = f"{_REPEAT}\n\n{text}"
+        text = f"{say('part.repeat')}\n\n{text}"
     if len(text) > ON_LOOP_MAX_CHARS or "path" in body:
-        found = await asyncio.to_thread(_pieces, part, text, settings)
+        found = await asyncio.to_thread(_pieces, part, text, settings, say)
     else:
-        found = _pieces(part, text, settings)
-    markup = cards.markup(kind, body, is_private=is_private, language=settings.language)
+        found = _pieces(part, text, settings, say)
+    markup = cards.markup(kind, body, is_private=is_private, language=language)
     is_silent = kind == "notice" and settings.silent_notices
     last = len(found) - 1
     return tuple(
@@ -112,22 +118,25 @@ async def pieces_of(
     )
 
 
-def could_not_send(file: UploadFile, why: str, *, markup: Mapping[str, Any] | None) -> Outgoing:
+def could_not_send(
+    file: UploadFile, why: str, *, markup: Mapping[str, Any] | None, say: Words
+) -> Outgoing:
     """What is sent in place of a file."""
-    return Outgoing(Piece(f"⚠ The file “{file.name}” can't be sent: {why}."), markup=markup)
+    return Outgoing(Piece(say("file.not_sent", name=file.name, why=why)), markup=markup)
 
 
-def _pieces(part: OutboxPart, text: str, settings: TelegramSettings) -> list[Outgoing]:
+def _pieces(part: OutboxPart, text: str, settings: TelegramSettings, say: Words) -> list[Outgoing]:
     body = part.body
     if body.get("path"):
-        return _with_file(str(body["path"]), str(body.get("name") or ""), text, settings)
+        name = str(body.get("name") or "")
+        return _with_file(str(body["path"]), name, text, settings.workspace, say)
     if part.kind == "answer" and not body.get("plain"):
         long = as_file(text, settings.long_as_file_pieces)
         if long is not None:
             upload = UploadFile(None, long.name, long.data)
             return [Outgoing(Piece(long.summary), upload)]
     pieces = _texts(text, is_plain=cards.is_plain(part.kind, body))
-    return [Outgoing(piece) for piece in pieces or (Piece(_NOTHING),)]
+    return [Outgoing(piece) for piece in pieces or (Piece(say("part.empty")),)]
 
 
 def _texts(text: str, *, is_plain: bool, limit: int = CAPABILITIES.text_limit) -> tuple[Piece, ...]:
@@ -137,13 +146,13 @@ def _texts(text: str, *, is_plain: bool, limit: int = CAPABILITIES.text_limit) -
     return render(text, limit=limit)
 
 
-def _with_file(path_text: str, name: str, text: str, settings: TelegramSettings) -> list[Outgoing]:
-    found, why = _upload(path_text, name, settings.workspace)
+def _with_file(path_text: str, name: str, text: str, workspace: Path, say: Words) -> list[Outgoing]:
+    found, why = _upload(path_text, name, workspace, say)
     caption = _texts(text, is_plain=False, limit=CAPABILITIES.caption_limit) if text else ()
     if why:
         return [
             *map(Outgoing, _texts(text, is_plain=False)),
-            could_not_send(found, why, markup=None),
+            could_not_send(found, why, markup=None, say=say),
         ]
     is_photo = _is_photo(found)
     if len(caption) <= 1:
@@ -152,7 +161,7 @@ def _with_file(path_text: str, name: str, text: str, settings: TelegramSettings)
     return [*map(Outgoing, texts), Outgoing(Piece(""), found, is_photo)]
 
 
-def _upload(path_text: str, name: str, workspace: Path) -> tuple[UploadFile, str]:
+def _upload(path_text: str, name: str, workspace: Path, say: Words) -> tuple[UploadFile, str]:
     """The file to send, and why it can't be, if so."""
     path = workspace / path_text
     file = UploadFile(path, name or path.name)
@@ -161,17 +170,22 @@ def _upload(path_text: str, name: str, workspace: Path) -> tuple[UploadFile, str
         resolved = path.resolve(strict=True)
         size = resolved.stat().st_size
     except OSError as error:
-        return file, (error.strerror or "it can't be read").lower()
+        return file, unreadable(error, say)
     file = UploadFile(resolved, name or path.name, within=within)
     if not resolved.is_relative_to(within):
-        return file, "it lies outside the workspace"
+        return file, say("file.outside")
     if not resolved.is_file():
-        return file, "it is not a regular file"
+        return file, say("file.irregular")
     if size == 0:
-        return file, "it is empty"
+        return file, say("file.empty")
     if size > CAPABILITIES.max_file_bytes:
-        return file, f"it is over {CAPABILITIES.max_file_bytes // (1024 * 1024)} MiB"
+        return file, say("file.too_large", mb=CAPABILITIES.max_file_bytes // (1024 * 1024))
     return file, ""
+
+
+def unreadable(error: OSError, say: Words) -> str:
+    """Why a file can't be read, in words."""
+    return say(_ERRNO.get(error.errno or 0, "file.unreadable"))
 
 
 def _is_photo(file: UploadFile) -> bool:

@@ -94,11 +94,13 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``text``: the whole answer, where there is one; ``platform_ids``: the messages it became."""
+    """``text``: the whole answer, where there is one; ``platform_ids``: the messages it became;
+    ``language``: what the person reads, if it is known."""
 
     fate: Fate
     text: str = ""
     platform_ids: tuple[str, ...] = ()
+    language: str = ""
 
     def is_in(self, platform_id: int) -> bool:
         """Whether that message holds a piece of the answer."""
@@ -107,12 +109,17 @@ class Outcome:
 
 def fate_of(reader: Reader, message_id: str) -> Outcome:
     """What the store says of a streamed message."""
-    row = reader.one("SELECT state, outcome FROM messages WHERE message_id = ?", (message_id,))
+    row = reader.one(
+        "SELECT state, outcome, principal ->> '$.language' AS language FROM messages"
+        " WHERE message_id = ?",
+        (message_id,),
+    )
+    language = "" if row is None else row["language"] or ""
     state = None if row is None else State(row["state"])
     if state in _BY_STATE:
-        return Outcome(_BY_STATE[state])
+        return Outcome(_BY_STATE[state], language=language)
     if row is not None and row["outcome"] == "failed":
-        return Outcome(Fate.BROKEN)
+        return Outcome(Fate.BROKEN, language=language)
     # Repeats that a person asked for come later and are messages of their own.
     answer = reader.one(
         "SELECT state, body, platform_ids FROM outbox WHERE message_id = ? AND kind = 'answer'"

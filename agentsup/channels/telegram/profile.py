@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from agentsup.channels.catalogue import ENGLISH, Catalogue
+from agentsup.catalogue import ENGLISH, Catalogue
 from agentsup.channels.telegram.buttons import CHANNEL
 from agentsup.channels.telegram.errors import TelegramError, TokenRefused
 from agentsup.channels.telegram.sender import Caller

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+from agentsup.catalogue import words
 from agentsup.channels.inbox import Inbox, InboxReply
 from agentsup.channels.telegram import compose, files, updates
 from agentsup.channels.telegram.buttons import mint_tx
@@ -216,6 +217,7 @@ class Saying:
                     deps.workspace,
                     clock=deps.clock,
                     max_bytes=deps.max_file_bytes,
+                    say=words(events[0].language),
                 )
                 if got.part is not None:
                     parts.append(got.part)
@@ -270,10 +272,7 @@ class Saying:
     async def _command(self, item: Item, event: Event, principal: Principal) -> None:
         deps, row, conversation = self._deps, item.row, event.place.conversation
         if row.begun:
-            text = (
-                f"I was restarted while {event.text.split()[0]} ran; it may have been done or not. "
-                "Send it again if it is still needed."
-            )
+            text = words(event.language)("message.restarted", command=event.text.split()[0])
             await self._close([row], conversation, text)
             return
         await write_patiently(deps, partial(updates.begin_tx, row=row), "telegram.begin")

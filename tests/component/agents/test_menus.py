@@ -6,7 +6,7 @@ import pytest
 
 from agentsup.agents.commands import ChatCommands
 from agentsup.agents.commands.dispatch import Command
-from agentsup.channels.catalogue import ENGLISH, load
+from agentsup.catalogue import ENGLISH, load
 from agentsup.mailbox import outbox
 from agentsup.model.control import Button, CommandContext, CommandReply, Commands
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
@@ -120,7 +120,7 @@ async def test_help_without_words_of_a_language_is_english() -> None:
         return CommandReply(context.agent_name + rest)
 
     table = (Command("stop", "", "end the turn", nothing), Command("odd", "X", "odd", nothing))
-    commands = ChatCommands(table, lambda: "main", translate=load().command)
+    commands = ChatCommands(table, lambda: "main")
     context = CommandContext("a", "ann", "console", "local", OPERATOR, language="de-AT")
     text = (await commands.run("/help", context)).text
     assert text.splitlines() == [

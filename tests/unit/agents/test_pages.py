@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsup.agents.commands.pages import columns, page_of, turning, wanted_page
+from agentsup.catalogue import words
 from agentsup.model.control import Button
 
 
@@ -36,8 +37,8 @@ def test_turning_leads_to_pages_that_exist(total: int, size: int, number: int) -
 
 def test_a_list_that_has_become_shorter_shows_its_last_page() -> None:
     page = page_of("abc", 7, 2)
-    assert (page.items, page.number, page.heading) == (("c",), 2, "3 to 3 of 3")
-    assert page_of("ab", 1, 2).heading == ""
+    assert (page.items, page.number, page.heading(words())) == (("c",), 2, "3 to 3 of 3")
+    assert page_of("ab", 1, 2).heading(words()) == ""
 
 
 def test_the_page_is_named_by_a_mark_that_no_name_has() -> None:

@@ -9,6 +9,7 @@ from agentsup.agents.carried import Carried
 from agentsup.agents.commands import texts
 from agentsup.agents.host import call_key
 from agentsup.agents.tools import arguments
+from agentsup.catalogue import words
 from agentsup.model.agent import AgentSpec
 from agentsup.model.control import AgentView, StopReport
 from agentsup.model.engine import Resume
@@ -52,29 +53,29 @@ def test_lengths_of_time(seconds: float | None, text: str) -> None:
 
 
 def test_an_agent_in_a_few_lines() -> None:
-    assert texts.agent(VIEW, 0).splitlines() == [
+    assert texts.agent(VIEW, 0, words()).splitlines() == [
         "● ann - running, up 1 h 1 min",
         "   llm / m1",
         "   2 queued, 1 running, 0 waiting for you",
     ]
     failed = replace(VIEW, status="failed", last_reason="boom", restarts=5, uptime_s=None)
-    assert "revive it with /agent_start ann" in texts.agent(failed, 0)
-    assert "5 restarts lately: boom" in texts.agent(failed, 0)
+    assert "revive it with /agent_start ann" in texts.agent(failed, 0, words())
+    assert "5 restarts lately: boom" in texts.agent(failed, 0, words())
     backoff = replace(VIEW, status="backoff", next_retry_at=10_000)
-    assert "next try in 6 s" in texts.agent(backoff, 4_000)
+    assert "next try in 6 s" in texts.agent(backoff, 4_000, words())
     stopped = replace(VIEW, status="stopped", desired="down")
-    assert "stopped by an operator" in texts.agent(stopped, 0)
+    assert "stopped by an operator" in texts.agent(stopped, 0, words())
 
 
 def test_a_stop_in_words() -> None:
     none = StopReport("all", 0, 0, 0, 0, 0, 1.0)
-    assert texts.stop(none) == "Nothing was running or waiting. The agents stay up."
+    assert texts.stop(none, words()) == "Nothing was running or waiting. The agents stay up."
     some = StopReport("all", 1, 2, 3, 1, 2, 12.4)
-    assert texts.stop(some) == (
+    assert texts.stop(some, words()) == (
         "Stopped 1 running turn, 2 queued and 3 parked, with 1 process, over 2 agents (12 ms). "
         "The agents stay up."
     )
-    assert "could not record it" in texts.stop(replace(some, durable=False))
+    assert "could not record it" in texts.stop(replace(some, durable=False), words())
 
 
 def test_standing_instructions() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -157,6 +158,8 @@ def test_people_without_a_name_of_ours_have_the_one_they_show() -> None:
     assert named(person, event).subject == "telegram:11"
     known = Principal(PrincipalKind.PERSON, "ann", "ann of ours")
     assert named(known, event) is known
+    german = replace(event, language="de")
+    assert named(known, german) == replace(known, language="de")
 
 
 # -- properties ------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agentsup.catalogue import words
 from agentsup.channels.received import safe_name
 from agentsup.channels.telegram import compose, place
 from agentsup.channels.telegram.errors import FateUnknown, FloodWait, PollConflict
@@ -151,11 +152,13 @@ def test_a_forwarded_text_says_whose_it_is() -> None:
 
 
 def test_late_messages_are_named_up_to_a_few() -> None:
-    text = compose.late_notice([f"text {n}" for n in range(8)], 24)
+    text = compose.late_notice([f"text {n}" for n in range(8)], 24, words())
     assert text.startswith("8 messages came more than 24 hours late")
     assert "text 4" in text
     assert "text 5" not in text
     assert "and 3 more" in text
+    german = compose.late_notice(["eins"], 1, words("de"))
+    assert german.startswith("Eine Nachricht kam mehr als eine Stunde zu spät")
 
 
 # -- names of files --------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from typing import Any
 from agentsup.agents.commands import ChatCommands
 from agentsup.agents.commands.chat import CommandServices, chat_commands
 from agentsup.agents.commands.main_chat import main_commands
-from agentsup.channels.catalogue import load
 from agentsup.channels.telegram import buttons, cards
 from agentsup.channels.telegram.client import TelegramClient
 from agentsup.channels.telegram.http import SharedHttp
@@ -146,7 +145,6 @@ class MenuRig:
         commands = ChatCommands(
             (*chat_commands(services), *main_commands(services)),
             lambda: MAIN_ID,
-            translate=load().command,
         )
         http = SharedHttp()
         client = TelegramClient(Secret(self.bot.token), self.fake.url, http=http)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agentsup.agents.commands.dispatch import ChatCommands, Command
-from agentsup.channels.catalogue import load as load_catalogue
+from agentsup.catalogue import load as load_catalogue
 from agentsup.channels.inbox import Inbox
 from agentsup.channels.telegram.client import SharedHttp
 from agentsup.channels.telegram.deliver import TelegramChannel, TelegramSettings

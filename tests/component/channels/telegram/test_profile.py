@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from agentsup.channels.catalogue import load
+from agentsup.catalogue import load
 from agentsup.channels.telegram.errors import TokenRefused
 from agentsup.channels.telegram.profile import publish_profile
 from tests.component.channels.telegram.menu_rig import MAIN_ID, MenuRig, menu_rig
