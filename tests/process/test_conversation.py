@@ -66,6 +66,11 @@ async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 @pytest.mark.timeout(90)
 async def test_the_same_conversation_over_every_transport(stage: Stage) -> None:
+    await converse(stage)
+
+
+async def converse(stage: Stage) -> None:
+    """The whole conversation; also for transports that need a heavy real part."""
     await _text(stage)
     await _long_answer(stage)
     await _files_both_ways(stage)

@@ -7,6 +7,7 @@ added to `STAGES` of the test. Talkers speak the raw protocol of their transport
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html.parser import HTMLParser
 from typing import Any, Protocol
 
 from agentsup.testing.daemon_process import DaemonProcess
@@ -121,3 +122,40 @@ def heard_entities(messages: Sequence[Mapping[str, Any]]) -> Heard:
                 begin, end = one["offset"] * 2, (one["offset"] + one["length"]) * 2
                 code.append((one.get("language", ""), units[begin:end].decode("utf-16-le")))
     return Heard("\n".join(texts), tuple(code))
+
+
+class _Code(HTMLParser):
+    """Collects `<pre><code class="language-x">`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, str]] = []
+        self._inside: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
+        if tag == "pre":
+            self._inside.append(tag)
+        elif tag == "code" and self._inside:
+            self._inside.append(tag)
+            language = (dict(attrs).get("class") or "").removeprefix("language-")
+            self.found.append((language, ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._inside and self._inside[-1] == tag:
+            self._inside.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self._inside[-1:] == ["code"]:
+            language, text = self.found.pop()
+            self.found.append((language, text + data))
+
+
+def heard_html(messages: Sequence[tuple[str, str]]) -> Heard:
+    """For Matrix: each message as its plain and its formatted body."""
+    code: list[tuple[str, str]] = []
+    for _, html in messages:
+        reader = _Code()
+        reader.feed(html)
+        reader.close()
+        code += reader.found
+    return Heard("\n".join(text for text, _ in messages), tuple(code))
