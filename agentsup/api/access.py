@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from agentsup.model.control import TokenIdentity
-from agentsup.model.principal import PrincipalKind
+from agentsup.model.principal import PersonRole, PrincipalKind
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 """Names under which a loopback listener may be addressed, each with the listener's port."""
@@ -25,6 +26,22 @@ class Access(StrEnum):
     """Any living token: operator, agent or run."""
     OPERATOR = "operator"
     """The operator's token only."""
+    LOOK = "look"
+    """The operator's token, or a signed-in person of any role."""
+    TALK = "talk"
+    """The operator's token, or a signed-in person who may write."""
+    STEER = "steer"
+    """The operator's token, or a signed-in operator."""
+
+
+BROWSER: Mapping[Access, PersonRole] = MappingProxyType(
+    {
+        Access.LOOK: PersonRole.VIEWER,
+        Access.TALK: PersonRole.USER,
+        Access.STEER: PersonRole.OPERATOR,
+    }
+)
+"""Routes of the web page take a session's cookie too: the least role of each access."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +97,14 @@ def _port_of(host: str) -> str:
     return port if colon and port.isdigit() and ":" not in name else ""
 
 
+def from_our_page(fetch_site: str | None) -> bool:
+    """Whether `Sec-Fetch-Site`, if a browser sent it, names our own page or the person.
+
+    Another port of this machine is `same-site`, and cookies know no ports.
+    """
+    return fetch_site is None or fetch_site in ("same-origin", "none")
+
+
 def bearer(header: str | None) -> str | None:
     """The token of an `Authorization: Bearer` header; None where there is none.
 
@@ -96,10 +121,14 @@ def bearer(header: str | None) -> str | None:
 
 
 def may(identity: TokenIdentity, access: Access) -> bool:
-    """Whether a living token may use a route of this access."""
-    if access is Access.OPERATOR:
-        return identity.principal.is_operator
-    return True
+    """Whether a living token, or whoever is signed in, may use a route of this access."""
+    if access in (Access.OPEN, Access.ANY):
+        return True
+    who = identity.principal
+    if who.is_operator:
+        return True
+    least = BROWSER.get(access)
+    return least is not None and who.kind is PrincipalKind.PERSON and who.role >= least
 
 
 def is_agent(identity: TokenIdentity) -> bool:

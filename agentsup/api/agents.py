@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from agentsup.api import bodies, documents, shapes
+from agentsup.api.access import Access
 from agentsup.api.route import Call, Endpoint, Route, reply
 from agentsup.model.control import AgentView, Control
 from agentsup.model.principal import Principal
@@ -56,6 +57,7 @@ def _change_route(verb: str, change: Change, summary: str, *, takes_work: bool) 
         _changing(change),
         summary,
         {200: shapes.AgentChanged},
+        access=Access.STEER,
         body=bodies.Nothing,
         body_optional=True,
         takes_work=takes_work,
@@ -64,13 +66,21 @@ def _change_route(verb: str, change: Change, summary: str, *, takes_work: bool) 
 
 
 ROUTES = (
-    Route("GET", "/agents", listing, "Every agent with its state", {200: shapes.AgentList}),
+    Route(
+        "GET",
+        "/agents",
+        listing,
+        "Every agent with its state",
+        {200: shapes.AgentList},
+        access=Access.LOOK,
+    ),
     Route(
         "GET",
         "/agents/{name}",
         show,
         "One agent",
         {200: shapes.Agent},
+        access=Access.LOOK,
         refusals=(404, 410),
     ),
     Route(
@@ -79,6 +89,7 @@ ROUTES = (
         explain,
         "Every value of an agent with where it came from",
         {200: shapes.Explained},
+        access=Access.STEER,
         refusals=(404, 410),
     ),
     _change_route(
@@ -99,13 +110,21 @@ ROUTES = (
         "Drain an agent and build it anew",
         takes_work=True,
     ),
-    Route("GET", "/diff", diff, "What an edit has left pending", {200: "application/json"}),
+    Route(
+        "GET",
+        "/diff",
+        diff,
+        "What an edit has left pending",
+        {200: "application/json"},
+        access=Access.STEER,
+    ),
     Route(
         "POST",
         "/stop_all",
         stop_all,
         "Stop everything that runs, waits or is queued; the agents stay up",
         {200: shapes.Stopped},
+        access=Access.STEER,
         body=bodies.Nothing,
         body_optional=True,
     ),

@@ -14,6 +14,8 @@ from agentsup.api.gate import dress, gate, handler_of
 from agentsup.api.ports import ApiDeps
 from agentsup.api.problems import encode
 from agentsup.api.route import Api, Route
+from agentsup.api.web import chats, files, login, static, views
+from agentsup.api.web.book import WebBook
 
 ROUTES: Final[tuple[Route, ...]] = (
     *system.ROUTES,
@@ -22,6 +24,11 @@ ROUTES: Final[tuple[Route, ...]] = (
     *messages.ROUTES,
     *streams.ROUTES,
     *chat_socket.ROUTES,
+    *login.ROUTES,
+    *static.ROUTES,
+    *chats.ROUTES,
+    *files.ROUTES,
+    *views.ROUTES,
 )
 API: Final = web.AppKey("api", Api)
 
@@ -33,11 +40,24 @@ def build_app(deps: ApiDeps, *, port: int = 0) -> web.Application:
     to. Whoever serves the app otherwise passes it here.
     """
     connections = Connections(deps.limits)
+    book = WebBook(
+        database=deps.web.database,
+        clock=deps.clock,
+        entropy=deps.entropy,
+        people=deps.web.people,
+        operator_key=deps.web.operator_key,
+        node_id=deps.web.node_id,
+    )
+
+    def document() -> bytes:
+        return encode(openapi.document(ROUTES, version=deps.version, cookie=book.cookie))
+
     api = Api(
         deps=deps,
         connections=connections,
         rules=HostRules.of(port, deps.allowed_hosts),
-        document=cache(lambda: encode(openapi.document(ROUTES, version=deps.version))),
+        web=book,
+        document=cache(document),
     )
     handlers = {handler_of(route, api): route for route in ROUTES}
     app = web.Application(

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 
 from agentsup.model.message import Priority, State
 from agentsup.model.question import QuestionState
@@ -179,3 +186,80 @@ class EventsQuery(Query):
 
 class NoQuery(Query):
     """No parameters."""
+
+
+# -- the web page ----------------------------------------------------------------------------------
+
+AgentName = Annotated[str, Field(min_length=1, max_length=200)]
+ConversationName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+
+
+class LoginBody(Body):
+    """A one-time code, or the operator's token."""
+
+    code: Annotated[str | None, Field(min_length=1, max_length=200)] = None
+    token: Annotated[str | None, Field(min_length=1, max_length=200)] = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> LoginBody:
+        if (self.code is None) == (self.token is None):
+            raise ValueError("give either code or token")
+        return self
+
+
+class LinkBody(Body):
+    """Whom a one-time link is for; without a person, the operator."""
+
+    person: Annotated[str | None, Field(min_length=1, max_length=200)] = None
+
+
+class PlaceQuery(Query):
+    """A conversation with an agent in the page."""
+
+    agent: AgentName
+    conversation: ConversationName
+
+
+class HistoryQuery(PlaceQuery):
+    """A piece of a conversation, going back."""
+
+    before: Annotated[
+        int | None, Field(ge=1, le=MAX_NUMBER, description="events before this sequence number")
+    ] = None
+    session: Annotated[str | None, Field(max_length=200)] = None
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+
+
+class NewSessionBody(Body):
+    """A fresh session for a conversation."""
+
+    agent: AgentName
+    conversation: ConversationName
+    title: Annotated[str, Field(max_length=200)] = ""
+
+
+class SwitchSessionBody(Body):
+    """The session that a conversation goes on with."""
+
+    agent: AgentName
+    conversation: ConversationName
+    session: Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class UploadQuery(Query):
+    """Where a file goes, and how its sender calls it."""
+
+    agent: AgentName
+    name: Annotated[str, Field(min_length=1, max_length=500)]
+
+
+class LogQuery(Query):
+    """How much of a log to show."""
+
+    limit: Annotated[int, Field(ge=1, le=1000)] = 200
+
+
+class FiguresQuery(Query):
+    """The span to look at."""
+
+    hours: Annotated[int, Field(ge=1, le=24 * 90)] = 24

@@ -10,20 +10,24 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Mapping
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
 
 from aiohttp import WSMsgType, web
 from pydantic import ValidationError
 
-from agentsup.api import documents
+from agentsup.api import documents, privacy
+from agentsup.api.access import Access
 from agentsup.api.frames import HELLO, LATER, Hello, Ping, Say
 from agentsup.api.ports import LiveFeed
 from agentsup.api.problems import bad_body, encode, problem
 from agentsup.api.route import Call, Route
+from agentsup.api.web.chats import greeting
+from agentsup.api.web.files import attached
 from agentsup.kit.tasks import OwnerClosed, TaskOwner
 from agentsup.mailbox.bus import DirectoryEntry
-from agentsup.model.errors import AgentsupError, BadRequest, NotReady, Overloaded
+from agentsup.model.errors import AgentsupError, BadRequest, NotReady, Overloaded, Unauthorised
 from agentsup.model.event import EventType
 from agentsup.store.events import Subscription
 
@@ -37,6 +41,8 @@ SHOWN: Final = (
 )
 CLOSE_PROTOCOL: Final = 4400
 """The first frame was no valid hello, or the conversation can't be opened."""
+CLOSE_SIGNED_OUT: Final = 4401
+"""The browser's session ended."""
 CLOSE_SLOW: Final = 4408
 """The client took nothing for too long; it may come back with the last `seq` it saw."""
 CLOSE_FAILED: Final = 1011
@@ -79,6 +85,7 @@ class ChatSocket:
         with self._call.api.connections.ended_by(self._say_bye):
             try:
                 hello = await self._hello()
+                privacy.check_enter(self._call.by, hello.channel, hello.conversation)
                 entry = self._deps.directory.lookup(hello.agent)
                 feed = self._deps.live.subscribe(entry.agent_id, _place(hello))
             except AgentsupError as error:
@@ -118,6 +125,7 @@ class ChatSocket:
             "write": self._write(),
             "events": self._send_events(hello, entry, seen, subscription),
             "live": self._send_live(feed),
+            "session": self._watch_session(),
         }
         running = {
             self._tasks.spawn(part, name=f"ws-{kind}:{entry.name}") for kind, part in parts.items()
@@ -133,7 +141,9 @@ class ChatSocket:
             await self._end(CLOSE_SLOW, b"too slow")
             return
         known = [failure for failure in failures if isinstance(failure, AgentsupError)]
-        await self._refuse(known[0] if known else _broken(), CLOSE_FAILED)
+        why = known[0] if known else _broken()
+        is_out = isinstance(why, Unauthorised)
+        await self._refuse(why, CLOSE_SIGNED_OUT if is_out else CLOSE_FAILED)
 
     async def _welcome(self, hello: Hello, entry: DirectoryEntry, feed: LiveFeed) -> int:
         """Greet; returns the sequence number after which events follow."""
@@ -158,9 +168,25 @@ class ChatSocket:
                 "reset": is_reset,
                 "history": history,
                 "live": (await feed.next())["turns"],  # a feed begins with what runs already
+                **(await self._greeting(hello, entry)),
             }
         )
         return seen
+
+    async def _greeting(self, hello: Hello, entry: DirectoryEntry) -> Mapping[str, Any]:
+        if hello.channel != privacy.CHANNEL:
+            return {}
+        return await greeting(self._call, entry, hello.conversation)
+
+    async def _watch_session(self) -> None:
+        """Ends with `Unauthorised` when the browser's session does."""
+        ended = asyncio.Event()
+        with self._call.signed_out(ended.set):
+            while True:
+                self._call.still_by()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._limits.heartbeat_s):
+                        await ended.wait()
 
     # -- to the client ---------------------------------------------------------------------------
 
@@ -241,18 +267,21 @@ class ChatSocket:
 
     async def _say(self, hello: Hello, entry: DirectoryEntry, frame: Say) -> None:
         # A command must not wait behind a text; texts keep their order.
-        is_urgent = frame.text.lstrip().startswith(("/", "!"))
+        is_urgent = not frame.files and frame.text.lstrip().startswith(("/", "!"))
         try:
             if not is_urgent and self._deps.control.draining:
                 raise _draining()
+            given = [(file.path, file.name) for file in frame.files]
             say = partial(
                 self._deps.inbox.say,
                 agent_name=entry.name,
                 channel=hello.channel,
                 conversation=hello.conversation,
                 text=frame.text,
-                principal=self._call.by,
+                principal=self._call.still_by(),
                 external_id=frame.id,
+                files=await attached(self._call, entry.name, given),
+                has_buttons=hello.channel == privacy.CHANNEL,
             )
             if is_urgent:
                 key = (entry.agent_id, _place(hello), frame.id, frame.text)
@@ -266,7 +295,14 @@ class ChatSocket:
         finally:
             self._says -= 1
         if said.message is None:
-            document = {"type": "reply", "id": frame.id, "text": said.text, "ok": said.ok}
+            document = {
+                "type": "reply",
+                "id": frame.id,
+                "text": said.text,
+                "ok": said.ok,
+                "code": said.code,
+                "buttons": [[asdict(button) for button in row] for row in said.buttons],
+            }
         else:
             document = {
                 "type": "accepted",
@@ -346,6 +382,7 @@ ROUTES = (
         chat,
         "Chat with an agent over a WebSocket (protocol in docs/http-api.md)",
         {101: "websocket"},
+        access=Access.LOOK,
         refusals=(429,),
     ),
 )

@@ -27,6 +27,7 @@ class Connections:
             "waits": limits.waiting,
             "event streams": limits.event_streams,
             "sockets": limits.sockets,
+            "uploads": limits.uploads,
         }
         self._open = dict.fromkeys(self._limits, 0)
         self._endings: dict[object, Callable[[], Awaitable[None]]] = {}

@@ -23,12 +23,20 @@ class Hello(Frame):
     after: Annotated[int | None, Field(ge=0)] = None
 
 
+class SayFile(Frame):
+    """A file that was uploaded before; `name` is what its sender calls it."""
+
+    path: Annotated[str, Field(min_length=1, max_length=300)]
+    name: Annotated[str, Field(max_length=500)] = ""
+
+
 class Say(Frame):
     """A text or a command. `id` is the client's own; said again with it, it counts once."""
 
     type: Literal["say"]
     id: Annotated[str, Field(min_length=1, max_length=100)]
     text: str
+    files: Annotated[list[SayFile], Field(max_length=10)] = Field(default_factory=list)
 
 
 class Ping(Frame):

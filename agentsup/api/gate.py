@@ -6,6 +6,7 @@ is a problem document; what is not known here becomes one too, with a request id
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Mapping
@@ -15,10 +16,12 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 from pydantic import ValidationError
 
-from agentsup.api.access import Access, bearer, may
+from agentsup.api.access import BROWSER, Access, bearer, from_our_page, may
 from agentsup.api.bodies import Body
 from agentsup.api.problems import PROBLEM_TYPE, bad_body, encode, problem, retry_after_s
 from agentsup.api.route import Api, Call, Route
+from agentsup.api.web.book import WebSession
+from agentsup.kit.tasks import OwnerClosed
 from agentsup.model.control import TokenIdentity
 from agentsup.model.errors import (
     AgentsupError,
@@ -30,6 +33,7 @@ from agentsup.model.errors import (
     TooLarge,
     Unauthorised,
 )
+from agentsup.model.principal import PersonRole
 
 _log = logging.getLogger("agentsup.api.access")
 
@@ -46,6 +50,7 @@ SECURITY_HEADERS: Final = {
 _NO_MEDIA: Final = "application/octet-stream"
 """What some clients say of a body that they do not send."""
 _IDENTITY = web.RequestKey("identity", TokenIdentity)
+_SESSION = web.RequestKey("session", WebSession)
 _REQUEST_ID = web.RequestKey("request_id", str)
 _PREPARED = web.RequestKey("prepared", web.StreamResponse)
 
@@ -97,7 +102,9 @@ def gate(api: Api, routes: Mapping[Any, Route]) -> Middleware:
 async def dress(request: web.Request, response: web.StreamResponse) -> None:
     """Headers that every response carries, streams too (an `on_response_prepare` signal)."""
     headers = response.headers
-    headers.update(SECURITY_HEADERS)
+    for name, value in SECURITY_HEADERS.items():
+        if name == "Server" or name not in headers:
+            headers[name] = value
     request[_PREPARED] = response
     request_id = request.get(_REQUEST_ID)
     if request_id:
@@ -110,7 +117,9 @@ def handler_of(route: Route, api: Api) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         query = _query(route, request)
         body = await _body(route, request) if route.body is not None else None
-        return await route.endpoint(Call(request, api, request.get(_IDENTITY), body, query))
+        return await route.endpoint(
+            Call(request, api, request.get(_IDENTITY), body, query, request.get(_SESSION))
+        )
 
     return handle
 
@@ -121,11 +130,29 @@ def handler_of(route: Route, api: Api) -> Handler:
 def _check(request: web.Request, api: Api, route: Route | None) -> None:
     """Everything that can be said before the body is read. Raises the refusal."""
     headers = request.headers
-    identity = _identify(request, api)
+    identity = _identify(request, api) or _visitor(request, api, route)
     if identity is not None:
         request[_IDENTITY] = identity
     elif route is None or route.access is not Access.OPEN:
         raise Unauthorised(_why_unauthorised(headers.get(hdrs.AUTHORIZATION)))
+    _check_place(request, api, route)
+    if route is None:
+        return  # the handler says 404 or 405
+    if identity is not None and not may(identity, route.access):
+        raise Forbidden(_why_forbidden(request, route), reason="operator")
+    if route.takes_work and api.deps.control.draining:
+        raise NotReady(
+            "the daemon is draining and takes no new work; nothing was stored, ask again when "
+            "it is back",
+            retry_after_s=5,
+        )
+    if request.method == hdrs.METH_POST and not route.takes_bytes:
+        _check_body_headers(request, api, route)
+
+
+def _check_place(request: web.Request, api: Api, route: Route | None) -> None:
+    """Host and Origin: a page of somebody else gets nothing, whatever it knows."""
+    headers = request.headers
     hosts = headers.getall(hdrs.HOST, ())
     if len(hosts) != 1 or not api.rules.host_allowed(hosts[0]):
         raise Forbidden(
@@ -135,20 +162,35 @@ def _check(request: web.Request, api: Api, route: Route | None) -> None:
         )
     if not api.rules.origin_allowed(headers.get(hdrs.ORIGIN)):
         raise Forbidden("requests from pages of another origin are not served", reason="origin")
-    if route is None:
-        return  # the handler says 404 or 405
-    if identity is not None and not may(identity, route.access):
-        raise Forbidden(
-            f"{route.method} {route.path} is for the operator's token only", reason="operator"
-        )
-    if route.takes_work and api.deps.control.draining:
-        raise NotReady(
-            "the daemon is draining and takes no new work; nothing was stored, ask again when "
-            "it is back",
-            retry_after_s=5,
-        )
-    if request.method == hdrs.METH_POST:
-        _check_body_headers(request, api, route)
+    if _IDENTITY in request and _SESSION not in request:
+        return  # a token is nothing that a browser sends by itself
+    if not _is_plain_read(request, route) and hdrs.ORIGIN not in headers:
+        raise Forbidden("a browser says where it comes from; Origin is missing", reason="origin")
+    if _SESSION in request and not from_our_page(headers.get("Sec-Fetch-Site")):
+        raise Forbidden("requests from pages of another site are not served", reason="site")
+
+
+def _is_plain_read(request: web.Request, route: Route | None) -> bool:
+    """Whether the request changes nothing; a WebSocket begins as a GET and is none."""
+    is_socket = route is not None and 101 in route.answers
+    return request.method in (hdrs.METH_GET, hdrs.METH_HEAD) and not is_socket
+
+
+def _visitor(request: web.Request, api: Api, route: Route | None) -> TokenIdentity | None:
+    """Who is signed in to the page, on the routes it uses; a wrong token is not made good by it."""
+    if hdrs.AUTHORIZATION in request.headers:
+        return None
+    if route is not None and route.access not in BROWSER:
+        return None
+    session = api.web.find(request.cookies.get(api.web.cookie))
+    principal = api.web.principal(session) if session is not None else None
+    if session is None or principal is None:
+        return None
+    request[_SESSION] = session
+    if api.web.seen(session):
+        with contextlib.suppress(OwnerClosed):
+            api.connections.work.spawn(api.web.note(session), name="web:note")
+    return TokenIdentity(principal)
 
 
 def _identify(request: web.Request, api: Api) -> TokenIdentity | None:
@@ -160,6 +202,13 @@ def _why_unauthorised(header: str | None) -> str:
     if header is None:
         return "a token is needed: send 'Authorization: Bearer <token>' (the operator's is in api.token)"
     return "the token is not known, or it has ended with its agent or run"
+
+
+def _why_forbidden(request: web.Request, route: Route) -> str:
+    if _SESSION in request:
+        least = BROWSER.get(route.access, PersonRole.OPERATOR).name.lower()
+        return f"{route.method} {route.path} needs the role {least}"
+    return f"{route.method} {route.path} is for the operator's token only"
 
 
 def _check_body_headers(request: web.Request, api: Api, route: Route) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 
 from aiohttp import web
 
-from agentsup.api import bodies, documents, shapes
+from agentsup.api import bodies, documents, privacy, shapes
+from agentsup.api.access import Access
 from agentsup.api.route import Call, Route, reply
-from agentsup.model.errors import NotFound
+from agentsup.model.errors import Forbidden, NotFound
 from agentsup.model.message import Message, Priority, State
+from agentsup.model.question import Question
 
 
 def _agent_id(call: Call, name: str | None) -> str | None:
@@ -28,18 +30,18 @@ async def _shown(call: Call, message_id: str) -> dict[str, Any]:
     if message.state is State.QUEUED:
         found = await call.deps.mailbox.position(message_id)
         position, eta_s = found.position, found.eta_s
-    return {
-        **documents.message(message, call.deps.directory),
-        "position": position,
-        "eta_s": eta_s,
-    }
+    return {**_document(call, message), "position": position, "eta_s": eta_s}
+
+
+def _document(call: Call, message: Message) -> dict[str, Any]:
+    return privacy.shown(call.by, message, documents.message(message, call.deps.directory))
 
 
 def _page(call: Call, found: Sequence[Message], limit: int, name: str) -> web.Response:
     page = found[:limit]
     return reply(
         {
-            name: [documents.message(message, call.deps.directory) for message in page],
+            name: [_document(call, message) for message in page],
             "next_cursor": min(m.seq for m in page) if len(found) > limit else None,
         }
     )
@@ -85,7 +87,7 @@ async def thread(call: Call) -> web.Response:
     return reply(
         {
             "thread_id": thread_id,
-            "messages": [documents.message(message, call.deps.directory) for message in found],
+            "messages": [_document(call, message) for message in found],
         }
     )
 
@@ -93,6 +95,8 @@ async def thread(call: Call) -> web.Response:
 async def cancel(call: Call) -> web.Response:
     """End a message before it is answered."""
     message_id = call.named("id")
+    if not call.by.is_operator:
+        privacy.check_own(call.by, await call.deps.mailbox.get(message_id))
     cancelled = await call.deps.mailbox.cancel(message_id, call.by)
     if cancelled.was is not State.QUEUED:
         await call.deps.abort_turn(message_id)
@@ -129,10 +133,17 @@ async def drop(call: Call) -> web.Response:
     return reply(await _shown(call, message_id))
 
 
+async def _is_asked(call: Call, question: Question) -> bool:
+    """Whether the question came of work that this person asked for."""
+    return privacy.is_own(call.by, await call.deps.mailbox.get(question.message_id))
+
+
 async def questions(call: Call) -> web.Response:
     """Questions in one state; open ones unless told otherwise."""
     query: bodies.QuestionsQuery = call.query
     found = await call.deps.mailbox.questions(query.state, limit=query.limit)
+    if not call.by.is_operator:
+        found = [one for one in found if await _is_asked(call, one)]
     return reply(
         {
             "questions": [documents.question(one, call.deps.directory) for one in found],
@@ -144,7 +155,15 @@ async def questions(call: Call) -> web.Response:
 async def answer(call: Call) -> web.Response:
     """Answer a question, once."""
     body: bodies.AnswerBody = call.body
-    question = await call.deps.mailbox.answer(call.named("id"), body.answer, call.by)
+    question_id = call.named("id")
+    if not call.by.is_operator:
+        asked = await call.deps.mailbox.question(question_id)
+        if not await _is_asked(call, asked):
+            raise Forbidden(
+                f"question {question_id} is not asked of you; an operator may answer it",
+                question_id=question_id,
+            )
+    question = await call.deps.mailbox.answer(question_id, body.answer, call.by)
     return reply(documents.question(question, call.deps.directory))
 
 
@@ -155,6 +174,7 @@ ROUTES = (
         listing,
         "Messages, newest first",
         {200: shapes.MessageList},
+        access=Access.LOOK,
         query=bodies.MessagesQuery,
         refusals=(404, 410),
     ),
@@ -164,6 +184,7 @@ ROUTES = (
         show,
         "One message; while it waits, with its position",
         {200: shapes.MessageShown},
+        access=Access.LOOK,
         refusals=(404,),
     ),
     Route(
@@ -172,6 +193,7 @@ ROUTES = (
         thread,
         "All messages of a thread, oldest first",
         {200: shapes.Thread},
+        access=Access.LOOK,
         refusals=(404,),
     ),
     Route(
@@ -180,6 +202,7 @@ ROUTES = (
         cancel,
         "End a message before it is answered",
         {200: shapes.MessageShown},
+        access=Access.TALK,
         body=bodies.Nothing,
         body_optional=True,
         refusals=(404, 409),
@@ -190,6 +213,7 @@ ROUTES = (
         reprioritize,
         "Give a queued message another priority",
         {200: shapes.MessageShown},
+        access=Access.STEER,
         body=bodies.ReprioritizeBody,
         refusals=(404, 409),
     ),
@@ -199,6 +223,7 @@ ROUTES = (
         replay,
         "Run an ended message once more, as a new message",
         {202: shapes.Replayed},
+        access=Access.STEER,
         body=bodies.Nothing,
         body_optional=True,
         takes_work=True,
@@ -210,6 +235,7 @@ ROUTES = (
         dead,
         "Dead-lettered messages, newest first",
         {200: shapes.DeadList},
+        access=Access.LOOK,
         query=bodies.DeadQuery,
         refusals=(404, 410),
     ),
@@ -219,6 +245,7 @@ ROUTES = (
         requeue,
         "Put a dead message back into its queue",
         {200: shapes.MessageShown},
+        access=Access.STEER,
         body=bodies.Nothing,
         body_optional=True,
         takes_work=True,
@@ -230,6 +257,7 @@ ROUTES = (
         drop,
         "Give a dead message up for good",
         {200: shapes.MessageShown},
+        access=Access.STEER,
         body=bodies.Nothing,
         body_optional=True,
         refusals=(404, 409),
@@ -240,6 +268,7 @@ ROUTES = (
         questions,
         "Questions in one state",
         {200: shapes.QuestionList},
+        access=Access.LOOK,
         query=bodies.QuestionsQuery,
     ),
     Route(
@@ -248,6 +277,7 @@ ROUTES = (
         answer,
         "Answer a question, once",
         {200: shapes.QuestionDocument},
+        access=Access.TALK,
         body=bodies.AnswerBody,
         refusals=(404, 409),
     ),

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from agentsup.api import shapes
-from agentsup.api.access import Access
+from agentsup.api.access import BROWSER, Access
 from agentsup.api.problems import PROBLEM_TYPE, is_legacy
 from agentsup.api.route import Route
 
@@ -25,11 +25,14 @@ _WHO: Final = {
     Access.OPEN: "Needs no token.",
     Access.ANY: "Any living token.",
     Access.OPERATOR: "The operator's token only.",
+    Access.LOOK: "The operator's token, or anybody signed in to the page.",
+    Access.TALK: "The operator's token, or a signed-in person of the role user or more.",
+    Access.STEER: "The operator's token, or a signed-in operator.",
 }
 
 
-def document(routes: Sequence[Route], *, version: str) -> dict[str, Any]:
-    """The whole document for `routes`."""
+def document(routes: Sequence[Route], *, version: str, cookie: str = "agentsup") -> dict[str, Any]:
+    """The whole document for `routes`; `cookie` is the name of the page's session cookie."""
     schemas = _schemas(routes)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
@@ -42,7 +45,10 @@ def document(routes: Sequence[Route], *, version: str) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": schemas,
-            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "session": {"type": "apiKey", "in": "cookie", "name": cookie},
+            },
         },
     }
 
@@ -81,6 +87,13 @@ def _operation(route: Route) -> dict[str, Any]:
     }
     if route.access is Access.OPEN:
         operation["security"] = []
+    if route.access in BROWSER:
+        operation["security"] = [{"bearer": []}, {"session": []}]
+    if route.takes_bytes:
+        operation["requestBody"] = {
+            "required": True,
+            "content": {"application/octet-stream": {"schema": {}}},
+        }
     if route.body is not None:
         operation["requestBody"] = {
             "required": not route.body_optional,

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.mailbox.bus import AgentDirectory, Asker, BusReply, BusRequest
+from agentsup.mailbox.sessions import Session
 from agentsup.mailbox.values import Cancelled, Position
-from agentsup.model.control import Control, TokenIdentity, Tokens
+from agentsup.model.control import Button, CommandInfo, Control, TokenIdentity, Tokens
 from agentsup.model.event import Event
-from agentsup.model.message import Accepted, Message, Priority, State
-from agentsup.model.principal import Principal
+from agentsup.model.message import Accepted, Message, NewMessage, Part, Priority, State
+from agentsup.model.principal import PersonRole, Principal
 from agentsup.model.question import Question, QuestionState
+from agentsup.store.database import Database, Tx
 from agentsup.store.events import EventLog
 
 MIB = 1024 * 1024
@@ -75,7 +78,17 @@ class Mail(Protocol):
         self, state: QuestionState | None = ..., *, limit: int = ...
     ) -> Sequence[Question]: ...
 
+    async def question(self, question_id: str) -> Question: ...
+
     async def answer(self, question_id: str, answer: str, by: Principal) -> Question: ...
+
+    async def sessions(self, agent_id: str, *, limit: int = ...) -> Sequence[Session]: ...
+
+    async def current_session(self, agent_id: str, key: str) -> str | None: ...
+
+    async def point(self, agent_id: str, key: str, session_id: str) -> None: ...
+
+    def accept_tx(self, tx: Tx, new: NewMessage) -> Accepted: ...
 
 
 class Said(Protocol):
@@ -93,6 +106,12 @@ class Said(Protocol):
     @property
     def ok(self) -> bool: ...
 
+    @property
+    def code(self) -> str: ...
+
+    @property
+    def buttons(self) -> tuple[tuple[Button, ...], ...]: ...
+
 
 class Inbox(Protocol):
     """Where a conversation's texts enter. A command runs at once and passes every queue."""
@@ -106,6 +125,8 @@ class Inbox(Protocol):
         text: str,
         principal: Principal,
         external_id: str,
+        files: tuple[Part, ...] = ...,
+        has_buttons: bool = ...,
     ) -> Said: ...
 
     async def history(
@@ -142,6 +163,10 @@ class ApiLimits:
     """Open `/ws` connections; one more is refused."""
     waiting: int = 512
     """Calls that wait for a result at the same time."""
+    uploads: int = 8
+    """Files on their way in at the same time."""
+    upload_bytes: int = 50 * MIB
+    """The largest file that a person may send."""
     heartbeat_s: float = 15.0
     stall_s: float = 20.0
     """A reader that takes nothing for this long is cut off."""
@@ -151,6 +176,23 @@ class ApiLimits:
     says_in_flight: int = 32
     close_s: float = 2.0
     """How long open requests may go on once the listener closes."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebDeps:
+    """What the web page needs beside the rest."""
+
+    database: Database
+    people: Callable[[], Mapping[str, PersonRole]]
+    """The persons of [people] and their roles, as they are now."""
+    operator_key: str
+    """Changes with the operator's token; tells nothing of it."""
+    node_id: str
+    workspace: Callable[[str], Path]
+    """Where an agent works, by its name."""
+    log_file: Path | None
+    offered: Callable[[str], Sequence[CommandInfo]]
+    """The chat commands of an agent, by its id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,5 +215,6 @@ class ApiDeps:
     clock: Clock
     entropy: Entropy
     version: str
+    web: WebDeps
     allowed_hosts: tuple[str, ...] = ()
     limits: ApiLimits = field(default_factory=ApiLimits)

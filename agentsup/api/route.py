@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +16,9 @@ from agentsup.api.bodies import Body, NoQuery, Query
 from agentsup.api.connections import Connections
 from agentsup.api.ports import ApiDeps
 from agentsup.api.problems import encode
+from agentsup.api.web.book import WebBook, WebSession
 from agentsup.model.control import TokenIdentity
+from agentsup.model.errors import Unauthorised
 from agentsup.model.principal import Principal
 
 Answers = Mapping[int, type[BaseModel] | str]
@@ -29,6 +32,7 @@ class Api:
     deps: ApiDeps
     connections: Connections
     rules: HostRules
+    web: WebBook
     document: Callable[[], bytes] = bytes
     """Renders the OpenAPI document; the first call takes some 25 ms."""
 
@@ -42,6 +46,8 @@ class Call:
     identity: TokenIdentity | None
     body: Any
     query: Any
+    session: WebSession | None = None
+    """The browser's session, where a cookie and no token was shown."""
 
     @property
     def deps(self) -> ApiDeps:
@@ -58,6 +64,19 @@ class Call:
     def by(self) -> Principal:
         """Who acts; only for routes that need a token."""
         return self.who.principal
+
+    def still_by(self) -> Principal:
+        """Who acts now; for what outlives its request. Raises `Unauthorised` once a session ended."""
+        if self.session is None:
+            return self.by
+        principal = self.api.web.principal(self.session)
+        if principal is None:
+            raise Unauthorised("you are signed out; sign in again")
+        return principal
+
+    def signed_out(self, then: Callable[[], None]) -> AbstractContextManager[None]:
+        """Call `then` if the browser's session is ended during the block."""
+        return self.session.watched_by(then) if self.session else nullcontext()
 
     def named(self, part: str) -> str:
         """A part of the path."""
@@ -81,6 +100,8 @@ class Route:
     query: type[Query] = NoQuery
     body_optional: bool = False
     """The body may be left out; then its defaults hold."""
+    takes_bytes: bool = False
+    """The body is a file of any type, read by the endpoint within its own limit."""
     takes_work: bool = False
     """Refused with 503 while draining."""
     refusals: tuple[int, ...] = ()

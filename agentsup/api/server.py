@@ -44,9 +44,15 @@ class ApiServer:
         """How many waits, event streams and sockets are open."""
         return self._app[API].connections.counts
 
+    async def one_time_link(self, person: str = "") -> str:
+        """A link that signs a browser in, once. Raises `BadRequest` for an unknown person."""
+        issued = await self._app[API].web.issue(person)
+        return f"{self.url}/#code={issued.code}"
+
     async def start(self) -> int:
         """Bind and serve; returns the port. Raises `ConfigError` that names what to change."""
         limits = self._deps.limits
+        await self._app[API].web.load()
         runner = web.AppRunner(
             self._app,
             access_log=None,

@@ -183,6 +183,7 @@ class MessageDocument(Document):
     finished_at: int | None
     expires_at: int | None
     not_before: int
+    private: bool = Field(description="its words are hidden from who asks")
 
 
 class MessageShown(MessageDocument):
@@ -281,3 +282,107 @@ class EventDocument(Document):
     message_id: str
     conversation: str
     data: dict[str, Any]
+    agent: str | None = Field(None, description="name of the agent, in `/events`")
+
+
+# -- the web page ----------------------------------------------------------------------------------
+
+
+class SignedIn(Document):
+    who: str = Field(description="the person's name, or operator")
+    role: str
+    is_operator: bool
+    may: list[Literal["look", "talk", "steer"]]
+    conversation: str = Field(description="this person's own conversation")
+    expires_at: int = Field(description="when the session ends unless it is used before")
+    version: str
+    node_id: str
+    agents: list[str]
+    max_upload_bytes: int
+
+
+class SignedOut(Document):
+    success: Literal[True]
+    ended: int = Field(description="sessions that ended")
+
+
+class Link(Document):
+    url: str = Field(description="signs a browser in, once")
+    code: str
+    expires_at: int
+    person: str | None = Field(description="null: the operator")
+    role: str
+
+
+class PersonShown(Document):
+    name: str
+    role: str
+
+
+class PeopleList(Document):
+    people: list[PersonShown]
+
+
+class History(Document):
+    events: list[EventDocument] = Field(description="oldest first")
+    more: bool = Field(description="there are older ones")
+
+
+class SessionShown(Document):
+    id: str
+    title: str
+    key: str = Field(description="the place where it was begun")
+    created_at: int
+    updated_at: int
+    is_current: bool
+
+
+class SessionList(Document):
+    current: str = Field(description="the session that the conversation is in, or empty")
+    sessions: list[SessionShown]
+
+
+class SessionChanged(Document):
+    success: Literal[True]
+    session: SessionShown
+
+
+class Uploaded(Document):
+    path: str = Field(description="in the agent's workspace")
+    name: str
+    size: int
+
+
+class LogLine(Document):
+    at: int
+    source: Literal["log", "event"]
+    level: str
+    text: str
+    facts: dict[str, Any]
+
+
+class Log(Document):
+    lines: list[LogLine] = Field(description="oldest first")
+
+
+class AgentFigures(Document):
+    agent: str
+    agent_id: str
+    turns: int
+    failed: int
+    cancelled: int
+    p50_s: float | None = Field(description="from accepted to finished; null if nothing ended")
+    p95_s: float | None
+    wait_p50_s: float | None = Field(description="from accepted to started")
+    input_tokens: int
+    output_tokens: int
+    usd: float | None
+    unpriced: int = Field(description="reports of usage without a price")
+    by_hour: list[int] = Field(description="messages that ended, in equal spans, oldest first")
+
+
+class Figures(Document):
+    since: int
+    until: int
+    hours: int
+    agents: list[AgentFigures]

@@ -10,11 +10,13 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from agentsup.api import bodies, documents
+from agentsup.api import bodies, documents, privacy
+from agentsup.api.access import Access
 from agentsup.api.problems import encode
 from agentsup.api.route import Call, Route
-from agentsup.model.errors import BadRequest
-from agentsup.model.event import EventType
+from agentsup.model.errors import BadRequest, Unauthorised
+from agentsup.model.event import Event, EventType
+from agentsup.model.principal import Principal
 
 LAST_EVENT_ID: Final = "Last-Event-ID"
 PAGE: Final = 200
@@ -47,7 +49,11 @@ async def events(call: Call) -> web.StreamResponse:
             ended.set()
             subscription.close()  # wakes the wait below
 
-        with call.api.connections.ended_by(end), contextlib.suppress(ConnectionError, TimeoutError):
+        with (
+            call.api.connections.ended_by(end),
+            call.signed_out(subscription.close),
+            contextlib.suppress(ConnectionError, TimeoutError, Unauthorised),
+        ):
             await _write(response, f"retry: {RETRY_MS}\n\n".encode(), limits.stall_s)
             await _tell_gap(call, response, wanted.after)
             seen = wanted.after
@@ -59,14 +65,21 @@ async def events(call: Call) -> web.StreamResponse:
                     types=wanted.types,
                     limit=PAGE,
                 )
+                by = call.still_by()
                 for event in page.events:
-                    await _write(response, _frame(documents.event(event)), limits.stall_s)
+                    await _write(response, _frame(_document(call, by, event)), limits.stall_s)
                 seen = page.next_seq
                 if len(page.events) < PAGE and not await subscription.wait(limits.heartbeat_s):
                     await _write(response, b": alive\n\n", limits.stall_s)
             return response
     _cut(call.request)
     return response
+
+
+def _document(call: Call, by: Principal, event: Event) -> dict[str, Any]:
+    entry = call.deps.directory.by_id(event.agent_id) if event.agent_id else None
+    document = {**documents.event(event), "agent": entry.name if entry else ""}
+    return privacy.shown_event(by, event, document)
 
 
 async def _wanted(call: Call) -> Wanted:
@@ -142,6 +155,7 @@ ROUTES = (
         events,
         "Durable events as server-sent events; `event: gap` names what retention removed",
         {200: "text/event-stream"},
+        access=Access.LOOK,
         query=bodies.EventsQuery,
         refusals=(404, 410, 429),
         headers={LAST_EVENT_ID: "id of the last event seen; the stream goes on after it"},

@@ -102,7 +102,14 @@ ROUTES = (
         {200: shapes.Ready, 503: shapes.Ready},
         access=Access.OPEN,
     ),
-    Route("GET", "/status", status, "The daemon at a glance", {200: shapes.Status}),
+    Route(
+        "GET",
+        "/status",
+        status,
+        "The daemon at a glance",
+        {200: shapes.Status},
+        access=Access.LOOK,
+    ),
     Route(
         "POST",
         "/drain",

@@ -18,7 +18,6 @@ from agentsup.agents.tools import Tools, peer_tools, shared_memory_tool
 from agentsup.agents.turn import TurnServices
 from agentsup.api.ports import ApiDeps, ApiLimits
 from agentsup.api.server import ApiServer
-from agentsup.channels.console import ConsoleChannel
 from agentsup.channels.inbox import Inbox
 from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.daemon import measures, services
@@ -27,7 +26,14 @@ from agentsup.daemon.channels import Channels, ChannelServices
 from agentsup.daemon.control import DaemonControl, DaemonFacts
 from agentsup.daemon.engines import DaemonEngines
 from agentsup.daemon.fleet import Fleet
-from agentsup.daemon.ground import Ground, hex_digits, mailbox_limits, redact_secrets
+from agentsup.daemon.ground import (
+    Ground,
+    hex_digits,
+    mailbox_limits,
+    own_channels,
+    redact_secrets,
+    web_deps,
+)
 from agentsup.daemon.people import People
 from agentsup.daemon.reconcile import Reconciler
 from agentsup.daemon.recorder import Recorder
@@ -142,7 +148,7 @@ class _Assembly:
         )
         self.live = LiveHub()
         self.events = EventLog(g.database)
-        self.relay_channels = dict(g.channels or {"console": ConsoleChannel()})
+        self.relay_channels = dict(g.channels or own_channels())
         self.relay = Relay(
             g.database, g.clock, g.entropy, self.relay_channels, boot_id=g.boot.boot_id
         )
@@ -375,12 +381,20 @@ class _Assembly:
             clock=g.clock,
             entropy=g.entropy,
             version=__version__,
+            web=web_deps(g, lambda: self.snapshot, self.commands.offered),
             allowed_hosts=settings.api.allowed_hosts,
             limits=ApiLimits(body_bytes=settings.limits.body_bytes),
         )
 
     def _asker_of(self, identity: TokenIdentity) -> Asker | None:
         return self.fleet.asker(identity.message_id) if identity.message_id else None
+
+    async def _on_listening(self, port: int) -> None:
+        del port
+        g = self.ground
+        await self.recorder.write_address(g.home.daemon_json, self.api.url)
+        if g.announce is not None:
+            g.announce(await self.api.one_time_link())
 
     # -- what keeps it running ---------------------------------------------------------------------
 
@@ -420,7 +434,7 @@ class _Assembly:
             grace=lambda: Grace(drain_s=self.snapshot.settings.limits.drain_s),
             main_ready_timeout_s=lambda: self.snapshot.settings.limits.ready_timeout_s,
             first_complaint=g.first_complaint,
-            on_listening=lambda port: self.recorder.write_address(g.home.daemon_json, self.api.url),
+            on_listening=self._on_listening,
             check_health=self.watchdog.check,
             close_channels=self.channels.close,
         )

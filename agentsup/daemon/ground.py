@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentsup.api.ports import WebDeps
+from agentsup.channels.console import ConsoleChannel
+from agentsup.channels.web import WebChannel
 from agentsup.config.home import Home
 from agentsup.config.secrets import resolve
 from agentsup.config.snapshot import ConfigSnapshot
@@ -18,9 +21,13 @@ from agentsup.kit.entropy import Entropy
 from agentsup.mailbox.mailbox import MailboxLimits
 from agentsup.model.agent import AgentSpec
 from agentsup.model.channel import Channel
+from agentsup.model.control import CommandInfo
 from agentsup.model.errors import ConfigError, ConfigErrors
 from agentsup.observe.redact import Redactor
 from agentsup.store.database import Database
+
+LOG_FILE = "agentsup.log"
+"""In the home's `logs/`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,8 @@ class Ground:
     engines: EngineRegistry | None = None
     """Replaces the engines that come with agentsup; for hosts and tests."""
     channels: Mapping[str, Channel] | None = None
+    announce: Callable[[str], None] | None = None
+    """Shows whoever started the daemon the link to the web page, once it listens."""
     dropped_log_lines: Callable[[], int] = lambda: 0
     after_imports: Callable[[], None] = lambda: None
     """Called when a large library was loaded. A process of our own freezes it: a full collection
@@ -60,6 +69,29 @@ def redact_secrets(
         except ConfigError:
             continue
     redactor.add_all(found)
+
+
+def own_channels() -> dict[str, Channel]:
+    """Channels that need no platform; their clients read what is stored."""
+    return {ConsoleChannel.name: ConsoleChannel(), WebChannel.name: WebChannel()}
+
+
+def web_deps(
+    ground: Ground,
+    current: Callable[[], ConfigSnapshot],
+    offered: Callable[[str], Sequence[CommandInfo]],
+) -> WebDeps:
+    """What the web page is made from; people and roles are those of the moment."""
+    logs = ground.snapshot.settings.log
+    return WebDeps(
+        database=ground.database,
+        people=lambda: {n: person.level for n, person in current().settings.people.items()},
+        operator_key=ground.tokens.operator_key,
+        node_id=ground.boot.node_id,
+        workspace=ground.home.workspace,
+        log_file=ground.home.logs / LOG_FILE if logs.file else None,
+        offered=offered,
+    )
 
 
 def mailbox_limits(ground: Ground, current: Callable[[], ConfigSnapshot]) -> MailboxLimits:

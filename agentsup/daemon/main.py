@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
 import signal
+import stat
 import sys
 import threading
 from pathlib import Path
@@ -16,7 +18,7 @@ from agentsup.config.settings import LogSettings, parse_settings
 from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.daemon import boot
 from agentsup.daemon.build import Daemon, build
-from agentsup.daemon.ground import Ground, redact_secrets
+from agentsup.daemon.ground import LOG_FILE, Ground, redact_secrets
 from agentsup.daemon.reconcile import first_snapshot, keep_applied
 from agentsup.daemon.roster import Roster
 from agentsup.daemon.supervisor import REBUILD_CODE, Ending
@@ -83,7 +85,7 @@ def _open_log(home: Home, redactor: Redactor) -> LogSystem:
         level=wanted.level,
         json=wanted.format == "json",
         plain=wanted.format == "text",
-        file=home.logs / "agentsup.log" if wanted.file else None,
+        file=home.logs / LOG_FILE if wanted.file else None,
         redactor=redactor,
         file_bytes=wanted.max_bytes,
         files_kept=wanted.keep,
@@ -130,6 +132,7 @@ async def _boot(
             redactor=redactor,
             environ=os.environ,
             port=port,
+            announce=_show_link if _is_watched() else None,
             dropped_log_lines=lambda: log.dropped,
             after_imports=gc.freeze,
         )
@@ -140,6 +143,24 @@ async def _boot(
     finally:
         await database.close()
         await asyncio.to_thread(home.daemon_json.unlink, missing_ok=True)
+
+
+def _is_watched() -> bool:
+    """Whether standard output goes to somebody: a terminal, a pipe, but no file and no journal.
+
+    A link that signs in has no place in what is kept.
+    """
+    try:
+        mode = os.fstat(sys.stdout.fileno()).st_mode
+    except (OSError, ValueError):
+        return False
+    return not stat.S_ISREG(mode) and "JOURNAL_STREAM" not in os.environ
+
+
+def _show_link(url: str) -> None:
+    with contextlib.suppress(OSError):
+        sys.stdout.write(f"Web page: {url} (this link works once, within 10 minutes)\n")
+        sys.stdout.flush()
 
 
 async def _serve(daemon: Daemon, begun: boot.Boot) -> Ending:

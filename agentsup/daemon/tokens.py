@@ -27,6 +27,8 @@ class TokenBook:
         self._entropy = entropy
         self._known: dict[bytes, TokenIdentity] = {_digest(operator_token): TokenIdentity(OPERATOR)}
         self._agents: dict[str, bytes] = {}
+        self.operator_key = hashlib.sha256(b"key:" + _digest(operator_token)).hexdigest()
+        """Changes with the operator's token, and tells nothing of it."""
 
     def identify(self, token: str) -> TokenIdentity | None:
         return self._known.get(_digest(token))

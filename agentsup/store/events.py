@@ -169,17 +169,47 @@ class EventLog:
         return await self._database.read(look, name="events.page")
 
     async def tail(
-        self, *, agent_id: str, conversation: str, types: Iterable[EventType], limit: int = 50
+        self,
+        *,
+        agent_id: str,
+        conversation: str,
+        types: Iterable[EventType],
+        limit: int = 50,
+        before_seq: int | None = None,
+        session_id: str = "",
     ) -> list[Event]:
-        """The newest `limit` events of one conversation, oldest first."""
+        """The newest `limit` events of one conversation (of one session in it, below a sequence
+        number), oldest first."""
+        names = sorted({EventType(kind).value for kind in types})
+        marks = ", ".join("?" * len(names))
+        wanted: list[Any] = [agent_id, conversation, *names]
+        more = ""
+        for clause, value in (("seq < ?", before_seq), ("session_id = ?", session_id or None)):
+            if value is not None:
+                more += f" AND {clause}"
+                wanted.append(value)
+        sql = (
+            "SELECT * FROM events WHERE agent_id = ? AND conversation = ? AND conversation <> ''"  # noqa: S608 - only constants are added
+            f" AND type IN ({marks}){more} ORDER BY seq DESC LIMIT ?"
+        )
+        wanted.append(max(1, min(limit, MAX_READ)))
+        rows = await self._database.read(lambda reader: reader.all(sql, wanted), name="events.tail")
+        return [_event(row) for row in reversed(rows)]
+
+    async def latest(
+        self, agent_id: str, *, types: Iterable[EventType], limit: int = 100, within: int = 50_000
+    ) -> list[Event]:
+        """The newest `limit` events of one agent, oldest first, of the last `within` of all."""
         names = sorted({EventType(kind).value for kind in types})
         marks = ", ".join("?" * len(names))
         sql = (
-            "SELECT * FROM events WHERE agent_id = ? AND conversation = ? AND conversation <> ''"  # noqa: S608 - only question marks are added
+            "SELECT * FROM events WHERE seq > (SELECT max(seq) FROM events) - ? AND agent_id = ?"  # noqa: S608 - only question marks are added
             f" AND type IN ({marks}) ORDER BY seq DESC LIMIT ?"
         )
-        wanted = (agent_id, conversation, *names, max(1, min(limit, MAX_READ)))
-        rows = await self._database.read(lambda reader: reader.all(sql, wanted), name="events.tail")
+        wanted = (within, agent_id, *names, max(1, min(limit, MAX_READ)))
+        rows = await self._database.read(
+            lambda reader: reader.all(sql, wanted), name="events.latest"
+        )
         return [_event(row) for row in reversed(rows)]
 
     async def last_seq(self) -> int:

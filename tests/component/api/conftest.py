@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from agentsup.api.ports import ApiDeps, ApiLimits
+from agentsup.api.ports import ApiDeps, ApiLimits, WebDeps
 from agentsup.api.server import ApiServer
 from agentsup.channels.inbox import Inbox
 from agentsup.daemon.tokens import TokenBook
@@ -32,12 +32,18 @@ from agentsup.model.event import EventType
 from agentsup.model.health import HealthReport, ProbeResult
 from agentsup.model.ids import AgentId
 from agentsup.model.message import Lane, Lease, Outcome
-from agentsup.model.principal import Principal
+from agentsup.model.principal import PersonRole, Principal
 from agentsup.observe.live import LiveHub
 from agentsup.store.database import Database, Tx
 from agentsup.store.events import EventLog, append
 
 OPERATOR_TOKEN = "operator-token-of-the-test"
+PEOPLE = {
+    "vera": PersonRole.VIEWER,
+    "uwe": PersonRole.USER,
+    "ute": PersonRole.USER,
+    "otto": PersonRole.OPERATOR,
+}
 
 
 class TwinDirectory:
@@ -204,6 +210,7 @@ class Rig:
     server: ApiServer
     client: aiohttp.ClientSession
     aborted: list[str]
+    people: dict[str, PersonRole]
     agent_tokens: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -299,6 +306,7 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
     tokens = TokenBook(entropy, OPERATOR_TOKEN)
     control, commands, live = TwinControl(directory), TwinCommands(), LiveHub()
     events = EventLog(database)
+    people = dict(PEOPLE)
     aborted: list[str] = []
 
     async def abort_turn(message_id: str) -> None:
@@ -333,6 +341,15 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
         clock=clock,
         entropy=entropy,
         version="0.test",
+        web=WebDeps(
+            database=database,
+            people=lambda: people,
+            operator_key=tokens.operator_key,
+            node_id="node",
+            workspace=lambda name: tmp_path / "agents" / name / "workspace",
+            log_file=tmp_path / "agentsup.log",
+            offered=commands.offered,
+        ),
         allowed_hosts=("agents.example", "other.example:9000"),
         limits=limits,
     )
@@ -351,6 +368,7 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
             server,
             client,
             aborted,
+            people,
         )
         for name in directory.names():
             agent_id = directory.lookup(name).agent_id

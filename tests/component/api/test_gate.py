@@ -13,7 +13,8 @@ from agentsup.api.route import Route
 from tests.component.api.conftest import Rig
 
 PATHS = [pytest.param(r, id=f"{r.method} {r.path}") for r in ROUTES]
-HARMLESS = {"name": "nobody", "id": "nothing"}
+HARMLESS = {"name": "nobody", "id": "nothing", "outbox_id": "0", "number": "0"}
+EASY = (Access.OPEN, Access.ANY)
 
 
 def path_of(route: Route) -> str:
@@ -35,10 +36,15 @@ async def test_each_credential_on_each_route(rig: Rig, route: Route) -> None:
     is_open = route.access is Access.OPEN
     for token in (None, "wrong", "wröng"):
         got = await status(rig, route, token)
-        assert (got == 200) if is_open else (got == 401), (token, got)
+        if is_open:
+            # A sign-in without Origin is no browser's; the page may not be part of the package.
+            wanted = (403,) if route.method == "POST" else (200, 404)
+        else:
+            wanted = (401,)
+        assert got in wanted, (token, got)
     for token in (rig.agent_tokens["worker"], run):
         got = await status(rig, route, token)
-        assert (got == 403) if route.access is Access.OPERATOR else (got not in (401, 403)), got
+        assert (got == 403) if route.access not in EASY else (got not in (401, 403)), got
     assert await status(rig, route, "operator-token-of-the-test") not in (401, 403)
 
 

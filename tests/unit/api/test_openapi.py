@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from agentsup.api.access import Access
+from agentsup.api.access import BROWSER, Access
 from agentsup.api.app import ROUTES
 from agentsup.api.openapi import document
 from agentsup.api.route import Route
@@ -36,10 +36,12 @@ def test_each_route_is_described(route: Route) -> None:
     operation = DOCUMENT["paths"][route.path][route.method.lower()]
     assert operation["summary"]
     assert set(map(str, route.answers)) <= set(operation["responses"])
-    assert ("401" in operation["responses"]) == (route.access is not Access.OPEN)
-    assert ("requestBody" in operation) == (route.body is not None)
+    is_guarded = route.access is not Access.OPEN or 401 in route.refusals
+    assert ("401" in operation["responses"]) == is_guarded
+    assert ("requestBody" in operation) == (route.body is not None or route.takes_bytes)
     if route.method == "POST":
         assert {"413", "415"} <= set(operation["responses"])
+    assert ({"session": []} in operation.get("security", ())) == (route.access in BROWSER)
     named = {p["name"] for p in operation["parameters"] if p["in"] == "path"}
     assert all(f"{{{name}}}" in route.path for name in named)
     assert route.path.count("{") == len(named)
@@ -53,7 +55,13 @@ def test_no_route_twice_and_operations_have_names_of_their_own() -> None:
 
 
 def test_open_routes_are_exactly_the_ones_named() -> None:
-    assert {r.path for r in ROUTES if r.access is Access.OPEN} == {"/healthz", "/readyz"}
+    named = {"/healthz", "/readyz", "/", "/page/{name}", "/web/login"}
+    assert {r.path for r in ROUTES if r.access is Access.OPEN} == named
+
+
+def test_what_steers_the_daemon_takes_no_cookie() -> None:
+    own = {r.path for r in ROUTES if r.access is Access.OPERATOR}
+    assert own == {"/drain", "/metrics"}
 
 
 def test_engines_may_only_ask_agents_and_work_on_tasks() -> None:

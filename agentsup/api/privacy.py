@@ -1,0 +1,87 @@
+"""What a person below operator sees of others' work: that there is some, and none of its words.
+
+Pure decisions. A person's own conversations in the page are named after them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any, Final
+
+from agentsup.channels.web import NAME
+from agentsup.model.errors import Forbidden
+from agentsup.model.event import Event
+from agentsup.model.message import Message
+from agentsup.model.principal import Principal, PrincipalKind
+
+CHANNEL: Final = NAME
+OPERATORS: Final = "local"
+"""The operator's own conversation."""
+_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_HIDDEN: Final = ("text", "result_text", "error", "summary")
+
+
+def own_conversation(person: Principal) -> str:
+    """The conversation that is this person's; `<it>.<anything>` are further ones.
+
+    It has no dot itself, so nobody's begins with somebody else's.
+    """
+    if person.kind is not PrincipalKind.PERSON:
+        return OPERATORS
+    name = person.subject
+    if _PLAIN.fullmatch(name) and name != OPERATORS:
+        return name
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:31].strip("-") or "person"
+    return f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def may_enter(person: Principal, channel: str, conversation: str) -> bool:
+    """Whether this person may read and write there."""
+    if person.is_operator:
+        return True
+    own = own_conversation(person)
+    return channel == CHANNEL and (conversation == own or conversation.startswith(f"{own}."))
+
+
+def check_enter(person: Principal, channel: str, conversation: str) -> None:
+    """Raise `Forbidden` unless this person may read and write there."""
+    if not may_enter(person, channel, conversation):
+        raise Forbidden(
+            f"{channel}:{conversation} is somebody else's conversation; yours is "
+            f"{CHANNEL}:{own_conversation(person)}",
+            conversation=conversation,
+        )
+
+
+def is_own(person: Principal, message: Message) -> bool:
+    """Whether this person sent the message, or may see what everybody sent."""
+    if person.is_operator:
+        return True
+    sender = message.principal
+    return sender.kind is PrincipalKind.PERSON and sender.subject == person.subject
+
+
+def check_own(person: Principal, message: Message) -> None:
+    """Raise `Forbidden` unless this person sent the message or is an operator."""
+    if not is_own(person, message):
+        raise Forbidden(
+            f"message {message.message_id} is not yours; an operator may do this",
+            message_id=message.message_id,
+        )
+
+
+def shown(person: Principal, message: Message, document: dict[str, Any]) -> dict[str, Any]:
+    """The document of `message` as this person may see it."""
+    if is_own(person, message):
+        return {**document, "private": False}
+    hidden: dict[str, Any] = dict.fromkeys(_HIDDEN, "")
+    return {**document, **hidden, "parts": [], "deliver_to": {}, "private": True}
+
+
+def shown_event(person: Principal, event: Event, document: dict[str, Any]) -> dict[str, Any]:
+    """The document of `event` as this person may see it."""
+    channel, _, conversation = event.conversation.partition(":")
+    if may_enter(person, channel, conversation):
+        return document
+    return {**document, "conversation": "", "data": {}}

@@ -1,0 +1,1 @@
+"""What the web page needs beyond the API: sign-in, its own files, uploads, views."""

@@ -1,0 +1,305 @@
+"""Who is signed in to the web page: one-time codes and sessions, kept as digests (P7).
+
+A session is a cookie's secret; what it may do is looked up at each request, so a person who loses
+a role in [people], or is removed from it, loses it in the page at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from agentsup.kit.clock import Clock
+from agentsup.kit.entropy import Entropy
+from agentsup.kit.window import SlidingWindow
+from agentsup.model.errors import BadRequest, Overloaded, StoreUnavailable, Unauthorised
+from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
+from agentsup.store.database import Database, Tx
+
+_DAY_MS: Final = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class BookLimits:
+    """How long codes and sessions live, and how many there are."""
+
+    code_ms: int = 600_000
+    idle_ms: int = 14 * _DAY_MS
+    whole_ms: int = 90 * _DAY_MS
+    note_ms: int = 600_000
+    """How old the stored time of the last use may be."""
+    sessions: int = 200
+    """The one used longest ago ends when there would be more."""
+    codes: int = 100
+    failures: int = 10
+    """Failed exchanges within `failures_s` seconds after which the next ones are not looked at."""
+    failures_s: float = 60.0
+
+
+class LoginFailed(Unauthorised):
+    """The code or token opens nothing. One sentence for every reason: no hint for who guesses."""
+
+    code = "login_failed"
+
+
+@dataclass(slots=True)
+class WebSession:
+    """One browser. `subject` is a person's name, or empty for the operator."""
+
+    session_id: str
+    """The digest of the cookie's secret."""
+    subject: str
+    begun_at: int
+    seen_at: int
+    noted_at: int
+    """The stored time of the last use."""
+    has_ended: bool = False
+    watchers: set[Callable[[], None]] = field(default_factory=set, repr=False)
+    """Called when it ends before its time: sockets and streams of it end then."""
+
+    @contextmanager
+    def watched_by(self, watcher: Callable[[], None]) -> Iterator[None]:
+        """Call `watcher` if the session is ended during the block."""
+        self.watchers.add(watcher)
+        try:
+            yield
+        finally:
+            self.watchers.discard(watcher)
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A one-time code, told once."""
+
+    code: str = field(repr=False)
+    expires_at: int
+
+
+class WebBook:
+    """Codes and sessions of one daemon. Used from one event loop; `load` before the first use."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        clock: Clock,
+        entropy: Entropy,
+        people: Callable[[], Mapping[str, PersonRole]],
+        operator_key: str,
+        node_id: str,
+        limits: BookLimits | None = None,
+    ) -> None:
+        """`people` are the persons of [people] with their roles as they are now; `operator_key`
+        changes with the operator's token; `node_id` names this installation."""
+        self._database = database
+        self._clock = clock
+        self._entropy = entropy
+        self._people = people
+        self._operator_key = operator_key
+        self._limits = limits or BookLimits()
+        self._sessions: dict[str, WebSession] = {}
+        self._failures = SlidingWindow(self._limits.failures_s)
+        # Cookies know no ports: two daemons on one machine need names of their own.
+        self.cookie: Final = f"agentsup_{hashlib.sha256(node_id.encode()).hexdigest()[:12]}"
+
+    async def load(self) -> None:
+        """Take over the sessions of earlier boots; those that have ended go."""
+        now = self._clock.now_ms()
+
+        def read(tx: Tx) -> list[WebSession]:
+            tx.execute(
+                "DELETE FROM web_sessions WHERE begun_at < ? OR seen_at < ?"
+                " OR (subject = '' AND bound_to <> ?)",
+                (now - self._limits.whole_ms, now - self._limits.idle_ms, self._operator_key),
+            )
+            tx.execute("DELETE FROM web_codes WHERE expires_at < ?", (now,))
+            rows = tx.all("SELECT session_hash, subject, begun_at, seen_at FROM web_sessions")
+            return [WebSession(row[0], row[1], row[2], row[3], row[3]) for row in rows]
+
+        found = await self._database.write(read, name="web.load")
+        self._sessions = {session.session_id: session for session in found}
+
+    # -- codes -------------------------------------------------------------------------------------
+
+    async def issue(self, person: str = "") -> Code:
+        """A code for the operator, or for a person of [people] (`BadRequest` if there is none)."""
+        if person and person not in self._people():
+            known = ", ".join(sorted(self._people())) or "nobody"
+            raise BadRequest(
+                f"there is no {person!r} in [people] of config.toml; it lists {known}",
+                field="person",
+            )
+        code, now = self._entropy.token(), self._clock.now_ms()
+        expires_at = now + self._limits.code_ms
+
+        def keep(tx: Tx) -> None:
+            tx.execute("DELETE FROM web_codes WHERE expires_at < ?", (now,))
+            tx.execute(
+                "DELETE FROM web_codes WHERE code_hash IN"
+                " (SELECT code_hash FROM web_codes ORDER BY made_at DESC LIMIT -1 OFFSET ?)",
+                (self._limits.codes - 1,),
+            )
+            tx.execute(
+                "INSERT INTO web_codes (code_hash, subject, made_at, expires_at)"
+                " VALUES (?, ?, ?, ?)",
+                (_digest(code), person, now, expires_at),
+            )
+
+        await self._database.write(keep, name="web.issue")
+        return Code(code, expires_at)
+
+    async def redeem(self, code: str) -> tuple[str, WebSession]:
+        """Exchange a code for a session: the cookie's secret and the session.
+
+        Raises `LoginFailed` for a used, expired or unknown one, `Overloaded` after too many of
+        those.
+        """
+        self._check_failures()
+        now = self._clock.now_ms()
+
+        def use(tx: Tx) -> str | None:
+            row = tx.one("SELECT subject FROM web_codes WHERE code_hash = ?", (_digest(code),))
+            used = tx.execute(
+                "UPDATE web_codes SET used_at = ?"
+                " WHERE code_hash = ? AND used_at IS NULL AND expires_at > ?",
+                (now, _digest(code), now),
+            ).rowcount
+            return str(row["subject"]) if row is not None and used else None
+
+        subject = await self._database.write(use, name="web.redeem")
+        if subject is None or self._principal(subject) is None:
+            raise self._failed(
+                "this link was used already, has expired or is unknown; get a new one with "
+                "`agentsup link`"
+            )
+        return await self._begin(subject)
+
+    async def sign_in(self, is_operator: bool) -> tuple[str, WebSession]:
+        """A session for who has shown the operator's token. Raises as `redeem` does."""
+        self._check_failures()
+        if not is_operator:
+            raise self._failed("this is not the operator's token (it is in api.token of the home)")
+        return await self._begin("")
+
+    # -- sessions ----------------------------------------------------------------------------------
+
+    def find(self, secret: str | None) -> WebSession | None:
+        """The living session of a cookie's secret, or None."""
+        if not secret:
+            return None
+        session = self._sessions.get(_digest(secret))
+        return session if session is not None and self.principal(session) is not None else None
+
+    def principal(self, session: WebSession) -> Principal | None:
+        """Who acts in this session now; None if it has ended or its person may nothing."""
+        if session.has_ended or self.ends_at(session) <= self._clock.now_ms():
+            return None
+        return self._principal(session.subject)
+
+    def ends_at(self, session: WebSession) -> int:
+        """When it ends unless it is used before (wall ms)."""
+        limits = self._limits
+        return min(session.begun_at + limits.whole_ms, session.seen_at + limits.idle_ms)
+
+    def seen(self, session: WebSession) -> bool:
+        """It is used now. Whether that is to be stored: call `note` then."""
+        session.seen_at = self._clock.now_ms()
+        return session.seen_at - session.noted_at >= self._limits.note_ms
+
+    async def note(self, session: WebSession) -> None:
+        """Store when it was used last; a store that is unwell loses nothing by it."""
+        session.noted_at = session.seen_at
+        try:
+            await self._database.write(
+                lambda tx: tx.execute(
+                    "UPDATE web_sessions SET seen_at = ? WHERE session_hash = ?",
+                    (session.seen_at, session.session_id),
+                ),
+                name="web.note",
+            )
+        except StoreUnavailable:
+            session.noted_at = 0
+
+    async def end(self, session: WebSession) -> None:
+        """Sign out here."""
+        await self._end([session])
+
+    async def end_all(self, subject: str) -> int:
+        """Sign out everywhere; returns how many sessions ended. Codes not used yet go as well."""
+        mine = [one for one in self._sessions.values() if one.subject == subject]
+        await self._end(mine)
+        await self._database.write(
+            lambda tx: tx.execute("DELETE FROM web_codes WHERE subject = ?", (subject,)),
+            name="web.end_all",
+        )
+        return len(mine)
+
+    def people(self) -> dict[str, PersonRole]:
+        """The persons a link can be made for."""
+        return dict(self._people())
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _principal(self, subject: str) -> Principal | None:
+        if not subject:
+            return OPERATOR
+        role = self._people().get(subject)
+        return None if role is None else Principal(PrincipalKind.PERSON, subject, subject, role)
+
+    async def _begin(self, subject: str) -> tuple[str, WebSession]:
+        secret, now = self._entropy.token(), self._clock.now_ms()
+        session = WebSession(_digest(secret), subject, now, now, now)
+        bound_to = "" if subject else self._operator_key
+
+        def keep(tx: Tx) -> None:
+            tx.execute(
+                "INSERT INTO web_sessions (session_hash, subject, bound_to, begun_at, seen_at)"
+                " VALUES (?, ?, ?, ?, ?)",
+                (session.session_id, subject, bound_to, now, now),
+            )
+
+        await self._database.write(keep, name="web.begin")
+        self._sessions[session.session_id] = session
+        over = sorted(self._sessions.values(), key=lambda one: one.seen_at)
+        dead = [one for one in over if self.ends_at(one) <= now]
+        await self._end([*dead, *over[: max(0, len(over) - self._limits.sessions)]])
+        return secret, session
+
+    async def _end(self, sessions: list[WebSession]) -> None:
+        """In memory at once, so that nothing is served meanwhile; then on the disk."""
+        if not sessions:
+            return
+        for session in sessions:
+            session.has_ended = True
+            self._sessions.pop(session.session_id, None)
+            for watcher in tuple(session.watchers):
+                watcher()
+        await self._database.write(
+            lambda tx: tx.executemany(
+                "DELETE FROM web_sessions WHERE session_hash = ?",
+                [(session.session_id,) for session in sessions],
+            ),
+            name="web.end",
+        )
+
+    def _check_failures(self) -> None:
+        limits = self._limits
+        if self._failures.count(self._clock.monotonic()) >= limits.failures:
+            raise Overloaded(
+                f"{limits.failures} sign-ins failed within {limits.failures_s:g} s; wait a minute",
+                queue="web.login",
+                size=limits.failures,
+                limit=limits.failures,
+                retry_after_s=limits.failures_s,
+            )
+
+    def _failed(self, why: str) -> LoginFailed:
+        self._failures.add(self._clock.monotonic())
+        return LoginFailed(why)
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()

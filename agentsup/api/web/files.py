@@ -1,0 +1,235 @@
+"""Files between people and agents: in to the workspace's inbox, out by the part that sent them.
+
+Nobody names a path to read: what is asked for is a delivered part or a file of one's own message,
+and what is opened must lie in the agent's workspace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Final
+from urllib.parse import quote
+
+from aiohttp import hdrs, web
+
+from agentsup.api import bodies, privacy, shapes
+from agentsup.api.access import Access
+from agentsup.api.route import Call, Route, reply
+from agentsup.channels.received import FOLDER, reserve
+from agentsup.channels.upload import UploadFile, open_upload
+from agentsup.mailbox.bus import DirectoryEntry
+from agentsup.model.errors import BadRequest, Gone, NotFound, StoreUnavailable, TooLarge
+from agentsup.model.message import Message, Part
+
+CHUNK: Final = 256 * 1024
+_SHOWN: Final = {
+    "png": "image/png",
+    "jpg": "image/jpeg",
+    "jpeg": "image/jpeg",
+    "gif": "image/gif",
+    "webp": "image/webp",
+}
+"""Types that a page may show in place; everything else is bytes to save."""
+
+
+# -- in --------------------------------------------------------------------------------------------
+
+
+async def upload(call: Call) -> web.Response:
+    """Take one file into the inbox of an agent's workspace."""
+    query: bodies.UploadQuery = call.query
+    limit = call.deps.limits.upload_bytes
+    if (call.request.content_length or 0) > limit:
+        raise _too_large(limit)
+    workspace = call.deps.web.workspace(call.deps.directory.lookup(query.agent).name)
+    with call.api.connections.admit("uploads"):
+        try:
+            now_ms = call.deps.clock.now_ms()
+            to = await asyncio.to_thread(reserve, workspace, query.name, now_ms=now_ms)
+            size = await _receive(call, to, limit)
+        except ConnectionError:
+            raise  # the sender has gone; nothing is wrong here
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise StoreUnavailable(f"the file can't be kept in the workspace: {why}") from error
+    document = {"path": f"{FOLDER}/{to.name}", "name": query.name, "size": size}
+    return reply(document, 201)
+
+
+async def _receive(call: Call, to: Path, limit: int) -> int:
+    """Write the body to `to`; what comes too slowly or is too large leaves nothing behind."""
+    size, is_whole = 0, False
+    handle = await asyncio.to_thread(to.open, "wb")
+    try:
+        while piece := await _next_piece(call):
+            size += len(piece)
+            if size > limit:
+                raise _too_large(limit)
+            await asyncio.to_thread(handle.write, piece)
+        await asyncio.to_thread(handle.flush)
+        is_whole = True
+    finally:
+        await asyncio.to_thread(_close, handle, None if is_whole else to)
+    return size
+
+
+def _close(handle: IO[bytes], unwanted: Path | None) -> None:
+    with contextlib.suppress(OSError):  # what could not be written was told already
+        handle.close()
+    if unwanted is not None:
+        unwanted.unlink(missing_ok=True)
+
+
+async def _next_piece(call: Call) -> bytes:
+    try:
+        async with asyncio.timeout(call.deps.limits.stall_s):
+            return await call.request.content.read(CHUNK)
+    except TimeoutError:
+        raise BadRequest("the file stopped coming; send it again", field="body") from None
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the file is over the limit of {limit // 1_048_576} MB", limit=limit)
+
+
+async def attached(call: Call, agent: str, files: Sequence[tuple[str, str]]) -> tuple[Part, ...]:
+    """Uploaded files, given as (path, name), as parts of a message. Raises `BadRequest`."""
+    if not files:
+        return ()
+    workspace = call.deps.web.workspace(agent)
+
+    def check() -> tuple[Part, ...]:
+        inside = (workspace / FOLDER).resolve()
+        for path, _ in files:
+            folder, _, name = path.partition("/")
+            at = workspace / FOLDER / name
+            is_plain = folder == FOLDER and "/" not in name and name not in ("", ".", "..")
+            if not is_plain or not at.is_file() or at.resolve().parent != inside:
+                raise BadRequest(f"{path!r} is no uploaded file of {agent}", field="files")
+        return tuple(Part("file", path=path, name=name) for path, name in files)
+
+    return await asyncio.to_thread(check)
+
+
+# -- out -------------------------------------------------------------------------------------------
+
+
+async def delivered(call: Call) -> web.StreamResponse:
+    """A file that an agent has sent."""
+    number = call.named("outbox_id")
+    row = None
+    if number.isascii() and number.isdigit() and len(number) < 19:
+        row = await call.deps.web.database.read(
+            lambda reader: reader.one(
+                "SELECT agent_id, channel, conversation,"
+                " body ->> 'path' AS path, body ->> 'name' AS name"
+                " FROM outbox WHERE outbox_id = ? AND kind = 'file' AND state = 'delivered'",
+                (int(number),),
+            ),
+            name="web.file",
+        )
+    if row is None:
+        raise NotFound(f"no file was sent under the number {number[:40]}")
+    privacy.check_enter(call.by, row["channel"], row["conversation"])
+    return await _send(call, row["agent_id"], str(row["path"]), str(row["name"] or ""))
+
+
+async def sent(call: Call) -> web.StreamResponse:
+    """A file of a person's message."""
+    message: Message = await call.deps.mailbox.get(call.named("id"))
+    if not privacy.is_own(call.by, message):
+        to = message.deliver_to
+        privacy.check_enter(call.by, to.channel, to.conversation)
+    parts = [part for part in message.parts if part.type == "file"]
+    number = call.named("number")
+    if not (number.isascii() and number.isdigit() and int(number[:9]) < len(parts)):
+        raise NotFound(f"the message {message.message_id} has no file {number[:40]}")
+    part = parts[int(number[:9])]
+    return await _send(call, message.agent_id, part.path, part.name)
+
+
+async def _send(call: Call, agent_id: str, path: str, name: str) -> web.StreamResponse:
+    entry = call.deps.directory.by_id(agent_id)
+    if entry is None:
+        raise Gone("the agent of this file was removed")
+    try:
+        handle, size = await asyncio.to_thread(_open, call, entry, path)
+    except (OSError, ValueError):
+        raise Gone("the file is no longer in the agent's workspace") from None
+    try:
+        name = name or Path(path).name
+        response = web.StreamResponse(headers=_headers(name))
+        response.content_length = size
+        await response.prepare(call.request)
+        left = size
+        while left > 0:
+            piece = await asyncio.to_thread(handle.read, min(CHUNK, left))
+            if not piece:
+                raise ConnectionError("the file became shorter while it was sent")
+            left -= len(piece)
+            async with asyncio.timeout(call.deps.limits.stall_s):
+                await response.write(piece)
+        await response.write_eof()
+        return response
+    finally:
+        await asyncio.to_thread(handle.close)
+
+
+def _open(call: Call, entry: DirectoryEntry, path: str) -> tuple[IO[bytes], int]:
+    """Open a file of the workspace, wherever links lead. Blocks. Raises `OSError`."""
+    workspace = call.deps.web.workspace(entry.name)
+    within = workspace.resolve()
+    resolved = (workspace / path).resolve(strict=True)
+    if not resolved.is_relative_to(within):
+        raise PermissionError("it lies outside the workspace")
+    handle = open_upload(UploadFile(resolved, resolved.name, within=within))
+    return handle, handle.seek(0, 2) - handle.seek(0)
+
+
+def _headers(name: str) -> dict[str, str]:
+    plain = "".join(c if c.isascii() and (c.isalnum() or c in " ._-") else "_" for c in name)[:100]
+    media = _SHOWN.get(name.rpartition(".")[2].lower(), "application/octet-stream")
+    quoted = quote(name.encode("utf-8", "replace")[:300], safe="")
+    return {
+        hdrs.CONTENT_TYPE: media,
+        hdrs.CONTENT_DISPOSITION: f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quoted}",
+        "Content-Security-Policy": "default-src 'none'; sandbox; frame-ancestors 'none'",
+        hdrs.CACHE_CONTROL: "private, no-store",
+    }
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/web/uploads",
+        upload,
+        "Take a file into an agent's inbox; the body is the file",
+        {201: shapes.Uploaded},
+        access=Access.TALK,
+        query=bodies.UploadQuery,
+        takes_bytes=True,
+        takes_work=True,
+        refusals=(404, 410, 413, 429),
+    ),
+    Route(
+        "GET",
+        "/web/files/{outbox_id}",
+        delivered,
+        "A file that an agent has sent, by its `outbox_id`",
+        {200: "application/octet-stream"},
+        access=Access.LOOK,
+        refusals=(404, 410),
+    ),
+    Route(
+        "GET",
+        "/web/sent/{id}/{number}",
+        sent,
+        "A file of a person's message, counted from 0",
+        {200: "application/octet-stream"},
+        access=Access.LOOK,
+        refusals=(404, 410),
+    ),
+)

@@ -1,0 +1,188 @@
+"""Signing in and out: the exchange of a one-time code or the operator's token for a cookie (P7).
+
+The code stands in the fragment of a link, which no browser sends and no log shows.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from aiohttp import hdrs, web
+
+from agentsup.api import bodies, privacy, shapes
+from agentsup.api.access import BROWSER, Access
+from agentsup.api.route import Call, Route, reply
+from agentsup.api.web.book import WebSession
+from agentsup.model.errors import Unauthorised
+from agentsup.model.principal import OPERATOR, Principal
+
+_NEVER: Final = 400 * 86_400
+"""Seconds a browser may keep the cookie; the session behind it ends earlier."""
+
+
+async def login(call: Call) -> web.Response:
+    """Exchange a code or the operator's token for a session."""
+    body: bodies.LoginBody = call.body
+    book = call.api.web
+    if body.code is not None:
+        secret, session = await book.redeem(body.code)
+    else:
+        secret, session = await book.sign_in(_is_operators(call, body.token or ""))
+    await _end_former(call)
+    response = reply(_signed_in(call, session, _principal(call, session)))
+    response.set_cookie(
+        book.cookie,
+        secret,
+        path="/",
+        max_age=_NEVER,
+        httponly=True,
+        samesite="Strict",
+        # The browser itself says how it reached us; a proxy's header could be anybody's.
+        secure=call.request.headers.get(hdrs.ORIGIN, "").startswith("https://"),
+    )
+    return response
+
+
+def _is_operators(call: Call, token: str) -> bool:
+    known = call.deps.tokens.identify(token) if token.isascii() else None
+    return known is not None and known.principal == OPERATOR
+
+
+async def _end_former(call: Call) -> None:
+    """Whoever signs in anew leaves the session that this browser had."""
+    former = call.api.web.find(call.request.cookies.get(call.api.web.cookie))
+    if former is not None:
+        await call.api.web.end(former)
+
+
+async def session(call: Call) -> web.Response:
+    """Who is signed in."""
+    return reply(_signed_in(call, call.session, call.by))
+
+
+async def logout(call: Call) -> web.Response:
+    """Sign this browser out."""
+    ended = 0
+    if call.session is not None:
+        await call.api.web.end(call.session)
+        ended = 1
+    return _without_cookie(call, ended)
+
+
+async def logout_everywhere(call: Call) -> web.Response:
+    """Sign this person out in every browser."""
+    subject = call.session.subject if call.session is not None else ""
+    return _without_cookie(call, await call.api.web.end_all(subject))
+
+
+async def link(call: Call) -> web.Response:
+    """A one-time link for the operator or for a person of [people]."""
+    body: bodies.LinkBody = call.body
+    issued = await call.api.web.issue(body.person or "")
+    headers = call.request.headers
+    base = headers.get(hdrs.ORIGIN) or f"http://{headers[hdrs.HOST]}"
+    role = call.api.web.people()[body.person] if body.person else OPERATOR.role
+    return reply(
+        {
+            "url": f"{base}/#code={issued.code}",
+            "code": issued.code,
+            "expires_at": issued.expires_at,
+            "person": body.person,
+            "role": role.name.lower(),
+        }
+    )
+
+
+async def people(call: Call) -> web.Response:
+    """The persons of [people]."""
+    known = sorted(call.api.web.people().items())
+    return reply({"people": [{"name": name, "role": role.name.lower()} for name, role in known]})
+
+
+def _principal(call: Call, session: WebSession) -> Principal:
+    principal = call.api.web.principal(session)
+    if principal is None:
+        raise Unauthorised("you are signed out; sign in again")
+    return principal
+
+
+def _signed_in(call: Call, session: WebSession | None, by: Principal) -> dict[str, Any]:
+    deps = call.deps
+    return {
+        "who": by.label,
+        "role": by.role.name.lower(),
+        "is_operator": by.is_operator,
+        "may": [each.value for each, role in BROWSER.items() if by.role >= role],
+        "conversation": privacy.own_conversation(by),
+        "expires_at": call.api.web.ends_at(session) if session else 0,
+        "version": deps.version,
+        "node_id": deps.web.node_id,
+        "agents": list(deps.directory.names()),
+        "max_upload_bytes": deps.limits.upload_bytes,
+    }
+
+
+def _without_cookie(call: Call, ended: int) -> web.Response:
+    response = reply({"success": True, "ended": ended})
+    response.del_cookie(call.api.web.cookie, path="/", httponly=True, samesite="Strict")
+    return response
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/web/login",
+        login,
+        "Exchange a one-time code or the operator's token for a session's cookie",
+        {200: shapes.SignedIn},
+        access=Access.OPEN,
+        body=bodies.LoginBody,
+        refusals=(401, 429),
+    ),
+    Route(
+        "GET",
+        "/web/session",
+        session,
+        "Who is signed in",
+        {200: shapes.SignedIn},
+        access=Access.LOOK,
+    ),
+    Route(
+        "POST",
+        "/web/logout",
+        logout,
+        "Sign this browser out",
+        {200: shapes.SignedOut},
+        access=Access.LOOK,
+        body=bodies.Nothing,
+        body_optional=True,
+    ),
+    Route(
+        "POST",
+        "/web/logout_everywhere",
+        logout_everywhere,
+        "Sign this person out in every browser; unused links end too",
+        {200: shapes.SignedOut},
+        access=Access.LOOK,
+        body=bodies.Nothing,
+        body_optional=True,
+    ),
+    Route(
+        "POST",
+        "/web/links",
+        link,
+        "A one-time link that signs a browser in",
+        {200: shapes.Link},
+        access=Access.STEER,
+        body=bodies.LinkBody,
+        body_optional=True,
+    ),
+    Route(
+        "GET",
+        "/web/people",
+        people,
+        "The persons of [people], for whom a link can be made",
+        {200: shapes.PeopleList},
+        access=Access.STEER,
+    ),
+)
