@@ -32,6 +32,9 @@ class OutboxPart:
     """Pieces already settled: the next one to send. Only a channel `in_pieces` counts further."""
     doubts: int = 0
     """Pieces among them whose fate is unknown."""
+    begun_at: int = 0
+    """When the next piece was first handed to a channel that repeats sends by a key (wall ms), if
+    it may have arrived; 0: it surely has not."""
 
 
 class DeliveryOutcome(StrEnum):
