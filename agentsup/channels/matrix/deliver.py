@@ -1,0 +1,277 @@
+"""The Matrix channel of the outbox: one part becomes pieces, each an event that is shown once.
+
+A piece carries a transaction id made of its part, so one whose answer was lost, or that a crash cut
+off, goes again and the homeserver recognises it (P2). It does so for about a day and for one
+device; an older beginning is of unknown fate, and only then is the person asked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from agentsup.catalogue import words
+from agentsup.channels.attachment import unreadable
+from agentsup.channels.matrix.client import MatrixClient
+from agentsup.channels.matrix.errors import (
+    Dropped,
+    MatrixError,
+    NotAllowed,
+    NotSent,
+    RateLimited,
+    Refused,
+    TokenRefused,
+    TooLong,
+)
+from agentsup.channels.matrix.outgoing import (
+    MESSAGE,
+    MatrixSettings,
+    Outgoing,
+    could_not_send,
+    edit_of,
+    new_of,
+    pieces_of,
+    txn_of,
+)
+from agentsup.channels.matrix.place import Place, parse
+from agentsup.channels.matrix.sender import Sender
+from agentsup.kit.clock import Clock
+from agentsup.model.channel import Delivery, DeliveryOutcome, OutboxPart
+from agentsup.model.errors import Overloaded, StoreUnavailable
+
+__all__ = ["NOT_ATTACHED", "BotHandle", "MatrixChannel", "MatrixSettings", "Offered"]
+
+_log = logging.getLogger(__name__)
+
+NOT_ATTACHED = "the bot is not connected"
+"""The detail of a part that waits for its bot; see `mailbox.outbox.wake_tx`."""
+KEY_KEPT_MS: Final = 20 * 3_600_000
+"""Homeservers remember a transaction id for 24 hours; some of it is for clocks that differ."""
+_ABSENT_S = 5.0
+_UNWELL_S = 30.0
+_UNREACHED_CAP_S = 30.0
+_TIMEOUT_S = 20.0
+_KEPT_PARTS = 64
+_POISON_ATTEMPTS = 8
+"""So often the fate of one event is unknown before it is asked whether the server is well."""
+
+
+class Offered(Protocol):
+    """Told of each event that people can press something at, before it counts as delivered."""
+
+    async def __call__(
+        self, place: Place, event_id: str, piece: Outgoing, *, kind: str
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BotHandle:
+    """What the channel needs of a running bot."""
+
+    client: MatrixClient
+    sender: Sender
+    settings: Callable[[], MatrixSettings]
+    takeover: Callable[[str], Awaitable[str | None]] | None = None
+    """Given a message id: the event in which its answer was streamed."""
+    offered: Offered | None = None
+    keys_since_ms: int = 0
+    """Since when (wall ms) the homeserver knows this device; its memory of keys is the device's."""
+
+
+class MatrixChannel:
+    """Implements ``model.channel.Channel`` for all Matrix bots of a daemon."""
+
+    name = "matrix"
+    idempotent = True
+    in_pieces = True
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._bots: dict[str, BotHandle] = {}
+        self._kept: dict[int, tuple[Outgoing, ...]] = {}
+        self._uploaded: dict[int, tuple[str, int]] = {}
+        self._unreached: dict[str, int] = {}
+        """Failures in a row to reach the server, by agent."""
+
+    def attach(self, agent_id: str, bot: BotHandle) -> None:
+        """Deliver the parts of this agent through ``bot`` from now on."""
+        self._bots[agent_id] = bot
+        self._unreached.pop(agent_id, None)
+
+    def detach(self, agent_id: str) -> None:
+        """The agent's parts wait from now on."""
+        self._bots.pop(agent_id, None)
+
+    async def deliver(self, part: OutboxPart) -> Delivery:
+        """Send the piece at ``part.progress`` and say what became of it."""
+        bot = self._bots.get(part.agent_id)
+        if bot is None:
+            return _later(NOT_ATTACHED, _ABSENT_S)
+        try:
+            place = parse(part.conversation)
+        except ValueError as error:
+            return Delivery(DeliveryOutcome.REFUSED, str(error))
+        pieces = await self._pieces(part, bot)
+        if part.progress >= len(pieces):
+            self._forget(part)
+            return Delivery(DeliveryOutcome.DELIVERED)
+        has_more = part.progress + 1 < len(pieces)
+        if self._is_too_late(part, bot):
+            self._uploaded.pop(part.outbox_id, None)
+            why = "it was begun so long ago that the homeserver would not recognise it"
+            return Delivery(DeliveryOutcome.UNKNOWN, why, more=has_more)
+        try:
+            event_id = await self._send(bot, part, place, pieces[part.progress])
+        except (StoreUnavailable, Overloaded) as error:
+            return Delivery(DeliveryOutcome.RETRY, error.message)
+        except MatrixError as error:
+            return await self._said(error, part, bot, place, has_more=has_more)
+        self._unreached.pop(part.agent_id, None)
+        self._uploaded.pop(part.outbox_id, None)
+        if not has_more:
+            self._forget(part)
+        return Delivery(DeliveryOutcome.DELIVERED, more=has_more, platform_ids=(event_id,))
+
+    def _forget(self, part: OutboxPart) -> None:
+        self._kept.pop(part.outbox_id, None)
+        self._uploaded.pop(part.outbox_id, None)
+
+    def _is_too_late(self, part: OutboxPart, bot: BotHandle) -> bool:
+        if not part.begun_at:
+            return False
+        is_forgotten = self._clock.now_ms() - part.begun_at > KEY_KEPT_MS
+        return is_forgotten or part.begun_at < bot.keys_since_ms
+
+    async def _pieces(self, part: OutboxPart, bot: BotHandle) -> tuple[Outgoing, ...]:
+        """The pieces of a part; kept while it is under way, so that settings changed meanwhile
+        and long texts do no harm."""
+        kept = self._kept.get(part.outbox_id)
+        if kept is None:
+            kept = await pieces_of(part, bot.settings())
+            if len(self._kept) >= _KEPT_PARTS:
+                del self._kept[next(iter(self._kept))]
+            if len(kept) > 1:
+                self._kept[part.outbox_id] = kept
+        return kept
+
+    # -- one piece ---------------------------------------------------------------------------------
+
+    async def _send(self, bot: BotHandle, part: OutboxPart, place: Place, piece: Outgoing) -> str:
+        """Send one piece and return the id of the event that shows it."""
+        txn_id = txn_of(part)
+        streamed_id = await self._streamed(bot, part, place)
+        content = await self._content(bot, part, piece)
+        if streamed_id is not None and piece.file is None:
+            await bot.sender.send(
+                place.room_id,
+                MESSAGE,
+                edit_of(content, streamed_id),
+                txn_id=f"{txn_id}-e",
+                timeout_s=_TIMEOUT_S,
+            )
+            event_id = streamed_id
+        else:
+            event_id = await bot.sender.send(
+                place.room_id,
+                MESSAGE,
+                new_of(content, place),
+                txn_id=txn_id,
+                timeout_s=_TIMEOUT_S,
+            )
+        if piece.choices and bot.offered is not None:
+            await bot.offered(place, event_id, piece, kind=part.kind)
+        return event_id
+
+    async def _streamed(self, bot: BotHandle, part: OutboxPart, place: Place) -> str | None:
+        """The event that is to become the answer, if it is still there for people to see."""
+        if part.kind != "answer" or part.progress or bot.takeover is None:
+            return None
+        streamed_id = await bot.takeover(part.message_id)
+        if streamed_id is None:
+            return None
+        try:
+            event = await bot.client.event(place.room_id, streamed_id)
+        except Refused:
+            return None
+        unsigned = event.get("unsigned")
+        is_gone = isinstance(unsigned, dict) and "redacted_because" in unsigned
+        return None if is_gone else streamed_id
+
+    async def _content(self, bot: BotHandle, part: OutboxPart, piece: Outgoing) -> dict[str, Any]:
+        """What to send; a file is uploaded for it, once for all attempts of this process."""
+        if piece.file is None:
+            return piece.content()
+        say = words(str(part.body.get("language") or ""))
+        uploaded = self._uploaded.get(part.outbox_id)
+        if uploaded is None:
+            try:
+                mxc = await bot.client.upload(piece.file, piece.mime)
+                size = await piece.size()
+            except OSError as error:
+                return could_not_send(piece.file, unreadable(error, say), say).content()
+            except Refused as error:
+                return could_not_send(piece.file, error.description, say).content()
+            uploaded = self._uploaded[part.outbox_id] = (mxc, size)
+        mxc, size = uploaded
+        return piece.content(mxc=mxc, size=size)
+
+    # -- what became of it -------------------------------------------------------------------------
+
+    async def _said(
+        self,
+        error: MatrixError,
+        part: OutboxPart,
+        bot: BotHandle,
+        place: Place,
+        *,
+        has_more: bool,
+    ) -> Delivery:
+        match error:
+            case RateLimited():
+                return _later(error.message, error.retry_after_s)
+            case NotSent():
+                failures = self._unreached[part.agent_id] = (
+                    self._unreached.get(part.agent_id, 0) + 1
+                )
+                return _later(error.message, min(_UNREACHED_CAP_S, 0.5 * 2.0 ** min(failures, 10)))
+            case Dropped():
+                return _later(error.message, 1.0)
+            case TokenRefused():
+                # The bot's own life says so to people; its parts wait until that is mended.
+                return _later(error.message, _UNWELL_S)
+            case TooLong() | NotAllowed():
+                return Delivery(DeliveryOutcome.REFUSED, await self._why(error, bot, place))
+            case Refused():
+                return Delivery(DeliveryOutcome.REFUSED, error.message)
+            case _:
+                if part.attempts >= _POISON_ATTEMPTS and await self._is_well(bot, place):
+                    # This event alone makes the server fail; what waits behind it must go on.
+                    return Delivery(DeliveryOutcome.UNKNOWN, error.message, more=has_more)
+                return Delivery(DeliveryOutcome.RETRY, error.message)
+
+    async def _why(self, error: Refused, bot: BotHandle, place: Place) -> str:
+        """Why a room does not take it; one that was replaced names the other."""
+        try:
+            tombstone = await bot.client.state(place.room_id, "m.room.tombstone")
+        except MatrixError:
+            tombstone = None
+        if not tombstone:
+            return error.message
+        return (
+            f"the room was replaced by {tombstone.get('replacement_room') or 'another'}; "
+            f"invite the bot there ({error.message})"
+        )
+
+    async def _is_well(self, bot: BotHandle, place: Place) -> bool:
+        """Whether the server does something harmless in this room."""
+        try:
+            await bot.client.state(place.room_id, "m.room.create")
+        except MatrixError as error:
+            return isinstance(error, Refused)
+        return True
+
+
+def _later(detail: str, after_s: float) -> Delivery:
+    return Delivery(DeliveryOutcome.RETRY, detail, retry_after_s=after_s, is_free=True)

@@ -1,0 +1,126 @@
+"""One bot's way out: what is written to rooms passes here, and a pause that the server asks for is
+kept for the room it was asked in.
+
+What people wait for is tried whatever the courtesies have used up: typing, reactions and the edits
+of a stream give way as soon as there is any pressure, and after a refusal leave the server alone
+for longer than it asked, so that an answer finds room (P3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, Protocol
+
+from agentsup.channels.matrix.errors import Dropped, NotSent, RateLimited
+from agentsup.kit.clock import Clock
+
+__all__ = ["COURTESIES_MAX", "Caller", "Sender"]
+
+COURTESIES_MAX: Final = 6
+"""Of the calls that one account may have under way, most must be left to answers."""
+_PATIENCE = 3.0
+"""Homeservers count for each account: of what it gives back meanwhile, two parts are for answers."""
+_PAUSED_MAX = 1_000
+
+
+class Caller(Protocol):
+    """What a sender needs of a client."""
+
+    async def send(
+        self,
+        room_id: str,
+        event_type: str,
+        content: Mapping[str, Any],
+        *,
+        txn_id: str,
+        timeout_s: float = 20.0,
+    ) -> str: ...
+
+    async def redact(
+        self, room_id: str, event_id: str, *, txn_id: str, reason: str = ""
+    ) -> str: ...
+
+    async def typing(self, room_id: str, is_on: bool, timeout_ms: int = 30_000) -> None: ...
+
+
+class Sender:
+    """Sends for one bot. Everything carries a transaction id, so all of it may be sent again."""
+
+    def __init__(self, client: Caller, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._paused: dict[str, float] = {}
+        """Until when a room is left alone, by the loop's clock."""
+        self._courtesies_at = 0.0
+        """No courtesy before."""
+        self._courtesies = 0
+        self._is_closed = False
+
+    async def send(
+        self,
+        room_id: str,
+        event_type: str,
+        content: Mapping[str, Any],
+        *,
+        txn_id: str,
+        droppable: bool = False,
+        timeout_s: float = 20.0,
+    ) -> str:
+        """Send an event and return its id.
+
+        Raises ``Dropped`` for what is droppable under pressure, ``RateLimited`` while the room is
+        paused, ``NotSent`` when closed: nothing was sent then. Else what the client raises.
+        """
+        async with self._allowed(room_id, droppable=droppable):
+            return await self._client.send(
+                room_id, event_type, content, txn_id=txn_id, timeout_s=timeout_s
+            )
+
+    async def redact(
+        self, room_id: str, event_id: str, *, txn_id: str, droppable: bool = False
+    ) -> None:
+        """Take an event back. Raises as ``send`` does."""
+        async with self._allowed(room_id, droppable=droppable):
+            await self._client.redact(room_id, event_id, txn_id=txn_id)
+
+    async def typing(self, room_id: str, is_on: bool, timeout_ms: int) -> None:
+        """Show, or no longer, that we are typing; a courtesy. Raises as ``send`` does."""
+        async with self._allowed(room_id, droppable=True):
+            await self._client.typing(room_id, is_on, timeout_ms)
+
+    def pause_s(self, room_id: str) -> float:
+        """Seconds for which courtesies have to wait there; or 0."""
+        now = self._clock.monotonic()
+        return max(0.0, self._courtesies_at - now, self._paused.get(room_id, 0.0) - now)
+
+    async def close(self) -> None:
+        """Nothing goes from now on; it raises ``NotSent``."""
+        self._is_closed = True
+
+    @asynccontextmanager
+    async def _allowed(self, room_id: str, *, droppable: bool) -> AsyncIterator[None]:
+        if self._is_closed:
+            raise NotSent("this bot's sender is closed")
+        pause_s = self._paused.get(room_id, 0.0) - self._clock.monotonic()
+        if droppable and (self.pause_s(room_id) > 0 or self._courtesies >= COURTESIES_MAX):
+            raise Dropped("no room for it now")
+        if pause_s > 0:
+            raise RateLimited(pause_s, "this room still has a pause")
+        self._courtesies += droppable
+        try:
+            yield
+        except RateLimited as error:
+            self._refused(room_id, error.retry_after_s, droppable=droppable)
+            raise
+        finally:
+            self._courtesies -= droppable
+
+    def _refused(self, room_id: str, wait_s: float, *, droppable: bool) -> None:
+        now = self._clock.monotonic()
+        self._courtesies_at = max(self._courtesies_at, now + _PATIENCE * wait_s)
+        if droppable:
+            return  # an answer may still try
+        if len(self._paused) >= _PAUSED_MAX:
+            self._paused = {room: until for room, until in self._paused.items() if until > now}
+        self._paused[room_id] = max(self._paused.get(room_id, 0.0), now + wait_s)
