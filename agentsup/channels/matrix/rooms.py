@@ -13,9 +13,9 @@ from agentsup.channels.matrix.access import Room
 from agentsup.channels.matrix.errors import (
     FateUnknown,
     MatrixError,
-    NotAllowed,
     NotSent,
     RateLimited,
+    TokenRefused,
 )
 from agentsup.channels.matrix.event import Quoted
 from agentsup.kit.backoff import delay_s
@@ -63,11 +63,11 @@ class Rooms:
             turn = self._turns.get(room_id, 0)
             try:
                 members = await self._client.members(room_id)
-            except (NotSent, FateUnknown, RateLimited) as error:
-                failures += 1
+            except (NotSent, FateUnknown, RateLimited, TokenRefused) as error:
+                failures += 1  # a refused token ends this life, and the next one asks again
                 await self._clock.sleep(_wait_s(error, failures))
                 continue
-            except NotAllowed:
+            except MatrixError:
                 return None
             room = Room(room_id, {user_id: _name(each) for user_id, each in members.items()})
             if self._turns.get(room_id, 0) == turn:

@@ -1,0 +1,81 @@
+"""Files that people send to a Matrix bot: fetched into the agent's workspace."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from agentsup.catalogue import Words
+from agentsup.channels.matrix.errors import FateUnknown, MatrixError, NotSent, RateLimited
+from agentsup.channels.matrix.event import Attachment
+from agentsup.channels.received import FOLDER, give_up, reserve
+from agentsup.kit.clock import Clock
+from agentsup.model.errors import TooLarge
+from agentsup.model.message import Part
+
+__all__ = ["Fetched", "FileClient", "fetch"]
+
+_TRIES = 3
+
+
+class FileClient(Protocol):
+    """What is needed of a client."""
+
+    async def download(self, mxc: str, to: Path, max_bytes: int) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A file as a part of the message, or ``problem``: what to tell the person instead."""
+
+    part: Part | None = None
+    problem: str = ""
+
+
+async def fetch(
+    client: FileClient,
+    attachment: Attachment,
+    workspace: Path,
+    *,
+    clock: Clock,
+    max_bytes: int,
+    say: Words,
+) -> Fetched:
+    """Fetch one file to ``<workspace>/inbox/<date>-<name>``; trouble comes back in words."""
+    if attachment.size is not None and attachment.size > max_bytes:
+        return Fetched(problem=_too_large(attachment, max_bytes, say))
+    for attempt in range(1, _TRIES + 1):
+        try:
+            to = await asyncio.to_thread(reserve, workspace, attachment.name, now_ms=clock.now_ms())
+            try:
+                await client.download(attachment.mxc, to, max_bytes)
+            except BaseException:
+                await asyncio.to_thread(give_up, to)
+                raise
+            return Fetched(Part("file", path=f"{FOLDER}/{to.name}", name=attachment.name))
+        except TooLarge:
+            return Fetched(problem=_too_large(attachment, max_bytes, say))
+        except (NotSent, FateUnknown, RateLimited) as error:
+            # Reading a file twice does no harm.
+            if attempt == _TRIES:
+                return Fetched(problem=_failed(attachment, error.message, say))
+            await clock.sleep(min(getattr(error, "retry_after_s", float(attempt)), 30.0))
+        except MatrixError as error:
+            return Fetched(problem=_failed(attachment, error.message, say))
+        except OSError as error:
+            why = error.strerror or say("file.unwritable")
+            return Fetched(problem=_failed(attachment, why, say))
+        except ValueError as error:
+            return Fetched(problem=_failed(attachment, str(error), say))
+    raise AssertionError("the last try returns")
+
+
+def _too_large(attachment: Attachment, max_bytes: int, say: Words) -> str:
+    size = f" ({attachment.size / 1_048_576:.0f} MB)" if attachment.size else ""
+    return say("file.over_ours", name=attachment.name + size, mb=max_bytes // 1_048_576)
+
+
+def _failed(attachment: Attachment, why: str, say: Words) -> str:
+    return say("file.not_fetched", name=attachment.name, why=why)

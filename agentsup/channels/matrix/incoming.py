@@ -1,0 +1,420 @@
+"""What becomes of each kept event: let through or not, handled once, or set aside to be seen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+from agentsup.catalogue import words
+from agentsup.channels.lanes import Lanes
+from agentsup.channels.matrix import kept
+from agentsup.channels.matrix.access import (
+    People,
+    Reason,
+    Room,
+    Verdict,
+    may,
+    may_enter,
+    named,
+    remedy,
+)
+from agentsup.channels.matrix.errors import (
+    FateUnknown,
+    MatrixError,
+    NotSent,
+    RateLimited,
+    TokenRefused,
+)
+from agentsup.channels.matrix.event import Event, EventKind, Malformed, read
+from agentsup.channels.matrix.kept import CHANNEL, Row
+from agentsup.channels.matrix.marks import Marks
+from agentsup.channels.matrix.place import Place
+from agentsup.channels.matrix.rooms import Rooms
+from agentsup.channels.matrix.saying import (
+    Item,
+    Lane,
+    SayDeps,
+    Saying,
+    TypedAnswers,
+    Watching,
+    notice_tx,
+    write_patiently,
+)
+from agentsup.channels.matrix.sync import is_over
+from agentsup.channels.telegram import compose
+from agentsup.kit import faults
+from agentsup.kit.backoff import delay_s
+from agentsup.model.agent import AgentSpec
+from agentsup.model.errors import AgentsupError, Overloaded, StoreUnavailable
+from agentsup.model.principal import Principal
+from agentsup.observe.logging import get_logger
+from agentsup.store.database import Tx
+
+__all__ = ["Buttons", "Doors", "Incoming"]
+
+_log = get_logger(__name__)
+
+_URGENT = re.compile(r"[/!](?:stop|stop_all|interrupt)\b", re.IGNORECASE)
+_TOLD_MAX = 1000
+_STORE_PAUSE_S = 1.0
+_MESSAGES = frozenset({EventKind.MESSAGE, EventKind.EDITED})
+
+
+class Buttons(TypedAnswers, Protocol):
+    """Reactions and typed answers."""
+
+    async def on_reaction(
+        self, room_id: str, event_id: str, emoji: str, principal: Principal, press_id: str
+    ) -> bool: ...
+
+
+class Doors(Protocol):
+    """How a bot enters and leaves rooms."""
+
+    async def join(self, room_id: str) -> None: ...
+
+    async def leave(self, room_id: str) -> None: ...
+
+
+class Incoming:
+    """Everything that one bot is given, room by room."""
+
+    def __init__(
+        self,
+        deps: SayDeps,
+        *,
+        spec: Callable[[], AgentSpec],
+        people: People,
+        menus: Buttons,
+        waiting: Watching,
+        rooms: Rooms,
+        doors: Doors,
+        marks: Marks,
+        max_age_s: float,
+        rooms_at_once: int,
+        backlog: int,
+        tell: Callable[[str], Awaitable[None]],
+        set_aside: Callable[[], None],
+    ) -> None:
+        """``set_aside`` hears of each event that went into quarantine."""
+        self._deps = deps
+        self._spec = spec
+        self._people = people
+        self._menus = menus
+        self._saying = Saying(deps, waiting)
+        self._rooms = rooms
+        self._doors = doors
+        self._marks = marks
+        self._max_age_s = max_age_s
+        self._tell = tell
+        self._set_aside = set_aside
+        self._told: set[tuple[str, str]] = set()
+        self._lanes: Lanes[Item] = Lanes(
+            self._handle,
+            name=f"matrix:{deps.agent_name}",
+            at_once=rooms_at_once,
+            backlog=backlog,
+        )
+
+    async def take(self, rows: Sequence[Row]) -> None:
+        """Hand rows to their rooms, in order; waits while too many are in memory."""
+        for row in rows:
+            item = self._read(row)
+            event = item.event
+            may_pass = event is not None and (
+                event.kind is EventKind.REACTION
+                or (event.kind is EventKind.MESSAGE and _URGENT.match(event.text) is not None)
+            )
+            await self._lanes.put(row.room_id, item, may_pass=may_pass)
+
+    async def take_leftovers(self) -> None:
+        """What earlier lives kept and did not finish."""
+        after = 0
+        while True:
+            rows = await self._deps.database.read(
+                partial(kept.received, owner=self._deps.owner, after=after), name="matrix.received"
+            )
+            if not rows:
+                return
+            after = rows[-1].row_id
+            await self.take(rows)
+
+    async def close(self, drain_s: float) -> None:
+        """Let what is under way end, at most ``drain_s``; the rest is kept for the next life."""
+        await self._lanes.close(drain_s)
+
+    def _read(self, row: Row) -> Item:
+        try:
+            return Item(row, read(kept.load(row.raw), row.room_id, self._deps.me))
+        except (Malformed, ValueError) as error:
+            return Item(row, None, str(error))
+        except Exception as error:  # noqa: BLE001
+            # supervision boundary: whatever one event holds, the next ones must be read
+            return Item(row, None, f"{type(error).__name__}: {error}")
+
+    # -- one item ----------------------------------------------------------------------------------
+
+    async def _handle(self, item: Item, lane: Lane) -> None:
+        while True:
+            try:
+                faults.point("matrix.before_handle")
+                await self._route(item, lane)
+                faults.point("matrix.after_handle")
+            except (StoreUnavailable, Overloaded) as error:
+                if is_over(error):
+                    return  # its row waits for the next life
+                lane.give_back()
+                await self._deps.clock.sleep(_STORE_PAUSE_S)
+            except Exception as error:  # noqa: BLE001
+                # supervision boundary: one event must not cost the room those behind it
+                _log.exception(
+                    "an event could not be handled",
+                    agent=self._deps.agent_name,
+                    event_id=item.row.event_id,
+                )
+                lane.give_back()
+                await self._quarantine(item, f"{type(error).__name__}: {error}")
+                return
+            else:
+                return
+
+    async def _route(self, item: Item, lane: Lane) -> None:
+        event = item.event
+        if event is None:
+            await self._quarantine(item, item.fault)
+        elif event.kind is EventKind.INVITE:
+            await self._invited(item, event)
+        elif event.kind is EventKind.MOVED:
+            await self._moved(item, event)
+        elif event.kind is EventKind.GAP:
+            await self._gap(item, event)
+        elif event.kind is EventKind.OTHER:
+            await self._skip([item], Reason.NOT_FOR_US.value)
+        else:
+            await self._from_person(item, event, lane)
+
+    async def _from_person(self, item: Item, event: Event, lane: Lane) -> None:
+        room = await self._rooms.get(event.room_id)
+        if room is None:
+            await self._skip([item], "we are not in the room")
+            return
+        event = await self._in_context(event, room)
+        verdict = may(event, self._spec(), self._people, room, self._deps.me.user_id)
+        if verdict.principal is None:
+            await self._refuse(item, event, verdict)
+            return
+        principal = named(verdict.principal, room.members.get(event.sender, ""))
+        if await self._is_encrypted(event):
+            await self._tell_encrypted(item, event, principal)
+        elif event.kind is EventKind.REACTION:
+            await self._menus.on_reaction(
+                event.room_id, event.target_id, event.emoji, principal, item.row.external_id
+            )
+            await self._done(item)
+        elif event.kind is EventKind.REDACTION:
+            await self._saying.take_back(item, event, principal)
+        elif not event.has_content:
+            await self._skip([item], "nothing to answer")
+        elif self._is_late(item):
+            await self._late(item, event, principal, room, lane)
+        else:
+            await self._saying.handle(item, event, principal, lane)
+            self._marks.read(event.place, event.event_id)
+
+    async def _in_context(self, event: Event, room: Room) -> Event:
+        """The event with what it replies to; a thread that the bot talks in is for the bot."""
+        if event.kind not in _MESSAGES:
+            return event
+        if event.reply_to:
+            event = replace(event, quoted=await self._rooms.quoted(room, event.reply_to))
+        is_ours = event.quoted is not None and event.quoted.is_ours
+        if event.addressed or is_ours or event.thread_id is None:
+            return event
+        if room.is_private(self._deps.me.user_id, event.sender):
+            return event
+        if await self._talks_in(event.place):
+            return replace(event, addressed=True)
+        root = await self._rooms.quoted(room, event.thread_id)
+        return replace(event, addressed=root is not None and root.is_ours)
+
+    async def _talks_in(self, place: Place) -> bool:
+        found = await self._deps.database.read(
+            lambda reader: reader.scalar(
+                "SELECT 1 FROM conversations"
+                " WHERE agent_id = ? AND channel = ? AND conversation = ?",
+                (self._deps.agent_id, CHANNEL, place.conversation),
+            ),
+            name="matrix.talks_in",
+        )
+        return found is not None
+
+    # -- not let through ---------------------------------------------------------------------------
+
+    async def _refuse(self, item: Item, event: Event, verdict: Verdict) -> None:
+        """A stranger gets nothing; the operator reads once how to let him in."""
+        self._warn(
+            (verdict.reason, event.sender if verdict.reason is Reason.STRANGER else event.room_id),
+            remedy(event, verdict.reason, self._deps.agent_name),
+        )
+        await self._skip([item], verdict.reason.value)
+
+    def _warn(self, what: tuple[str, str], text: str) -> None:
+        if text and what not in self._told and len(self._told) < _TOLD_MAX:
+            self._told.add(what)
+            _log.warning(text, agent=self._deps.agent_name)
+
+    async def _invited(self, item: Item, event: Event) -> None:
+        """Enter, or say no; a homeserver that can't be reached is asked again later."""
+        is_welcome = may_enter(event, self._spec(), self._people)
+        if not is_welcome:
+            text = remedy(event, Reason.STRANGER, self._deps.agent_name)
+            self._warn(("invite", event.room_id), text)
+        step = self._doors.join if is_welcome else self._doors.leave
+        failures = 0
+        while True:
+            try:
+                await step(event.room_id)
+            except (NotSent, FateUnknown, RateLimited, TokenRefused) as error:
+                wait_s = delay_s(failures, base_s=1.0, cap_s=60.0, unit=0.5)
+                failures += 1
+                await self._deps.clock.sleep(getattr(error, "retry_after_s", wait_s))
+                continue
+            except MatrixError as error:
+                _log.warning(
+                    "an invitation could not be answered",
+                    agent=self._deps.agent_name,
+                    room=event.room_id,
+                    why=error.message,
+                )
+            break
+        self._rooms.forget(event.room_id)
+        if is_welcome:
+            await self._done(item)
+        else:
+            await self._skip([item], Reason.STRANGER.value)
+
+    async def _is_encrypted(self, event: Event) -> bool:
+        if event.kind is EventKind.ENCRYPTED:
+            return True
+        return await self._deps.database.read(
+            lambda reader: kept.is_encrypted(reader, self._deps.owner, event.room_id),
+            name="matrix.encrypted",
+        )
+
+    async def _tell_encrypted(self, item: Item, event: Event, principal: Principal) -> None:
+        """Say once in this room why nothing is answered in it."""
+        deps = self._deps
+        say = words(principal.language)
+
+        def step(tx: Tx) -> None:
+            if kept.may_tell_tx(tx, deps.owner, event.room_id, deps.clock.now_ms()):
+                text = say("matrix.encrypted", me=deps.me.user_id)
+                notice_tx(tx, deps, event.room_id, text)
+            kept.skip_tx(tx, [item.row], "encrypted")
+
+        await write_patiently(deps, step, "matrix.encrypted")
+
+    async def _moved(self, item: Item, event: Event) -> None:
+        if event.room_id in self._spec().matrix.allowed_rooms:
+            name = self._deps.agent_name
+            text = (
+                f"The Matrix room {event.room_id} was replaced by {event.moved_to}. Put the new one "
+                f"into matrix.allowed_rooms of {name} and invite {self._deps.me.user_id}, or {name} "
+                "is silent there."
+            )
+            _log.warning(text, agent=name)
+            try:
+                await self._tell(text)
+            except AgentsupError as error:
+                _log.warning("nobody could be told", agent=name, why=str(error))
+        await self._skip([item], "the room has moved")
+
+    async def _gap(self, item: Item, event: Event) -> None:
+        """Older messages were not read; where the agent talks, that is said."""
+        deps = self._deps
+        _log.warning("older messages were not read", agent=deps.agent_name, room=event.room_id)
+        is_known = await self._talks_in(event.place)
+
+        def step(tx: Tx) -> None:
+            if is_known:
+                notice_tx(tx, deps, event.room_id, words()("matrix.gap"))
+            kept.skip_tx(tx, [item.row], "a gap")
+
+        await write_patiently(deps, step, "matrix.gap")
+
+    # -- late --------------------------------------------------------------------------------------
+
+    def _is_late(self, item: Item) -> bool:
+        event = item.event
+        if event is None or event.kind not in _MESSAGES or event.at is None:
+            return False
+        return self._deps.clock.now_ms() - event.at > self._max_age_s * 1000
+
+    async def _late(
+        self, first: Item, event: Event, principal: Principal, room: Room, lane: Lane
+    ) -> None:
+        """One notice for all that came too late; a sync gives them all at once."""
+        items = [first]
+        texts: dict[str, list[str]] = {event.place.conversation: [_shown(event)]}
+        while (item := await lane.next_like(self._is_late, 0.0)) is not None:
+            items.append(item)
+            if item.event is None or not item.event.has_content:
+                continue
+            other = await self._in_context(item.event, room)
+            if may(other, self._spec(), self._people, room, self._deps.me.user_id).allowed:
+                texts.setdefault(other.place.conversation, []).append(_shown(other))
+        hours, say = self._max_age_s / 3600, words(principal.language)
+
+        def step(tx: Tx) -> None:
+            for conversation, late in texts.items():
+                notice_tx(tx, self._deps, conversation, compose.late_notice(late, hours, say))
+            kept.skip_tx(tx, [each.row for each in items], "too late")
+
+        await write_patiently(self._deps, step, "matrix.late")
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    async def _done(self, item: Item) -> None:
+        await write_patiently(self._deps, lambda tx: kept.done_tx(tx, [item.row]), "matrix.done")
+
+    async def _skip(self, items: Sequence[Item], why: str) -> None:
+        rows = [item.row for item in items]
+        await write_patiently(self._deps, lambda tx: kept.skip_tx(tx, rows, why), "matrix.skip")
+
+    async def _quarantine(self, item: Item, why: str) -> None:
+        """Keep it to be looked at, and say so where somebody waits for an answer."""
+        event, deps = item.event, self._deps
+        _log.error(
+            "an event is in quarantine",
+            agent=deps.agent_name,
+            event_id=item.row.event_id,
+            row_id=item.row.row_id,
+            why=why,
+        )
+        is_awaited = event is not None and event.kind in _MESSAGES
+        if event is not None and is_awaited:
+            room = await self._rooms.get(event.room_id)
+            is_awaited = room is not None and (
+                may(event, self._spec(), self._people, room, deps.me.user_id).allowed
+            )
+
+        def step(tx: Tx) -> None:
+            kept.quarantine_tx(tx, item.row, why)
+            if is_awaited and event is not None:
+                text = words()("message.quarantined", id=item.row.row_id)
+                notice_tx(tx, deps, event.place.conversation, text)
+
+        try:
+            await write_patiently(deps, step, "matrix.quarantine")
+        except (StoreUnavailable, Overloaded):
+            return
+        self._set_aside()
+
+
+def _shown(event: Event) -> str:
+    """A few words by which its sender knows a message again."""
+    named_files = "".join(each.name for each in event.attachments)
+    return event.text or named_files or "".join(event.notes[:1])
