@@ -27,6 +27,7 @@ __all__ = [
     "conversation_of",
     "counts",
     "heads",
+    "in_place_tx",
     "language_of",
     "platform_ids",
     "step_tx",
@@ -120,7 +121,7 @@ def again_tx(
     conversation has no such part, ``Conflict`` if nothing is uncertain about it.
     """
     row = tx.one(
-        "SELECT * FROM outbox"
+        "SELECT *, json_remove(body, '$.in_place') AS shown FROM outbox"
         " WHERE outbox_id = ? AND agent_id = ? AND channel = ? AND conversation = ?",
         (outbox_id, agent_id, channel, conversation),
     )
@@ -139,7 +140,7 @@ def again_tx(
         channel=channel,
         conversation=conversation,
         kind=row["kind"],
-        body={**json.loads(row["body"]), "repeat_of": outbox_id, "possible_repeat": True},
+        body={**json.loads(row["shown"]), "repeat_of": outbox_id, "possible_repeat": True},
         at=at,
         message_id=row["message_id"],
         session_id=row["session_id"],
@@ -156,6 +157,20 @@ def wake_tx(tx: Tx, *, channel: str, agent_id: str, detail: str) -> int:
     if woken:
         tx.touch(topic_of(channel))
     return woken
+
+
+def in_place_tx(tx: Tx, outbox_id: int, platform_id: int | None) -> None:
+    """The beginning of a part is put into a message that is there already, from now on; with None,
+    it is sent as a new one.
+
+    To be written before either is done: an edit does no harm when repeated, so a part that is
+    found begun with this mark is given to its channel again and is in no doubt.
+    """
+    tx.execute(
+        "UPDATE outbox SET body = CASE WHEN :id IS NULL THEN json_remove(body, '$.in_place')"
+        " ELSE json_set(body, '$.in_place', :id) END WHERE outbox_id = :part AND state = 'pending'",
+        {"id": platform_id, "part": outbox_id},
+    )
 
 
 def platform_ids(reader: Reader, outbox_id: int) -> tuple[str, ...]:
@@ -236,7 +251,8 @@ def step_tx(
     A blind part is marked as begun before it is sent. One that is found begun was left by an
     attempt that never said how it ended, so its fate is unknown; in a channel that sends
     ``in_pieces`` that is the fate of one piece, and the others follow. One that repeats its pieces
-    by a key is told when it first had a piece. ``fetch=False`` only records.
+    by a key is told when it first had a piece. A piece that only edits (see ``in_place_tx``) is in
+    no doubt and tried again. ``fetch=False`` only records.
     """
     if settlement is not None:
         _settle_tx(tx, settlement)
@@ -252,7 +268,7 @@ def step_tx(
         if row is None:
             return Step(given_up=given_up)
         part = _part(row)
-        if row["begun_boot"] and not idempotent:
+        if row["begun_boot"] and not idempotent and not part.is_edit:
             detail = f"begun by {row['begun_boot']}, which did not say how it ended"
             unknown = Delivery(DeliveryOutcome.UNKNOWN, detail, more=in_pieces)
             _settle_tx(tx, Settlement(part, unknown, now))
@@ -265,9 +281,7 @@ def step_tx(
                 "UPDATE outbox SET begun_boot = ? WHERE outbox_id = ?", (boot_id, part.outbox_id)
             )
         elif in_pieces and not part.begun_at:
-            tx.execute(
-                "UPDATE outbox SET begun_at = ? WHERE outbox_id = ?", (now, part.outbox_id)
-            )
+            tx.execute("UPDATE outbox SET begun_at = ? WHERE outbox_id = ?", (now, part.outbox_id))
         return Step(part, given_up=given_up)
     return Step(not_before=now, given_up=given_up)
 

@@ -36,6 +36,12 @@ class OutboxPart:
     """When the next piece was first handed to a channel that repeats sends by a key (wall ms), if
     it may have arrived; 0: it surely has not."""
 
+    @property
+    def is_edit(self) -> bool:
+        """Whether its next piece goes into a message that is there already (``body["in_place"]``,
+        the platform's id of it), which does no harm when repeated."""
+        return self.progress == 0 and "in_place" in self.body
+
 
 class DeliveryOutcome(StrEnum):
     DELIVERED = "delivered"

@@ -39,6 +39,7 @@ from agentsup.channels.telegram.place import Place, parse
 from agentsup.channels.telegram.render import Piece, plain
 from agentsup.channels.telegram.sender import Sender, SendPriority
 from agentsup.model.channel import Delivery, DeliveryOutcome, OutboxPart
+from agentsup.model.errors import Overloaded, StoreUnavailable
 
 __all__ = ["NOT_ATTACHED", "BotHandle", "TelegramChannel", "TelegramSettings"]
 
@@ -68,6 +69,8 @@ class BotHandle:
     """Given a message id: the id of the Telegram message in which its answer was streamed."""
     moved: Callable[[int, int], None] | None = None
     """Told when a group has become another chat: its old and new id."""
+    in_place: Callable[[int, int | None], Awaitable[None]] | None = None
+    """Puts on record into which message a part (by its outbox id) is edited, or into none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +171,15 @@ class TelegramChannel:
         target, say = _Target(place), words(str(part.body.get("language") or ""))
         if part.kind == "answer" and part.progress == 0:
             streamed_id = await self._streamed(bot, part)
-            if piece.file is None and streamed_id is not None:
-                target = replace(target, edited_id=streamed_id)
+            if part.is_edit:
+                # A process that ended had begun it: nothing else is under way into that message.
+                streamed_id = int(part.body["in_place"])
+            target = replace(target, edited_id=None if piece.file else streamed_id)
+        is_noted = part.is_edit
         for _ in range(_CORRECTIONS_MAX):
+            if is_noted != (target.edited_id is not None):
+                await self._note(bot, part, target.edited_id)
+                is_noted = not is_noted
             try:
                 return await self._call(bot, part, target, piece)
             except ChatMigrated as error:
@@ -193,6 +202,15 @@ class TelegramChannel:
                     piece.file, unreadable(error, say), markup=piece.markup, say=say
                 )
         raise Refused(400, "Telegram refuses this piece in every form")
+
+    async def _note(self, bot: BotHandle, part: OutboxPart, edited_id: int | None) -> None:
+        """Put on record whether what follows is an edit, which may be repeated after a crash."""
+        if bot.in_place is None:
+            return
+        try:
+            await bot.in_place(part.outbox_id, edited_id)
+        except (StoreUnavailable, Overloaded) as error:
+            raise NotSent(f"the store can't note it: {error.message}") from error
 
     async def _streamed(self, bot: BotHandle, part: OutboxPart) -> int | None:
         """The message into which the answer is to be edited, if any."""

@@ -225,7 +225,7 @@ class TelegramBot:
         deps = self._deps
         deps.channel.attach(
             deps.agent_id,
-            BotHandle(client, sender, deps.settings, streams.takeover, self._moved),
+            BotHandle(client, sender, deps.settings, streams.takeover, self._moved, self._in_place),
         )
         await deps.database.write(
             partial(
@@ -290,6 +290,12 @@ class TelegramBot:
         except AgentsupError as error:
             # The poll loop meets the same trouble and decides about it.
             _log.warning("the profile was not set", agent=deps.agent_name, why=str(error))
+
+    async def _in_place(self, outbox_id: int, platform_id: int | None) -> None:
+        await self._deps.database.write(
+            partial(outbox.in_place_tx, outbox_id=outbox_id, platform_id=platform_id),
+            name="telegram.in_place",
+        )
 
     def _moved(self, old_id: int, new_id: int) -> None:
         _log.warning(

@@ -63,6 +63,9 @@ class Bench:
         handle = BotHandle(self.client, self.sender, lambda: self.settings, **more)
         self.channel.attach(AGENT, handle)
 
+    async def in_place(self, outbox_id: int, platform_id: int | None) -> None:
+        await self.database.write(lambda tx: outbox.in_place_tx(tx, outbox_id, platform_id))
+
     async def close(self) -> None:
         await self.sender.close()
         await self.client.close()

@@ -388,6 +388,64 @@ async def test_a_streamed_message_that_is_gone_is_sent_anew(bench: Bench) -> Non
     assert await bench.people.texts(chat) == ["Hello again"]
 
 
+@pytest.mark.parametrize("fault", ["late", "hang"])
+async def test_killed_while_the_answer_takes_its_place_it_does_so_again(
+    bench: Bench, fault: str
+) -> None:
+    """Applied and not answered (late), or never applied (hang): an edit may go twice."""
+    ann, chat = await bench.person()
+    sent = await bench.people.call(TOKEN, "sendMessage", chat_id=ann, text="Hel…")
+    streamed_id = int(sent["result"]["message_id"])
+    known: list[int | None] = [streamed_id, None]  # the next life does not trust it
+
+    async def takeover(message_id: str) -> int | None:
+        return known.pop(0)
+
+    bench.attach(takeover=takeover, in_place=bench.in_place)
+    await bench.people.fault(fault, method="editMessageText", count=1, seconds=30)
+    _, task, _ = await bench.start_relay()
+    part = await bench.add(ann, "Hello, whole.")
+    await bench.until(part, lambda row: "in_place" in row["body"])
+    if fault == "late":
+        await bench.people.wait_text(chat, "Hello, whole.")
+    task.cancel()
+    await asyncio.wait({task})
+    assert (await bench.row(part))["begun_boot"] == "boot1"
+    await bench.people.clear_faults()
+    async with bench.relaying():
+        row = await bench.settled(part)
+        await bench.settled(await bench.add(ann, "and more", kind="notice"))
+    assert (row["state"], json.loads(row["platform_ids"])) == ("delivered", [str(streamed_id)])
+    assert await bench.people.texts(chat) == ["Hello, whole.", "and more"]
+
+
+async def test_killed_after_the_streamed_message_was_refused_it_is_in_doubt(bench: Bench) -> None:
+    """What was an edit has become a blind send, and is on record as one before it goes."""
+    ann, chat = await bench.person()
+
+    async def takeover(message_id: str) -> int | None:
+        return 9_999
+
+    bench.attach(takeover=takeover, in_place=bench.in_place)
+    await bench.people.fault("late", method="sendMessage", count=1, seconds=30)
+    _, task, _ = await bench.start_relay()
+    part = await bench.add(ann, "Hello again")
+    await bench.people.wait_text(chat, "Hello again")
+    task.cancel()
+    await asyncio.wait({task})
+    async with bench.relaying():
+        row = await bench.settled(part)
+        await bench.people.wait_text(chat, "may not have reached you: “Hello again”")
+    assert row["state"] == "unknown"
+    assert (await bench.people.texts(chat)).count("Hello again") == 1
+    again = await bench.database.write(
+        lambda tx: outbox.again_tx(
+            tx, part, agent_id=AGENT, channel="telegram", conversation=str(ann), at=1
+        )
+    )
+    assert "in_place" not in json.loads((await bench.row(again))["body"])
+
+
 async def test_killed_between_pieces_the_begun_piece_is_in_doubt_and_the_rest_follows(
     bench: Bench,
 ) -> None:
