@@ -166,6 +166,39 @@ def list_of(reader: Reader, state: QuestionState | None, *, limit: int = 100) ->
     return [question_of(row) for row in rows]  # type: ignore[arg-type]  # as above
 
 
+_SHOWN = (
+    "o.kind = 'question' AND o.agent_id = ? AND o.channel = ? AND o.conversation = ?"
+    " AND o.body ->> '$.question_id' = q.question_id AND (o.state IN ('delivered', 'unknown')"
+    " OR o.begun_boot <> '' OR o.begun_at > 0 OR o.progress > 0)"
+)
+
+
+def asked_in(reader: Reader, agent_id: str, channel: str, conversation: str) -> list[Question]:
+    """The agent's open questions that people of this conversation may have seen, oldest first.
+
+    One that still waits for its delivery is not among them: nobody can mean it.
+    """
+    rows = reader.all(
+        "SELECT q.* FROM questions AS q JOIN outbox AS o ON o.message_id = q.message_id"  # noqa: S608  # a constant
+        f" WHERE q.state = 'open' AND {_SHOWN} ORDER BY q.question_id",
+        (agent_id, channel, conversation),
+    )
+    return [question_of(row) for row in rows]
+
+
+def was_asked_in(
+    reader: Reader, question_id: str, agent_id: str, channel: str, conversation: str
+) -> bool:
+    """Whether that question, open or not, was shown in this conversation."""
+    return bool(
+        reader.scalar(
+            "SELECT 1 FROM questions AS q JOIN outbox AS o ON o.message_id = q.message_id"  # noqa: S608  # a constant
+            f" WHERE q.question_id = ? AND {_SHOWN} LIMIT 1",
+            (question_id, agent_id, channel, conversation),
+        )
+    )
+
+
 def _close(
     tx: Tx, question: Question, state: QuestionState, answer: str, by: str, at: int
 ) -> Question:

@@ -12,7 +12,7 @@ from agentsup.agents.commands.pages import columns, page_of, turning, wanted_pag
 from agentsup.catalogue import Words, words
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
-from agentsup.mailbox import outbox, sessions, usage
+from agentsup.mailbox import outbox, questions, sessions, usage
 from agentsup.mailbox.bus import AgentDirectory
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.control import AgentView, Button, CommandContext, CommandReply, Control
@@ -101,7 +101,7 @@ class _ChatCommandSet:
         session_id = await self._session_id(context)
         if session_id:
             lines.append("   " + say("status.session", id=session_id))
-        asked = [q for q in await self._s.mailbox.questions() if q.agent_id == context.agent_id]
+        asked = await self._asked(context)
         if asked:
             lines.append(say("status.asked"))
             lines.extend(f"   {texts.question(q)}" for q in asked[:SHOWN])
@@ -188,24 +188,51 @@ class _ChatCommandSet:
         say = words(context.language)
         if not rest:
             raise BadRequest(say("answer.say"), field="text")
-        asked = [q for q in await self._s.mailbox.questions() if q.agent_id == context.agent_id]
         head, _, tail = rest.partition(" ")
         if head.startswith("q_"):
             question, text = await self._named(context, head), tail.strip()
-        elif asked:
-            question, text = asked[0], rest
         else:
-            raise NotFound(say("answer.none"))
+            question, text = await self._only(context), rest
         text = _option(question, text, say) if question.state is QuestionState.OPEN else text
         await self._s.mailbox.answer(question.question_id, text, context.principal)
         return CommandReply(say("answer.done", text=text))
 
+    async def _asked(self, context: CommandContext) -> list[Question]:
+        """The open questions this person may answer from here: those shown in the conversation,
+        and to an operator, where none is, all of this agent."""
+        here = await self._s.database.read(
+            lambda r: questions.asked_in(
+                r, context.agent_id, context.channel, context.conversation
+            ),
+            name="command.asked",
+        )
+        if here or not is_operator(context):
+            return here
+        return [q for q in await self._s.mailbox.questions() if q.agent_id == context.agent_id]
+
+    async def _only(self, context: CommandContext) -> Question:
+        """The one question that is open; of several, which is meant must be said."""
+        say, asked = words(context.language), await self._asked(context)
+        if not asked:
+            raise NotFound(say("answer.none"))
+        if len(asked) > 1:
+            shown = "\n".join(f"   {texts.question(each)}" for each in asked[:SHOWN])
+            raise Conflict(say("answer.which", questions=shown))
+        return asked[0]
+
     async def _named(self, context: CommandContext, question_id: str) -> Question:
         """The question meant by its id, open or not: a late answer is told so."""
         question = await self._s.mailbox.question(question_id)
+        say = words(context.language)
         if question.agent_id != context.agent_id:
-            told = words(context.language)("answer.not_ours", id=question_id)
-            raise NotFound(told, question_id=question_id)
+            raise NotFound(say("answer.not_ours", id=question_id), question_id=question_id)
+        if not is_operator(context) and not await self._s.database.read(
+            lambda r: questions.was_asked_in(
+                r, question_id, context.agent_id, context.channel, context.conversation
+            ),
+            name="command.asked",
+        ):
+            raise Forbidden(say("answer.elsewhere", id=question_id), question_id=question_id)
         return question
 
     async def again(self, context: CommandContext, rest: str) -> CommandReply:

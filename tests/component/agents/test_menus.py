@@ -193,3 +193,42 @@ async def test_a_late_answer_by_id_never_answers_another_question(household: Ope
 
 async def _parked(house: Household, count: int) -> bool:
     return len(await house.daemon.mailbox.questions()) == count
+
+
+async def test_a_question_is_answered_where_it_was_asked(household: Open) -> None:
+    house = await household(agent("ann", QUESTION, slots=3))
+    agent_id = house.roster.entry("ann").agent_id
+
+    async def eve(text: str, conversation: str) -> CommandReply:
+        context = CommandContext(agent_id, "ann", "console", conversation, principal=EVE)
+        return await commands_of(house).run(text, context)
+
+    message = await house.said("ann", "q", conversation="one")
+    await house.until(lambda: _parked(house, 1))
+    (asked,) = await house.daemon.mailbox.questions()
+
+    async def is_shown() -> bool:
+        return asked.question_id in (await eve("/status", "one")).text
+
+    await house.until(is_shown)
+    assert asked.question_id not in (await eve("/status", "two")).text
+    assert (await eve("/answer Bob", "two")).code == "not_found"
+    assert (await eve(f"/answer {asked.question_id} Bob", "two")).code == "forbidden"
+    assert await house.daemon.mailbox.questions() == [asked]
+    assert (await eve("/answer Bob", "one")).ok
+    assert (await house.daemon.mailbox.wait_done(message, 60)).result_text == "Bob"
+
+
+async def test_of_several_questions_the_one_that_is_meant_must_be_named(household: Open) -> None:
+    house = await household(agent("ann", QUESTION, slots=3))
+    for conversation in ("one", "two"):
+        await house.said("ann", "q", conversation=conversation)
+    await house.until(lambda: _parked(house, 2))
+    first, second = await house.daemon.mailbox.questions()
+    vague = await run(house, "ann", "/answer Bob")
+    assert vague.code == "conflict"
+    assert first.question_id in vague.text
+    assert second.question_id in vague.text
+    assert await _parked(house, 2)
+    assert (await run(house, "ann", f"/answer {second.question_id} Bob")).ok
+    assert await house.daemon.mailbox.questions() == [first]
