@@ -67,7 +67,13 @@ class Buttons(TypedAnswers, Protocol):
     """Reactions and typed answers."""
 
     async def on_reaction(
-        self, room_id: str, event_id: str, emoji: str, principal: Principal, press_id: str
+        self,
+        room_id: str,
+        event_id: str,
+        emoji: str,
+        principal: Principal,
+        press_id: str,
+        language: str = "",
     ) -> bool: ...
 
 
@@ -211,7 +217,12 @@ class Incoming:
             await self._tell_encrypted(item, event, principal)
         elif event.kind is EventKind.REACTION:
             await self._menus.on_reaction(
-                event.room_id, event.target_id, event.emoji, principal, item.row.external_id
+                event.room_id,
+                event.target_id,
+                event.emoji,
+                principal,
+                item.row.external_id,
+                principal.language,
             )
             await self._done(item)
         elif event.kind is EventKind.REDACTION:

@@ -94,8 +94,8 @@ class SignIn:
         """Whether a refused token can be replaced without anybody's help."""
         return self._account.access_token is None and self._account.password is not None
 
-    async def session(self, *, is_refused: bool = False) -> SignedIn:
-        """A session that the homeserver accepts now. ``is_refused``: the kept one is not.
+    async def session(self) -> SignedIn:
+        """A session that the homeserver accepts now; the kept one as long as it does.
 
         Raises ``TokenRefused``, and another ``MatrixError`` where the homeserver can't be asked.
         ``OSError`` if the session can't be kept: without that it would be lost with the process.
@@ -107,7 +107,7 @@ class SignIn:
             return await self._keep(session, kept, token="")
         if account.password is None:
             raise TokenRefused("neither matrix.password nor matrix.access_token is given")
-        if kept.access_token and not is_refused:
+        if kept.access_token:
             try:
                 found = await self._client.whoami(kept.access_token)
             except TokenRefused:
