@@ -35,6 +35,7 @@ HISTORY: Final = 50
 PAGE: Final = 200
 SHOWN: Final = (
     EventType.CHAT_IN,
+    EventType.CHAT_EDITED,
     EventType.CHAT_OUT,
     EventType.QUESTION_ASKED,
     EventType.QUESTION_CLOSED,

@@ -131,7 +131,7 @@ class Inbox:
         return await self._events.tail(
             agent_id=entry.agent_id,
             conversation=f"{channel}:{conversation}",
-            types=(EventType.CHAT_IN, EventType.CHAT_OUT),
+            types=(EventType.CHAT_IN, EventType.CHAT_EDITED, EventType.CHAT_OUT),
             limit=limit,
         )
 

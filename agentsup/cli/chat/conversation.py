@@ -23,6 +23,8 @@ class Kind(StrEnum):
 
     WELCOME = "welcome"
     PERSON = "person"
+    CORRECTED = "corrected"
+    """A person's text that waits says something else now."""
     ANSWER = "answer"
     NOTICE = "notice"
     FILE = "file"
@@ -200,6 +202,9 @@ class Conversation:
         data = event.get("data") or {}
         if event["type"] == "chat.in":
             return self._person(event, data, old=old)
+        if event["type"] == "chat.edited":
+            who, text = str(data.get("from", "")), str(data.get("text", ""))
+            return [Shown(Kind.CORRECTED, text, who, event["message_id"], old=old)]
         if event["type"] == "chat.out":
             return self._out(event["message_id"], data, old=old)
         if event["type"] == "question.closed":

@@ -96,6 +96,8 @@ def line_of(one: Shown) -> str | None:
             return f"{one.who}: {one.text}"
         case Kind.PERSON:
             return f"{one.who or 'you'}: {one.text}"
+        case Kind.CORRECTED:
+            return f"{one.who or 'you'} (corrected): {one.text}"
         case Kind.FILE:
             return f"{one.who}: [file {one.text}]"
         case Kind.QUESTION:

@@ -170,6 +170,8 @@ class Painter:
                 found, colour = f"{who}: {text}", ""
             case Kind.PERSON:
                 found, colour = f"{who or 'you'}: {text}", "cyan"
+            case Kind.CORRECTED:
+                found, colour = f"{who or 'you'} (corrected): {text}", "cyan"
             case Kind.FILE:
                 found, colour = f"{who}: [file {text}]", ""
             case Kind.QUESTION:

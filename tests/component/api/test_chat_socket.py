@@ -99,6 +99,23 @@ async def test_a_text_is_accepted_shown_and_counted_once(rig: Rig) -> None:
     assert messages[0].deliver_to.channel == "console"
 
 
+async def test_a_text_that_is_corrected_while_it_waits_is_shown_so(rig: Rig) -> None:
+    async with chat(rig) as (client, _):
+        await client.send("say", id="c1", text="the blue one")
+        message_id = (await client.next("accepted"))["message_id"]
+        assert await rig.database.write(
+            lambda tx: rig.mailbox.edit_tx(tx, message_id, "the red one")
+        )
+        events = [(await client.next("event"))["event"] for _ in range(2)]
+    assert [(e["type"], e["data"]["text"]) for e in events] == [
+        ("chat.in", "the blue one"),
+        ("chat.edited", "the red one"),
+    ]
+    assert events[1]["message_id"] == message_id
+    async with chat(rig) as (_, welcome):
+        assert [e["type"] for e in welcome["history"]] == ["chat.in", "chat.edited"]
+
+
 async def test_a_client_that_comes_back_gets_what_it_missed(rig: Rig) -> None:
     async with chat(rig) as (client, welcome):
         first = await rig.tell("main", "one")

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from agentsup.cli.chat.conversation import Conversation, HelloRefused, Kind, Shown
+from agentsup.cli.chat.lines import line_of
+from agentsup.cli.chat.painter import Painter
 
 
 def conversation() -> Conversation:
@@ -78,6 +80,18 @@ def test_my_own_text_is_not_echoed_and_another_clients_is(event_first: bool) -> 
         assert talk.take(step) == []
     (other,) = talk.take(event(12, "chat.in", "m2", text="theirs", **{"from": "anna"}))
     assert (other.kind, other.who, other.text) == (Kind.PERSON, "anna", "theirs")
+
+
+def test_a_corrected_text_is_shown_as_it_is_now() -> None:
+    talk = conversation()
+    edited = event(12, "chat.edited", "m2", text="the red one", **{"from": "anna"})
+    (shown,) = talk.take(edited)
+    assert (shown.kind, shown.who, shown.text) == (Kind.CORRECTED, "anna", "the red one")
+    assert line_of(shown) == "anna (corrected): the red one"
+    lines: list[str] = []
+    Painter(lines.append, lambda: 80, plain=True).show(shown)
+    assert lines == ["anna (corrected): the red one"]
+    assert talk.take(edited) == []
 
 
 def test_a_number_answers_the_newest_open_question() -> None:
