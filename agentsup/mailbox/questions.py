@@ -183,7 +183,7 @@ def asked_in(reader: Reader, agent_id: str, channel: str, conversation: str) -> 
         f" WHERE q.state = 'open' AND {_SHOWN} ORDER BY q.question_id",
         (agent_id, channel, conversation),
     )
-    return [question_of(row) for row in rows]
+    return [question_of(row) for row in rows]  # type: ignore[arg-type]  # as above
 
 
 def was_asked_in(

@@ -91,12 +91,15 @@ def find(reader: Reader, session_id: str, *, agent_id: str = "") -> Session:
     return Session(*row)
 
 
-def list_of(reader: Reader, agent_id: str, *, limit: int = 100) -> list[Session]:
-    """Sessions of an agent, the one used last first."""
+def list_of(
+    reader: Reader, agent_id: str, *, key: str | None = None, limit: int = 100
+) -> list[Session]:
+    """Sessions of an agent, the one used last first; with ``key`` those begun under it."""
     rows = reader.all(
-        f"SELECT {_COLUMNS} FROM sessions WHERE agent_id = ?"  # noqa: S608 - a constant
-        " ORDER BY updated_at DESC, session_id DESC LIMIT ?",
-        (agent_id, limit),
+        f"SELECT {_COLUMNS} FROM sessions WHERE agent_id = :agent_id"  # noqa: S608 - a constant
+        " AND (:key IS NULL OR key = :key)"
+        " ORDER BY updated_at DESC, session_id DESC LIMIT :limit",
+        {"agent_id": agent_id, "key": key, "limit": limit},
     )
     return [Session(*row) for row in rows]
 

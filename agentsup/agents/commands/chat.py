@@ -147,8 +147,10 @@ class _ChatCommandSet:
         number = wanted_page(rest) or 1
         most, size = (KEPT, SESSIONS_PER_PAGE) if context.has_buttons else (SHOWN, SHOWN)
         current = await self._session_id(context)
+        # What others talk about with this agent is theirs; an operator sees all of it.
+        key = None if is_operator(context) else _key(context)
         found = await self._s.database.read(
-            lambda r: sessions.list_of(r, context.agent_id, limit=most)
+            lambda r: sessions.list_of(r, context.agent_id, key=key, limit=most)
         )
         if not found:
             return CommandReply(say("session.none"))
@@ -161,7 +163,7 @@ class _ChatCommandSet:
             title = session.title or session.key
             lines.append(f"{mark} {session.session_id}  {title}")
             each.append(Button(f"{mark} {title}".strip(), f"/session {session.session_id}"))
-        lines.append(say("session.how"))
+        lines.append(say("session.how_all" if is_operator(context) else "session.how"))
         fresh = Button(say("button.new_session"), "/new", once=True)
         return CommandReply(
             "\n".join(lines), buttons=(*columns(each, 1), *turning(page, "/sessions"), (fresh,))
@@ -294,16 +296,20 @@ class _ChatCommandSet:
         return await self._s.database.read(current, name="command.session_id")
 
     async def _find_session(self, context: CommandContext, wanted: str) -> str:
-        def find(reader: Reader) -> str:
+        """The session meant by its id or key. Raises ``Forbidden`` for one that others began."""
+
+        def find(reader: Reader) -> sessions.Session:
             pointed = reader.scalar(
                 "SELECT session_id FROM pointers WHERE agent_id = ? AND key = ?",
                 (context.agent_id, wanted),
             )
-            if pointed:
-                return str(pointed)
-            return sessions.find(reader, wanted, agent_id=context.agent_id).session_id
+            return sessions.find(reader, str(pointed or wanted), agent_id=context.agent_id)
 
-        return await self._s.database.read(find, name="command.find_session")
+        found = await self._s.database.read(find, name="command.find_session")
+        if found.key != _key(context) and not is_operator(context):
+            say = words(context.language)
+            raise Forbidden(say("session.elsewhere", id=wanted), session_id=found.session_id)
+        return found.session_id
 
 
 def chat_commands(services: CommandServices) -> tuple[Command, ...]:

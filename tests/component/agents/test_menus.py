@@ -232,3 +232,25 @@ async def test_of_several_questions_the_one_that_is_meant_must_be_named(househol
     assert await _parked(house, 2)
     assert (await run(house, "ann", f"/answer {second.question_id} Bob")).ok
     assert await house.daemon.mailbox.questions() == [first]
+
+
+async def test_sessions_of_others_are_an_operators(household: Open) -> None:
+    house = await household(agent("ann", {"match": ".*", "steps": [{"say": "hi"}]}))
+    for conversation in ("one", "two"):
+        message = await house.said("ann", "hello", conversation=conversation)
+        await house.daemon.mailbox.wait_done(message, 60)
+    agent_id = house.roster.entry("ann").agent_id
+
+    async def typed(text: str, by: Principal) -> CommandReply:
+        context = CommandContext(agent_id, "ann", "console", "two", principal=by)
+        return await commands_of(house).run(text, context)
+
+    whole = (await typed("/sessions", OPERATOR)).text
+    mine = (await typed("/sessions", EVE)).text
+    assert ("console:one" in whole, "console:two" in whole) == (True, True)
+    assert ("console:one" in mine, "console:two" in mine) == (False, True)
+    (other,) = [line.split()[0] for line in whole.splitlines() if "console:one" in line]
+    for named in (other, "chat:console:one"):
+        refused = await typed(f"/session {named}", EVE)
+        assert (refused.ok, refused.code) == (False, "forbidden")
+    assert (await typed(f"/session {other}", OPERATOR)).ok
