@@ -61,9 +61,7 @@ _POISON_ATTEMPTS = 8
 class Offered(Protocol):
     """Told of each event that people can press something at, before it counts as delivered."""
 
-    async def __call__(
-        self, place: Place, event_id: str, piece: Outgoing, *, kind: str
-    ) -> None: ...
+    async def __call__(self, place: Place, event_id: str, piece: Outgoing) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +179,7 @@ class MatrixChannel:
                 timeout_s=_TIMEOUT_S,
             )
         if piece.choices and bot.offered is not None:
-            await bot.offered(place, event_id, piece, kind=part.kind)
+            await bot.offered(place, event_id, piece)
         return event_id
 
     async def _streamed(self, bot: BotHandle, part: OutboxPart, place: Place) -> str | None:

@@ -80,7 +80,8 @@ CREATE TABLE matrix_cards (
     choices       TEXT NOT NULL,
     -- the text above the choices, for edits that keep it
     text          TEXT NOT NULL,
-    is_question   INTEGER NOT NULL,
+    -- 1: nothing is offered there any more; a late press is answered all the same
+    is_closed     INTEGER NOT NULL DEFAULT 0,
     at            INTEGER NOT NULL,
     PRIMARY KEY (agent_id, event_id)
 ) STRICT, WITHOUT ROWID;

@@ -1,0 +1,161 @@
+"""Buttons in Matrix: a reaction or a number presses a choice that was listed below a text."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from agentsup.catalogue import words
+from agentsup.channels.matrix import offers
+from agentsup.channels.matrix.choices import Choice, by_emoji, by_text, emojis
+from agentsup.channels.matrix.offers import Offer
+from agentsup.channels.matrix.outgoing import Outgoing
+from agentsup.channels.matrix.place import Place, parse
+from agentsup.channels.matrix.screen import CHANNEL, MatrixPress, MatrixScreen
+from agentsup.channels.matrix.upkeep import Outbound
+from agentsup.channels.presses import Presses
+from agentsup.channels.telegram import buttons
+from agentsup.kit.clock import Clock
+from agentsup.kit.entropy import Entropy
+from agentsup.mailbox.mailbox import Mailbox
+from agentsup.model.agent import AgentSpec
+from agentsup.model.control import Commands
+from agentsup.model.principal import PersonRole, Principal
+from agentsup.store.database import Database, Reader
+
+__all__ = ["Menus"]
+
+
+class Menus(Presses[MatrixPress]):
+    """The choices of one agent's bot."""
+
+    def __init__(
+        self,
+        *,
+        agent_id: str,
+        database: Database,
+        mailbox: Mailbox,
+        commands: Commands,
+        clock: Clock,
+        entropy: Entropy,
+        sender: Outbound,
+        spec: Callable[[], AgentSpec],
+    ) -> None:
+        self._shown = MatrixScreen(
+            agent_id=agent_id, database=database, clock=clock, entropy=entropy, sender=sender
+        )
+        super().__init__(
+            channel=CHANNEL,
+            agent_id=agent_id,
+            database=database,
+            mailbox=mailbox,
+            commands=commands,
+            clock=clock,
+            spec=spec,
+            screen=self._shown,
+            shows=self._shown,
+        )
+
+    async def run(self, draining: asyncio.Event) -> None:
+        """Show how questions ended until ``draining``; one per bot's life."""
+        try:
+            await super().run(draining)
+        finally:
+            await self._shown.close()
+
+    async def offered(self, place: Place, event_id: str, piece: Outgoing) -> None:
+        """An event with choices was sent: keep what they stand for and set the reactions.
+
+        May be repeated. Raises ``StoreUnavailable`` or ``Overloaded``.
+        """
+        offer = Offer(
+            event_id, place.conversation, piece.choices, piece.above, self._clock.now_ms()
+        )
+        await self._database.write(
+            partial(offers.put_tx, agent_id=self._agent_id, offer=offer), name="matrix.offered"
+        )
+        self._shown.set_reactions(place.conversation, event_id, emojis(piece.choices))
+
+    # -- presses -----------------------------------------------------------------------------------
+
+    async def on_reaction(
+        self,
+        room_id: str,
+        event_id: str,
+        emoji: str,
+        principal: Principal,
+        press_id: str,
+        language: str = "",
+    ) -> bool:
+        """A reaction set under an event: True if it pressed something, or is answered honestly.
+
+        May be repeated with the same ``press_id``.
+        """
+        offer = await self._database.read(
+            lambda reader: offers.find(reader, self._agent_id, event_id), name="matrix.offer"
+        )
+        if offer is None or parse(offer.conversation).room_id != room_id:
+            return False
+        choice = by_emoji(offer.choices, emoji)
+        if choice is None:
+            return False
+        await self._pressed(offer, choice, principal, press_id, language or principal.language)
+        return True
+
+    async def on_text(
+        self,
+        conversation: str,
+        text: str,
+        reply_to: str | None,
+        principal: Principal,
+        press_id: str,
+        language: str = "",
+    ) -> str | None:
+        """A typed text that is no command: None if it is neither an answer nor a press.
+
+        Else it was taken, or the text returned says why not; the inbox must not get it.
+        ``reply_to`` is the event it replies to.
+        """
+        if principal.role < PersonRole.USER:
+            return None
+        language = language or principal.language
+        is_bare = reply_to is None and text.strip().removesuffix(".").isdecimal()
+
+        def look(reader: Reader) -> tuple[bool, Offer | None]:
+            if buttons.handled(reader, f"{press_id}#pressed") is not None:
+                return True, None
+            if reply_to is not None:
+                return False, offers.find(reader, self._agent_id, reply_to)
+            if not is_bare:
+                return False, None
+            now = self._clock.now_ms()
+            return False, offers.said_last(reader, self._agent_id, conversation, now)
+
+        was_pressed, offer = await self._database.read(look, name="matrix.offers")
+        if was_pressed:
+            return ""
+        if offer is not None and offer.conversation == conversation:
+            choice = by_text(offer.choices, text)
+            is_menu = not any(each.data.startswith("q:") for each in offer.choices)
+            if choice is not None and is_menu:
+                if is_bare and await self._asked.is_open_in(conversation):
+                    return words(language)("choice.several")
+                await self._pressed(offer, choice, principal, press_id, language)
+                return ""
+        said = await self._asked.text(conversation, text, reply_to, principal, press_id, language)
+        if said is None:
+            return None
+        return "" if said.counts else said.text
+
+    async def _pressed(
+        self, offer: Offer, choice: Choice, principal: Principal, press_id: str, language: str
+    ) -> None:
+        press = MatrixPress(
+            choice.data, press_id, offer.conversation, offer.event_id, offer.text, language
+        )
+        await self.on_press(press, principal)
+        at = self._clock.now_ms()
+        await self._database.write(
+            lambda tx: buttons.note_tx(tx, f"{press_id}#pressed", "", at), name="matrix.pressed"
+        )
