@@ -193,9 +193,12 @@ class Waiting:
                 )
                 if not notes:
                     return
-                if all(note.ended for note in notes) and await self._end_all(notes, conversation):
+                is_over = all(note.ended for note in notes)
+                if is_over and await self._end_all(notes, conversation):
                     return
                 await self._clock.sleep(_LOOK_GAP_S)  # much else makes events
+                if is_over:
+                    continue
                 try:
                     async with asyncio.timeout(_LOOK_AGAIN_S):
                         await changed.wait()

@@ -1,0 +1,127 @@
+"""A note that a message waits: what it offers is possible, also after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.model.principal import SYSTEM
+from tests.component.channels.telegram.rig import AGENT_ID, Rig, rigged
+
+WAITS = "Your message waits: one message is before it."
+BEGUN = "▸ Your message waited; its turn has begun."
+DROPPED = "✖ Your message waited; it was dropped before its turn."
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    async with rigged(tmp_path) as rig:
+        rig.agent.gate.clear()
+        yield rig
+        assert await rig.people.violations() == []
+
+
+def has_button(message: dict[str, Any]) -> bool:
+    return "reply_markup" in message
+
+
+async def noted(rig: Rig, chat: str = "") -> dict[str, Any]:
+    """Ann says two things, and is told that the second waits; the note."""
+    for text in ("first", "second"):
+        await rig.people.say(chat or rig.chat, text)
+    record = await rig.people.wait_message(chat or rig.chat, has_button)
+    message: dict[str, Any] = record["message"]
+    return message
+
+
+async def ended(rig: Rig, note: dict[str, Any], text: str) -> None:
+    """Wait until the note says ``text`` and has no button."""
+
+    def is_over(message: dict[str, Any]) -> bool:
+        is_note = bool(message["message_id"] == note["message_id"])
+        return is_note and message.get("text") == text and not has_button(message)
+
+    await rig.people.wait_message(rig.chat, is_over)
+
+
+async def recorded(rig: Rig) -> None:
+    """Wait until no note is on record as having a button."""
+    async with asyncio.timeout(10):
+        while await rig.rows("SELECT 1 FROM outbox WHERE body ->> '$.cancel' IS NOT NULL"):
+            await asyncio.sleep(0.01)
+
+
+async def test_the_button_goes_when_the_turn_begins(rig: Rig) -> None:
+    await rig.start()
+    note = await noted(rig)
+    assert note["text"] == WAITS
+    # An edit whose answer is lost is made again; a refused one too.
+    await rig.people.fault("cut_after", method="editMessageText", count=1)
+    rig.agent.gate.set()
+    await rig.people.wait_text(rig.chat, "echo: second")
+    await ended(rig, note, BEGUN)
+    await recorded(rig)
+
+
+async def test_a_turn_that_began_while_the_bot_was_dead_takes_the_button_too(rig: Rig) -> None:
+    await rig.start()
+    note = await noted(rig)
+    await rig.die()
+    rig.agent.gate.set()
+    await rig.settled()
+    await rig.start()
+    await ended(rig, note, BEGUN)
+    await recorded(rig)
+
+
+async def test_a_message_that_still_waits_keeps_its_button_over_a_restart(rig: Rig) -> None:
+    await rig.start()
+    note = await noted(rig)
+    await rig.die()
+    await rig.start()
+    query = await rig.people.press(rig.chat, note["message_id"])
+    assert (await rig.people.pressed(query))["text"] == "taken back"
+    await ended(rig, note, "taken back")
+    await recorded(rig)
+    rig.agent.gate.set()
+    await rig.settled()
+    assert rig.agent.texts == ["first"]
+    await ended(rig, note, "taken back")
+
+
+async def test_a_stop_says_that_it_was_dropped(rig: Rig) -> None:
+    await rig.start()
+    note = await noted(rig)
+    await rig.mailbox.stop(f"agent:{AGENT_ID}", SYSTEM)
+    await ended(rig, note, DROPPED)
+
+
+async def test_a_note_that_comes_too_late_is_not_sent(rig: Rig) -> None:
+    await rig.people.fault("flood", method="sendMessage", count=1, retry_after=2)
+    await rig.start()
+    for text in ("first", "second"):
+        await rig.people.say(rig.chat, text)
+    async with asyncio.timeout(10):
+        while not await rig.rows("SELECT 1 FROM outbox WHERE body ->> '$.cancel' IS NOT NULL"):
+            await asyncio.sleep(0.01)
+    rig.agent.gate.set()
+    await rig.people.wait_text(rig.chat, "echo: second")
+    await recorded(rig)
+    assert [text for text in await rig.people.texts(rig.chat) if "waits" in text] == []
+
+
+async def test_the_note_is_in_the_person_s_language(rig: Rig) -> None:
+    uli = await rig.people.user("Uli", language_code="de-AT")
+    rig.allow(uli)
+    rig.chat = await rig.people.private(uli, rig.bot.bot_id)
+    await rig.start()
+    note = await noted(rig)
+    assert note["text"] == "Deine Nachricht wartet: Eine Nachricht ist vor ihr dran."
+    ((button,),) = note["reply_markup"]["inline_keyboard"]
+    assert button["text"] == "Abbrechen"
+    rig.agent.gate.set()
+    await ended(rig, note, "▸ Deine Nachricht hat gewartet; jetzt ist sie dran.")
