@@ -231,14 +231,20 @@ class MenuRig:
         """Somebody in Telegram; without a role nobody knows them."""
         user = await self.people.user(name, language_code=language)
         if role is not None:
-            self.who[user] = Principal(PrincipalKind.PERSON, name.lower(), name, role)
+            self.who[user] = Principal(PrincipalKind.PERSON, name.lower(), name, role, language)
         return user
 
     async def command(self, user: int, text: str, conversation: str = "") -> str:
         """Somebody gives a command; its reply goes out as the receiving part sends it."""
         conversation = conversation or str(user)
         context = CommandContext(
-            MAIN_ID, "main", "telegram", conversation, self.who[user], has_buttons=True
+            MAIN_ID,
+            "main",
+            "telegram",
+            conversation,
+            self.who[user],
+            language=self.who[user].language,
+            has_buttons=True,
         )
         reply = await self.life.commands.run(text, context)
         at = self.mail.clock.now_ms()
