@@ -8,7 +8,7 @@ from functools import partial
 from agentsup.channels.telegram.place import parse
 from agentsup.daemon.roster import Roster
 from agentsup.kit.clock import Clock
-from agentsup.mailbox.notices import latest_conversation, notify_tx
+from agentsup.mailbox.notices import FALLBACK_CHANNEL, FALLBACK_CONVERSATION, notify_tx
 from agentsup.model.agent import MAIN
 from agentsup.store.database import Database, Reader, Tx
 
@@ -36,17 +36,19 @@ class Alarm:
         self._operator_ids = operator_ids
 
     async def tell(self, text: str) -> None:
-        """A notice in main's conversation, or, while main's own bot is deaf, in a private chat of
-        an operator with another agent's bot. Raises ``StoreUnavailable``."""
+        """A notice where an operator talks to main, and while that bot is deaf to another agent:
+        at the console, or in a private chat. Never where only others read.
+
+        Raises ``StoreUnavailable``.
+        """
         await self._database.write(partial(self._tell_tx, text=text), name="alarm.tell")
 
     def _tell_tx(self, tx: Tx, *, text: str) -> None:
         main_id = self._roster.entry(MAIN).agent_id
-        connected = self._connected()
-        agent_id: str = main_id
-        place = latest_conversation(tx, main_id)
-        if place[0] == TELEGRAM and main_id not in connected:
-            agent_id, place = self._other(tx, connected) or (main_id, place)
+        agent_id, place = self._heard_at(tx, main_id) or (
+            main_id,
+            (FALLBACK_CHANNEL, FALLBACK_CONVERSATION),
+        )
         notify_tx(
             tx,
             message_id="",
@@ -57,18 +59,27 @@ class Alarm:
             place=place,
         )
 
-    def _other(
-        self, reader: Reader, connected: frozenset[str]
-    ) -> tuple[str, tuple[str, str]] | None:
-        operators = self._operator_ids()
+    def _heard_at(self, reader: Reader, main_id: str) -> tuple[str, tuple[str, str]] | None:
+        """The conversation with an operator, main's first, that was used last and still hears."""
+        operators, connected = self._operator_ids(), self._connected()
         rows = reader.all(
-            "SELECT agent_id, channel, conversation FROM conversations WHERE channel = ?"
-            " ORDER BY last_at DESC LIMIT ?",
-            (TELEGRAM, _LOOKED_AT),
+            "SELECT agent_id, channel, conversation FROM conversations"
+            " WHERE channel IN (?, ?) ORDER BY agent_id = ? DESC, last_at DESC LIMIT ?",
+            (TELEGRAM, FALLBACK_CHANNEL, main_id, _LOOKED_AT),
         )
+        console: tuple[str, tuple[str, str]] | None = None
+        is_deaf = False
         for row in rows:
+            agent_id, place = row["agent_id"], (row["channel"], row["conversation"])
+            if place[0] == FALLBACK_CHANNEL:
+                # Only the operator's token opens the console.
+                if agent_id == main_id and console is None:
+                    console = (agent_id, place)
+                    if not is_deaf:
+                        break
             # The chat id of a private chat is the person's own id.
-            chat_id = parse(row["conversation"]).chat_id
-            if row["agent_id"] in connected and chat_id in operators:
-                return row["agent_id"], (row["channel"], row["conversation"])
-        return None
+            elif parse(place[1]).chat_id in operators:
+                if agent_id in connected:
+                    return agent_id, place
+                is_deaf = True
+        return console
