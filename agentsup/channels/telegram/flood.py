@@ -136,8 +136,8 @@ class Flood:
     does not outlive the process, and need not. The part of the outbox that was refused keeps in
     its row when it may go again, and nothing passes it in its conversation, so however often the
     process is killed within a pause, that conversation is left alone. What else there is to say in
-    the chat (another topic, a sign of life) learns of the pause by one refusal, which has no
-    effect and burns no attempt.
+    the chat (another topic, a sign of life) learns of the pause by one refusal in the next
+    process, which has no effect and burns no attempt.
     """
 
     def __init__(self, rates: Rates | None = None) -> None:

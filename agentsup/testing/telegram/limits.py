@@ -101,7 +101,10 @@ class Limits:
         self._paused[_told(bot, chat, counts_as)[0]] = (now + seconds, int(seconds))
 
     def obey(self, bot: str, chat: str, counts_as: str, now: float) -> None:
-        """Note a call that comes although it was told to wait."""
+        """Note a message or an edit that comes although it was told to wait. Of other calls several
+        may be under way when the first is refused."""
+        if counts_as not in {"send", "edit"}:
+            return
         if now < self._latest(_told(bot, chat, counts_as))[0] - 0.05:
             self.hammered += 1
 

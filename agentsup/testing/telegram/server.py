@@ -189,8 +189,7 @@ class FakeTelegram:
     def _count(self, bot: Json, method: Method, call: Call) -> None:
         now = self._clock.monotonic()
         place = {"bot": str(bot["id"]), "chat": call.chat_id}
-        if method.counts_as in {"send", "edit"}:
-            self._limits.obey(**place, counts_as=method.counts_as, now=now)
+        self._limits.obey(**place, counts_as=method.counts_as, now=now)
         media = call.args.get("media")
         retry_after_s = self._limits.check(
             **place,

@@ -22,6 +22,14 @@ from agentsup.testing.telegram import FakeTelegram, TelegramDriver
 
 TOKEN = "100:secret"
 AGENT = "ag_1"
+FAST = Rates(
+    bot=(1_000, 0.1),
+    group=(1_000, 0.1),
+    private=(1_000, 0.1),
+    private_edits=(1_000, 0.1),
+    light=(1_000, 0.1),
+)
+"""For what isn't about limits."""
 
 
 class Bench:
@@ -41,15 +49,31 @@ class Bench:
         self.bot_id = bot_id
         self.clock = SystemClock()
         self.entropy = SeededEntropy(self.clock, 7)
-        self.http = SharedHttp(rates=rates)
-        self.channel = TelegramChannel()
         self.workspace = folder / "workspace"
         self.workspace.mkdir()
         self.settings = TelegramSettings(self.workspace)
-        self.client = TelegramClient(Secret(TOKEN), url, http=self.http)
-        self.sender = Sender(self.client, self.clock)
+        self.rates = rates
         self.boots = 0
+        self._begin()
         self.database: Database
+
+    def _begin(self) -> None:
+        """What a process has in memory."""
+        self.http = SharedHttp(rates=self.rates)
+        self.channel = TelegramChannel()
+        self.client = TelegramClient(Secret(TOKEN), self.url, http=self.http)
+        self.sender = Sender(self.client, self.clock)
+
+    async def reborn(self) -> None:
+        """The next process: what the former one had in memory is gone, the store is there."""
+        await self._end()
+        self._begin()
+        self.attach()
+
+    async def _end(self) -> None:
+        await self.sender.close()
+        await self.client.close()
+        await self.http.close()
 
     async def open(self) -> Self:
         options = StoreOptions(reserve_bytes=0)
@@ -67,9 +91,7 @@ class Bench:
         await self.database.write(lambda tx: outbox.in_place_tx(tx, outbox_id, platform_id))
 
     async def close(self) -> None:
-        await self.sender.close()
-        await self.client.close()
-        await self.http.close()
+        await self._end()
         await self.database.close()
 
     @asynccontextmanager

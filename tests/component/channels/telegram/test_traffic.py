@@ -2,6 +2,7 @@
 
 import os
 import random
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,22 +10,25 @@ from typing import Any
 import pytest
 
 from agentsup.channels.telegram import deliver
+from agentsup.channels.telegram.client import SharedHttp
 from agentsup.channels.telegram.flood import Rates
 from agentsup.channels.telegram.render import render
 from agentsup.testing.telegram import rules
-from tests.component.channels.telegram.bench import Bench, benched
-
-FAST = Rates(
-    bot=(1_000, 0.1),
-    group=(1_000, 0.1),
-    private=(1_000, 0.1),
-    private_edits=(1_000, 0.1),
-    light=(1_000, 0.1),
+from tests.component.channels.telegram.bench import FAST, Bench, benched
+from tests.component.channels.telegram.crowd import (
+    CHATS,
+    SEND_TIMEOUT_S,
+    Crowd,
+    answer_to,
+    judge,
 )
-"""For what isn't about limits."""
+from tests.component.channels.telegram.rig import rigged
 
 EACH = int(os.environ.get("AGENTSUP_TELEGRAM_EACH", "70"))
 """Messages in each of the five chats; `make kill` sends 2,000."""
+SEED = int(os.environ.get("AGENTSUP_TELEGRAM_SEED") or random.SystemRandom().randrange(1 << 30))
+PACE = 50
+"""Both sides' spans are divided by it, so that what takes minutes fits into seconds."""
 
 WORDS = (
     "ärger",
@@ -115,21 +119,24 @@ async def test_under_random_trouble_each_is_delivered_once_in_order_or_in_doubt(
             ] == []
 
 
+def hurried(monkeypatch: pytest.MonkeyPatch) -> Rates:
+    """The limits at the faster pace; the fake's own, without any slack, are hurried as well."""
+    strict = [replace(one, span_s=one.span_s / PACE, slack_s=0.0) for one in rules.RATES]
+    monkeypatch.setattr("agentsup.testing.telegram.limits.RATES", tuple(strict))
+    real = Rates()
+    return Rates(
+        bot=(real.bot[0], real.bot[1] / PACE),
+        group=(real.group[0], real.group[1] / PACE),
+        private=(real.private[0], real.private[1] / PACE),
+        private_edits=(real.private_edits[0], real.private_edits[1] / PACE),
+    )
+
+
 @pytest.mark.timeout(max(20, EACH // 2))
 async def test_at_full_speed_under_trouble_the_limits_hold_and_nothing_doubles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both sides' spans are a fiftieth, so that what takes minutes fits into seconds."""
-    pace = 50
-    strict = [replace(one, span_s=one.span_s / pace, slack_s=0.0) for one in rules.RATES]
-    monkeypatch.setattr("agentsup.testing.telegram.limits.RATES", tuple(strict))
-    real = Rates()
-    rates = Rates(
-        bot=(real.bot[0], real.bot[1] / pace),
-        group=(real.group[0], real.group[1] / pace),
-        private=(real.private[0], real.private[1] / pace),
-        private_edits=(real.private_edits[0], real.private_edits[1] / pace),
-    )
+    rates = hurried(monkeypatch)
     async with benched(tmp_path, limits="count", rates=rates) as bench:
         places = [await bench.person(f"P{n}") for n in range(4)]
         group = await bench.people.group("g", [places[0][0], bench.bot_id])
@@ -160,6 +167,51 @@ async def test_at_full_speed_under_trouble_the_limits_hold_and_nothing_doubles(
         assert report["exceeded"] == []
         assert report["hammered"] == 0
         assert report["calls"]["sendMessage"] > 5 * EACH
+
+
+@pytest.mark.timeout(max(40, EACH // 2))
+async def test_what_people_write_is_answered_once_and_in_order_whatever_goes_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole bot: from a person's text through poll, mailbox, turn and outbox to the chat."""
+    monkeypatch.setattr(deliver, "_TEXT_TIMEOUT_S", SEND_TIMEOUT_S)
+    rates = hurried(monkeypatch)
+    print(f"replay: AGENTSUP_TELEGRAM_SEED={SEED} AGENTSUP_TELEGRAM_EACH={EACH}")
+    async with rigged(tmp_path, limits="count") as rig:
+        rig.http = SharedHttp(rates=rates)
+        object.__setattr__(rig.mailbox.limits, "queue_limit", CHATS * EACH)
+        rig.agent.answer = answer_to
+        crowd = Crowd(rig, SEED, EACH)
+        await crowd.gather()
+        await rig.start()
+        began_at = rig.clock.monotonic()
+        await crowd.trouble()
+        await crowd.write()
+        await crowd.answered(max(30.0, EACH / 3))
+        took_s = rig.clock.monotonic() - began_at
+        hits = await crowd.peace()
+        found = await crowd.found()
+        report = await rig.people.report()
+        assert await rig.people.violations() == []
+        assert await rig.states() == {"done": CHATS * EACH}
+    counted = judge(found)
+    print(f"{took_s:.1f} s, {dict(counted)}, {hits.total()} faults: {dict(hits)}")
+    print({name: count for name, count in report["calls"].items() if count > 1})
+    assert Counter(rig.agent.texts).most_common(1)[0][1] == 1, "a turn for each text, no second"
+    assert (report["exceeded"], report["hammered"]) == ([], 0)
+    assert hits.total() > EACH / 3
+    assert any(hits[name] for name in hits if name.startswith("getUpdates"))
+    assert counted["answered"] > 0.8 * CHATS * EACH
+    # A judge that is content with everything proves nothing.
+    whole = found.seen[0]
+    sure = [text for text in whole if found.state_of(text) == "delivered"]
+    for bad, why in (
+        ([text for text in whole if text != sure[7]], "is lost"),
+        ([*whole, sure[7]], "2 times"),
+        ([sure[-1], *(text for text in whole if text != sure[-1])], "out of order"),
+    ):
+        with pytest.raises(AssertionError, match=why):
+            judge(replace(found, seen=[bad, *found.seen[1:]]))
 
 
 async def test_the_limits_hold_as_the_platform_counts_them(tmp_path: Path) -> None:

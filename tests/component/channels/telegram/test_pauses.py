@@ -1,0 +1,138 @@
+"""A pause that the platform asked for, and processes that are killed while it lasts.
+
+What was refused keeps its time in the outbox; nothing else about pauses outlives a process. While
+a pause runs the server goes on refusing, so every call that comes too early is counted.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.channels.telegram import sender
+from agentsup.kit.tasks import stop_task
+from tests.component.channels.telegram.bench import FAST, Bench, benched
+
+KILLS = 6
+PAUSE_S = 3
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pause as short as these would be waited out by the sender."""
+    monkeypatch.setattr(sender, "_WAIT_S", 0.2)
+
+
+class Lives:
+    """One process after the other, each killed."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self._relay: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        _, self._relay, _ = await self.bench.start_relay()
+
+    async def next(self) -> None:
+        """A kill, and the next process."""
+        await self.kill()
+        await self.bench.reborn()
+        await self.start()
+
+    async def kill(self) -> None:
+        if self._relay is not None:
+            await stop_task(self._relay, timeout_s=5.0)
+            self._relay = None
+
+    async def refused(self, *parts: int) -> None:
+        """Wait until these were refused or held back."""
+        for part in parts:
+            await self.bench.until(part, lambda row: "pause" in row["detail"])
+
+    async def calls(self) -> int:
+        """Messages sent or refused so far."""
+        return int((await self.bench.people.report())["calls"].get("sendMessage", 0))
+
+    async def delivered(self, *parts: int) -> list[dict[str, Any]]:
+        return [await self.bench.settled(part) for part in parts]
+
+
+async def test_kills_within_a_pause_do_not_hammer_and_burn_no_attempt(tmp_path: Path) -> None:
+    """However often the process is killed, and whatever is added meanwhile: the refused chat sees
+    one call too many, the others none."""
+    async with benched(tmp_path, limits="count", rates=FAST) as bench:
+        lives = Lives(bench)
+        ann, chat = await bench.person("Ann")
+        others = [await bench.person(f"P{number}") for number in range(2)]
+        fault = await bench.people.fault("flood", chat_id=ann, retry_after=PAUSE_S)
+        await lives.start()
+        began_at = bench.clock.monotonic()
+        parts = [await bench.add(ann, "answer 0")]
+        await lives.refused(*parts)
+        for number in range(1, KILLS + 1):
+            parts.append(await bench.add(ann, f"answer {number}"))
+            await lives.next()
+            told = [await bench.add(user, f"news {number}") for user, _ in others]
+            await lives.delivered(*told)
+        assert bench.clock.monotonic() - began_at < PAUSE_S, "all that was within the pause"
+        await bench.people.clear_faults(fault)
+        rows = await lives.delivered(*parts)
+        assert bench.clock.monotonic() - began_at >= PAUSE_S
+        await lives.kill()
+        assert {(row["state"], row["attempts"]) for row in rows} == {("delivered", 1)}
+        assert await bench.people.texts(chat) == [f"answer {n}" for n in range(KILLS + 1)]
+        assert await lives.calls() == 1 + len(parts) + KILLS * len(others)
+        assert (await bench.people.report())["hammered"] == 0
+
+
+async def test_the_next_process_learns_of_a_pause_by_one_refusal(tmp_path: Path) -> None:
+    """Where the chat has another conversation, a topic, of which nothing was refused yet; the kills
+    after that cost nothing."""
+    async with benched(tmp_path, limits="count", rates=FAST) as bench:
+        lives = Lives(bench)
+        ann, _ = await bench.person("Ann")
+        team = [ann, bench.bot_id]
+        group = await bench.people.group("t", team, administrators=[bench.bot_id], forum=True)
+        topics = [await bench.people.topic(group, name, user=ann) for name in ("a", "b", "c")]
+        fault = await bench.people.fault("flood", chat_id=group, retry_after=PAUSE_S)
+        await lives.start()
+        parts = [await bench.add(f"{group}/{topics[0]}", "first")]
+        await lives.refused(*parts)
+        await lives.next()
+        # Of what comes now in two topics one is refused; the process knows then.
+        parts += [await bench.add(f"{group}/{topic}", "later") for topic in topics[1:]]
+        await lives.refused(*parts)
+        refused = await lives.calls()
+        assert refused in (2, 3), "both may be under way when the first is refused"
+        for _ in range(KILLS):
+            await lives.next()
+            await lives.delivered(await bench.add(ann, "elsewhere"))
+        assert await lives.calls() == refused + KILLS
+        await bench.people.clear_faults(fault)
+        rows = await lives.delivered(*parts)
+        await lives.kill()
+        assert {(row["state"], row["attempts"]) for row in rows} == {("delivered", 1)}
+        assert sorted(await bench.people.texts(group)) == ["first", "later", "later"]
+
+
+async def test_a_pause_of_the_whole_bot_is_kept_by_all_its_parts(tmp_path: Path) -> None:
+    async with benched(tmp_path, limits="count", rates=FAST) as bench:
+        lives = Lives(bench)
+        people = [await bench.person(f"P{number}") for number in range(8)]
+        fault = await bench.people.fault("flood", method="sendMessage", retry_after=PAUSE_S)
+        await lives.start()
+        parts: list[int] = []
+        for user, _ in people:
+            parts.append(await bench.add(user, "answer"))
+            await lives.refused(parts[-1])
+        refused = await lives.calls()
+        assert refused == 2, "after two chats it is about the bot"
+        for _ in range(KILLS):
+            await lives.next()
+        await bench.people.clear_faults(fault)
+        rows = await lives.delivered(*parts)
+        await lives.kill()
+        assert {(row["state"], row["attempts"]) for row in rows} == {("delivered", 1)}
+        assert await lives.calls() == refused + len(parts)
+        assert (await bench.people.report())["hammered"] == 0
