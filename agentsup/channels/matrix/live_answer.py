@@ -236,7 +236,7 @@ class LiveAnswer:
             self._progress = self._progress.held(clock.monotonic() + pause_s)
             return
         try:
-            await self._send(content)
+            is_there = await self._send(content)
         except RateLimited as error:
             until = clock.monotonic() + max(error.retry_after_s, pace.interval_s)
             self._progress = self._progress.slowed(until)
@@ -250,12 +250,14 @@ class LiveAnswer:
             _log.debug("the stream of %s is refused: %s", self._message_id, error)
             self._is_muted = self._is_distrusted = True
         else:
-            self._progress = self._progress.shown(length, clock.monotonic())
+            self._progress = self._progress.shown(length if is_there else 0, clock.monotonic())
 
-    async def _send(self, content: dict[str, Any]) -> None:
+    async def _send(self, content: dict[str, Any]) -> bool:
+        """Whether the content is there now; an event sent before may hold an earlier one."""
         if not self._event_id:
+            is_first = not self._upkeep.is_unsure
             self._event_id = await self._upkeep.create(content)
-            return
+            return is_first
         if self._doubtful is not None:
             await self._upkeep.change(self._event_id, *self._doubtful)
             self._doubtful = None
@@ -265,6 +267,7 @@ class LiveAnswer:
         except FateUnknown:
             self._doubtful = (content, txn_id)
             raise
+        return True
 
     # -- the end -----------------------------------------------------------------------------------
 

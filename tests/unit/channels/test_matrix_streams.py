@@ -1,0 +1,495 @@
+"""Matrix streams in virtual time, over a real database and rooms in memory."""
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from agentsup.channels.matrix.errors import (
+    FateUnknown,
+    NotSent,
+    RateLimited,
+    RoomGone,
+)
+from agentsup.channels.matrix.sender import Sender
+from agentsup.channels.matrix.stream import Streams
+from agentsup.kit.clock import LoopClock
+from agentsup.kit.entropy import SeededEntropy
+from agentsup.kit.tasks import TaskOwner
+from agentsup.model.agent import AgentSpec, Streaming
+from agentsup.observe.live import LiveHub
+from agentsup.store import Database, InlineRunner, Tx
+from agentsup.testing.matrix_rooms import Rooms
+
+pytestmark = pytest.mark.virtual
+
+AGENT, ROOM, THREAD = "a_1", "!r:localhost", "!r:localhost/$root"
+LIVE = Streaming(edit_interval_s=2.0, min_chars=20, idle_ms=500)
+CUT = FateUnknown("the line was cut")
+
+
+@dataclass
+class Bench:
+    """A bot's life around its streams."""
+
+    database: Database
+    clock: LoopClock
+    live: LiveHub = field(default_factory=LiveHub)
+    agent_id: str = AGENT
+    streaming: Streaming = LIVE
+    owner: TaskOwner = field(default_factory=lambda: TaskOwner("test"))
+
+    def __post_init__(self) -> None:
+        self.rooms = Rooms(self.clock)
+        self.start()
+
+    @property
+    def spec(self) -> Callable[[], AgentSpec]:
+        return lambda: AgentSpec("bob", streaming=self.streaming)
+
+    def start(self) -> None:
+        self.draining = asyncio.Event()
+        self.sender = Sender(self.rooms, self.clock)
+        self.streams = Streams(self, self.sender)
+        self.life = self.owner.spawn(self.streams.run(self.draining), name="streams:test")
+
+    async def drain(self) -> None:
+        self.draining.set()
+        await self.life
+
+    async def crash(self) -> None:
+        """The process dies in the midst of whatever it does."""
+        for task in {self.life, *self.streams._owner.tasks}:
+            task.cancel()
+        await asyncio.wait({self.life})
+        self.live = LiveHub()
+        self.start()
+
+    async def sql(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
+        def run(tx: Tx) -> list[tuple[Any, ...]]:
+            rows = [tuple(row) for row in tx.all(text, params)]
+            tx.touch(f"agent:{AGENT}")
+            tx.touch("events")
+            tx.touch("done:m1")
+            return rows
+
+        return await self.database.write(run)
+
+    async def accept(self, conversation: str = ROOM) -> None:
+        await self.sql(
+            "INSERT INTO sessions (session_id, agent_id, key, created_at, updated_at)"
+            " VALUES ('s', 'a_1', 'k', 1, 1)"
+        )
+        to = {
+            "kind": "chat",
+            "agent_id": AGENT,
+            "channel": "matrix",
+            "conversation": conversation,
+        }
+        await self.sql(
+            "INSERT INTO messages (message_id, agent_id, session_id, kind, lane, priority, state,"
+            " parts, principal, deliver_to, root_id, accepted_at)"
+            " VALUES ('m1', 'a_1', 's', 'chat', 'interactive', 1, 'leased', '[]', '{}', ?, 'm1', 1)",
+            json.dumps(to),
+        )
+
+    async def turn(self, conversation: str = ROOM) -> None:
+        """A turn of the accepted message begins."""
+        await self.clock.sleep(0)
+        self.live.begin(AGENT, f"matrix:{conversation}", "m1")
+
+    async def say(self, text: str, *, then_s: float = 0.0) -> None:
+        self.live.delta("m1", text)
+        await self.clock.sleep(then_s)
+
+    async def become(self, state: str, outcome: str | None = None) -> None:
+        await self.sql(
+            "UPDATE messages SET state = ?, outcome = ? WHERE message_id = 'm1'", state, outcome
+        )
+
+    async def answer(self, text: str, state: str = "pending", *ids: str) -> None:
+        await self.sql(
+            "INSERT INTO outbox (message_id, agent_id, channel, conversation, part_no, kind, body,"
+            " state, created_at, platform_ids) VALUES ('m1', 'a_1', 'matrix', ?, 0, 'answer', ?,"
+            " ?, 1, ?)",
+            ROOM,
+            json.dumps({"text": text}),
+            state,
+            json.dumps(ids),
+        )
+        await self.become("done", "ok")
+
+    async def settle(self, state: str, *ids: str) -> None:
+        await self.sql("UPDATE outbox SET state = ?, platform_ids = ?", state, json.dumps(ids))
+
+    async def on_record(self) -> list[str]:
+        return [row[0] for row in await self.sql("SELECT event_id FROM matrix_streams")]
+
+    async def eyes(self) -> int:
+        return int((await self.sql("SELECT count(*) FROM matrix_eyes"))[0][0])
+
+    def shown(self) -> str:
+        """The one message that is there."""
+        (text,) = self.rooms.texts()
+        return text
+
+
+@pytest_asyncio.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    clock = LoopClock()
+    path = tmp_path / "state.db"
+    runner = InlineRunner(path, clock=clock, entropy=SeededEntropy(clock, 3), max_delay_s=0)
+    database = await Database.open(path, clock=clock, runner=runner)
+    bench = Bench(database, clock)
+    yield bench
+    await bench.drain()
+    await bench.owner.close(1.0)
+    await database.close()
+
+
+async def test_one_event_grows_and_the_answer_takes_its_place(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    for word in range(40):
+        await bench.say(f"word{word} ", then_s=0.5)
+    (event,) = bench.rooms.messages()
+    assert bench.shown().startswith("word0 word1 ")
+    assert bench.shown().endswith("…")
+    assert len(bench.shown().split()) > 30
+    assert await bench.on_record() == [event.event_id]
+    at = bench.rooms.times("send") + bench.rooms.times("edit")
+    gaps = [later - earlier for earlier, later in itertools.pairwise(at)]
+    assert len(at) >= 6
+    assert min(gaps) >= 2.0
+    bench.live.end("m1")
+    await bench.answer("the whole answer")
+    assert await bench.streams.takeover("m1") == event.event_id
+    assert await bench.streams.takeover("m1") == event.event_id, "an attempt may be made again"
+    await bench.settle("delivered", event.event_id)
+    await bench.clock.sleep(15.0)
+    assert await bench.on_record() == []
+    assert bench.rooms.messages() == [event]
+    assert await bench.streams.takeover("m1") is None, "shown again, it is a message of its own"
+
+
+async def test_edits_are_a_second_apart_whatever_the_setting_says(bench: Bench) -> None:
+    bench.streaming = Streaming(edit_interval_s=0.1, min_chars=1, idle_ms=10)
+    await bench.accept()
+    await bench.turn()
+    for word in range(100):
+        await bench.say(f"word{word} ", then_s=0.1)
+    at = bench.rooms.times("send") + bench.rooms.times("edit")
+    assert len(at) >= 8
+    assert min(later - earlier for earlier, later in itertools.pairwise(at)) >= 1.0
+
+
+async def test_an_edit_has_the_new_text_and_a_beginning_for_old_clients(bench: Bench) -> None:
+    await bench.accept(THREAD)
+    await bench.turn(THREAD)
+    await bench.say("The **first** words of many", then_s=1.0)
+    await bench.say(", and `<more>` of them", then_s=3.0)
+    first, edit = bench.rooms.events.values()
+    assert first.relation["rel_type"] == "m.thread"
+    assert first.relation["event_id"] == "$root"
+    assert edit.relation == {"rel_type": "m.replace", "event_id": first.event_id}
+    assert edit.content["body"].startswith("* The first words of many")
+    new = edit.content["m.new_content"]
+    assert "<code>&lt;more&gt;</code>" in new["formatted_body"]
+    assert "m.relates_to" not in new
+
+
+async def test_what_is_delivered_in_another_way_leaves_no_half_answer_behind(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    bench.live.end("m1")
+    await bench.answer("the whole answer", "delivered", "$other")
+    await bench.clock.sleep(15.0)
+    assert bench.rooms.texts() == []
+    assert await bench.on_record() == []
+
+
+async def test_a_hanging_edit_makes_the_answer_a_message_of_its_own(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    never = asyncio.Event()
+    bench.rooms.before["edit"] = [never.wait]
+    await bench.say(", and then some", then_s=5.0)
+    bench.live.end("m1")
+    await bench.answer("the whole answer")
+    began = bench.clock.monotonic()
+    assert await bench.streams.takeover("m1") is None
+    assert bench.clock.monotonic() - began <= 1.1
+    # The edit comes into effect late, over whatever is there.
+    never.set()
+    await bench.settle("delivered", "$other")
+    await bench.clock.sleep(30.0)
+    assert bench.rooms.texts() == [], "the placeholder is gone, late edit or not"
+    assert await bench.on_record() == []
+
+
+async def test_an_edit_whose_answer_was_lost_goes_again_and_is_trusted_then(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    bench.rooms.after["edit"] = [CUT]
+    await bench.say(", and then some", then_s=3.0)
+    await bench.say(", and more", then_s=6.0)
+    assert bench.shown().startswith("The first words of many, and then some, and more")
+    txns = [facts["txn_id"] for _, call, facts in bench.rooms.calls if call == "edit"]
+    assert len(txns) > len(set(txns)), "the lost one went again under its own id"
+    (event,) = bench.rooms.messages()
+    bench.live.end("m1")
+    await bench.answer("the whole answer")
+    assert await bench.streams.takeover("m1") == event.event_id
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_first_event_whose_fate_is_unknown_is_there_once(bench: Bench, when: str) -> None:
+    await bench.accept()
+    await bench.turn()
+    getattr(bench.rooms, when)["send"] = [CUT]
+    await bench.say("The first words of many", then_s=1.0)
+    await bench.say(", and then some", then_s=10.0)
+    assert bench.shown().startswith("The first words of many, and then some")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_no_event_is_left_behind_by_a_first_one_that_never_was_known(
+    bench: Bench, when: str
+) -> None:
+    await bench.accept()
+    await bench.turn()
+    getattr(bench.rooms, when)["send"] = [CUT, CUT, CUT]
+    await bench.say("The first words of many", then_s=20.0)
+    bench.live.end("m1")
+    await bench.answer("the whole answer")
+    assert await bench.streams.takeover("m1") is None
+    await bench.settle("delivered", "$other")
+    await bench.clock.sleep(40.0)
+    assert bench.rooms.texts() == []
+    assert await bench.on_record() == []
+
+
+async def test_what_was_surely_not_sent_is_not_looked_for(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    bench.rooms.before["send"] = [NotSent("no way there")] * 9
+    await bench.say("The first words of many", then_s=20.0)
+    bench.live.end("m1")
+    await bench.answer("the whole answer", "delivered", "$other")
+    await bench.clock.sleep(20.0)
+    assert bench.rooms.events == {}
+    assert await bench.on_record() == []
+
+
+async def test_after_a_crash_the_answer_still_takes_the_place(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    (event,) = bench.rooms.messages()
+    await bench.crash()
+    await bench.clock.sleep(5.0)
+    await bench.answer("the whole answer")
+    assert await bench.streams.takeover("m1") == event.event_id
+
+
+async def test_a_crash_before_the_id_was_known_leaves_nothing_behind(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    never = asyncio.Event()
+    bench.rooms.after["send"] = [never.wait]
+    await bench.say("The first words of many", then_s=1.0)
+    assert bench.shown().startswith("The first words")
+    assert await bench.on_record() == [""]
+    await bench.crash()
+    await bench.answer("the whole answer", "delivered", "$other")
+    await bench.clock.sleep(20.0)
+    assert bench.rooms.texts() == []
+    assert await bench.on_record() == []
+
+
+async def test_once_an_answer_went_as_its_own_message_no_later_life_takes_over(
+    bench: Bench,
+) -> None:
+    """Else it would be shown twice: there, and in the place of what was streamed."""
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    await bench.crash()
+    await bench.answer("the whole answer")
+    assert await bench.streams.takeover("m1") is None, "an edit may still be on its way"
+    await bench.crash()
+    await bench.clock.sleep(10.0)
+    assert await bench.streams.takeover("m1") is None
+    await bench.settle("delivered", "$other")
+    await bench.clock.sleep(15.0)
+    assert bench.rooms.texts() == []
+
+
+async def test_a_turn_that_goes_on_in_another_life_goes_on_in_the_same_event(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    await bench.crash()
+    await bench.turn()
+    await bench.say("Other words, from the beginning", then_s=3.0)
+    assert bench.shown().startswith("Other words")
+
+
+async def test_a_parked_turn_begins_anew_below(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("Before I ask, some words", then_s=1.0)
+    bench.live.end("m1")
+    await bench.become("parked")
+    await bench.clock.sleep(5.0)
+    assert bench.rooms.texts() == []
+    await bench.become("leased")
+    await bench.turn()
+    await bench.say("After the answer, some more", then_s=3.0)
+    assert bench.shown().startswith("After the answer")
+
+
+async def test_a_stopped_turn_keeps_what_was_said_and_says_so(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    bench.live.end("m1")
+    await bench.become("cancelled")
+    await bench.clock.sleep(5.0)
+    assert bench.shown() == "The first words of many\n\n⏹ stopped"
+    assert await bench.on_record() == []
+
+
+async def test_a_refusal_silences_the_stream_and_nothing_else(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    bench.rooms.before["send"] = [RoomGone(403, "M_FORBIDDEN", "not in room")]
+    await bench.say("The first words of many", then_s=1.0)
+    await bench.say(", and more of them", then_s=30.0)
+    assert bench.rooms.events == {}
+
+
+async def test_a_stream_that_was_told_to_pause_pauses_and_then_is_slower(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    bench.rooms.before["edit"] = [RateLimited(5.0)]
+    for _ in range(40):
+        await bench.say("and some more words ", then_s=1.0)
+    at = bench.rooms.times("edit")
+    assert at[1] - at[0] >= 15.0, "longer than was asked for, so that answers find room"
+    assert at[2] - at[1] > 2.0
+
+
+async def test_a_stream_leaves_its_window_on_long_texts(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("begin\n\n" + "words and words\n\n" * 2_000 + "the end so far", then_s=3.0)
+    assert bench.shown().startswith("…")
+    assert "the end so far" in bench.shown()
+    sizes = [
+        len(json.dumps(facts["content"]).encode())
+        for _, call, facts in bench.rooms.calls
+        if call in {"send", "edit"}
+    ]
+    assert max(sizes) < 60_000
+
+
+async def test_buffered_shows_whole_paragraphs(bench: Bench) -> None:
+    bench.streaming = Streaming(mode="buffered", edit_interval_s=1.0)
+    await bench.accept()
+    await bench.turn()
+    await bench.say("One paragraph of words\n\nand another that is not", then_s=5.0)
+    assert bench.shown() == "One paragraph of words\n\n…"
+
+
+async def test_off_shows_nothing_but_typing(bench: Bench) -> None:
+    bench.streaming = Streaming(mode="off")
+    await bench.accept()
+    await bench.turn()
+    await bench.say("One paragraph of words", then_s=50.0)
+    assert bench.rooms.events == {}
+    assert bench.rooms.writing == {ROOM: True}
+    bench.live.end("m1")
+    await bench.clock.sleep(1.0)
+    assert bench.rooms.writing == {ROOM: False}
+
+
+async def test_typing_is_renewed_before_it_fades(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.clock.sleep(100.0)
+    at = bench.rooms.times("typing")
+    assert len(at) >= 5
+    assert max(later - earlier for earlier, later in itertools.pairwise(at)) < 30.0
+
+
+# -- eyes ------------------------------------------------------------------------------------------
+
+
+async def test_eyes_stand_while_the_work_goes_on(bench: Bench) -> None:
+    await bench.accept()
+    bench.streams.accepted("m1", ROOM, "$person")
+    await bench.clock.sleep(1.0)
+    assert bench.rooms.reactions("$person") == ["👀"]
+    await bench.become("done", "ok")
+    await bench.clock.sleep(1.0)
+    assert bench.rooms.reactions("$person") == []
+    assert await bench.eyes() == 0
+
+
+async def test_what_is_answered_at_once_needs_no_eyes(bench: Bench) -> None:
+    await bench.accept()
+    bench.streams.accepted("m1", ROOM, "$person")
+    await bench.clock.sleep(0.1)
+    await bench.become("done", "ok")
+    await bench.clock.sleep(5.0)
+    assert bench.rooms.times("reaction") == []
+    assert await bench.eyes() == 0
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["known", "answer lost"])
+async def test_eyes_of_an_earlier_life_are_taken_back(bench: Bench, lost: bool) -> None:
+    await bench.accept()
+    if lost:
+        bench.rooms.after["reaction"] = [asyncio.Event().wait]
+    bench.streams.accepted("m1", ROOM, "$person")
+    await bench.clock.sleep(1.0)
+    assert bench.rooms.reactions("$person") == ["👀"]
+    await bench.crash()
+    await bench.clock.sleep(1.0)
+    assert bench.rooms.reactions("$person") == ["👀"]
+    await bench.become("done", "ok")
+    await bench.clock.sleep(1.0)
+    assert bench.rooms.reactions("$person") == []
+    assert await bench.eyes() == 0
+
+
+async def test_eyes_on_what_ended_while_nobody_looked_are_taken_back(bench: Bench) -> None:
+    await bench.accept()
+    bench.streams.accepted("m1", ROOM, "$person")
+    await bench.clock.sleep(1.0)
+    await bench.drain()
+    await bench.become("done", "ok")
+    bench.streaming = Streaming(reactions=False)
+    bench.start()
+    await bench.clock.sleep(1.0)
+    assert bench.rooms.reactions("$person") == []
+    assert await bench.eyes() == 0
+
+
+async def test_eyes_can_be_switched_off(bench: Bench) -> None:
+    bench.streaming = Streaming(reactions=False)
+    await bench.accept()
+    bench.streams.accepted("m1", ROOM, "$person")
+    await bench.clock.sleep(5.0)
+    assert bench.rooms.calls == []
