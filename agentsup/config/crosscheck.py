@@ -6,7 +6,7 @@ What keeps one agent's channel from starting is a warning: the agent stays reach
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,11 +36,11 @@ def cross_check(
     *,
     base: Path,
     environ: Mapping[str, str],
-    has_people: bool,
+    has_people: Container[str],
 ) -> tuple[Finding, ...]:
     """Findings over all specs. Reads `file:` secrets to compare them; shows none.
 
-    `has_people`: `[people]` names somebody on Telegram, who may talk to every agent there.
+    `has_people`: platforms on which `[people]` names somebody, who may talk to every agent there.
     """
     checked = list(specs)
     found = [*_identities(checked, place, base, environ)]
@@ -98,7 +98,7 @@ def _identities(
                 )
 
 
-def _channels(spec: AgentSpec, place: Placed, *, has_people: bool) -> Iterable[Finding]:
+def _channels(spec: AgentSpec, place: Placed, *, has_people: Container[str]) -> Iterable[Finding]:
     for kind in spec.transports:
         if kind == "telegram" and spec.telegram_token is None:
             at = place(spec.name, ("transports",))
@@ -112,10 +112,18 @@ def _channels(spec: AgentSpec, place: Placed, *, has_people: bool) -> Iterable[F
     if matrix.user_id and matrix.password is None and matrix.access_token is None:
         at = place(spec.name, ("matrix", "user_id"))
         yield _warning(at, "the Matrix account has neither password nor access_token")
-    if spec.telegram_token is not None and not spec.allowed_user_ids and not has_people:
+    if (
+        spec.telegram_token is not None
+        and not spec.allowed_user_ids
+        and "telegram" not in has_people
+    ):
         at = place(spec.name, ("telegram_token",))
         hint = "list your own Telegram user id in allowed_user_ids"
         yield _warning(at, "nobody may talk to this agent over Telegram", hint)
+    if matrix.user_id and not matrix.allowed_users and "matrix" not in has_people:
+        at = place(spec.name, ("matrix", "user_id"))
+        hint = "list your own Matrix user id, @name:server, in matrix.allowed_users"
+        yield _warning(at, "nobody may talk to this agent over Matrix", hint)
 
 
 def secret_values_of(spec: AgentSpec) -> tuple[Secret, ...]:

@@ -23,6 +23,7 @@ MAX_OPTION_DEPTH = 16
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _MATRIX_USER = re.compile(r"@[^:\s]+:[^\s]+")
+_MATRIX_ROOM = re.compile(r"![^\s/]+")
 _INT64 = 2**63
 
 
@@ -56,6 +57,17 @@ def _url(text: str) -> str:
 def _matrix_user(text: str) -> str:
     if not _MATRIX_USER.fullmatch(text):
         raise ValueError("a Matrix user id looks like @name:server")
+    return text
+
+
+def _matrix_room(text: str) -> str:
+    if text.startswith("#"):
+        raise ValueError(
+            "an alias can be given to another room; name the room by its id, which begins with ! "
+            "(Element: room settings, Advanced)"
+        )
+    if not _MATRIX_ROOM.fullmatch(text):
+        raise ValueError("a Matrix room id looks like !id:server")
     return text
 
 
@@ -122,8 +134,11 @@ class MatrixBlock(Strict):
     password: PasswordText | None = None
     access_token: SecretText | None = None
     device_id: Word | None = None
-    allowed_rooms: Words | None = None
-    allowed_users: Words | None = None
+    allowed_rooms: list[Annotated[str, AfterValidator(_matrix_room)]] | None = None
+    allowed_users: list[Annotated[str, AfterValidator(_matrix_user)]] | None = None
+    backlog_hours: Annotated[float, Field(gt=0, le=8760, allow_inf_nan=False)] | None = None
+    file_after_pieces: Annotated[int, Field(ge=1, le=1000)] | None = None
+    language: Word | None = None
 
 
 class SlotsBlock(Strict):

@@ -109,6 +109,8 @@ class Person(_Section):
     role: Literal["viewer", "user", "operator", "manager"] = "user"
     telegram: Annotated[tuple[int, ...], BeforeValidator(_as_tuple)] = ()
     matrix: Texts = ()
+    language: str = ""
+    """What the person reads, such as ``de``, where the platform does not tell it."""
 
     @property
     def level(self) -> PersonRole:

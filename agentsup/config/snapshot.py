@@ -147,7 +147,12 @@ def load(
         made.place,
         base=home.root,
         environ=environ,
-        has_people=any(person.telegram for person in loaded.settings.people.values()),
+        has_people={
+            kind
+            for person in loaded.settings.people.values()
+            for kind, ids in (("telegram", person.telegram), ("matrix", person.matrix))
+            if ids
+        },
     )
     raise_errors(found)
     hashes = {name: _hash(content) for name, content in data.items()}

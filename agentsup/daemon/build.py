@@ -347,7 +347,7 @@ class _Assembly:
             database=g.database,
             clock=g.clock,
             roster=g.roster,
-            connected=self.channels.connected,
+            connected=lambda: self.channels.connected("telegram"),
             operator_ids=people.operator_ids,
         )
         return ChannelServices(

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentsup.config.explain import explain_agent
 from agentsup.daemon.boot import Ending
-from agentsup.daemon.channels import TELEGRAM, Channels
+from agentsup.daemon.channels import Channels
 from agentsup.daemon.engines import DaemonEngines
 from agentsup.daemon.fleet import Fleet, Unit
 from agentsup.daemon.reconcile import Reconciler
@@ -225,10 +225,12 @@ class DaemonControl:
 
     @staticmethod
     def _missing_channels(spec: AgentSpec) -> tuple[str, ...]:
-        absent = [c for c in spec.channels if c not in ("console", "web", TELEGRAM)]
-        notes = tuple(f"the channel {c} is not part of this version yet" for c in absent)
-        if TELEGRAM in spec.channels and spec.telegram_token is None:
+        notes: tuple[str, ...] = ()
+        if "telegram" in spec.channels and spec.telegram_token is None:
             notes += ("the Telegram channel can't start without telegram_token",)
+        if "matrix" in spec.channels and not spec.matrix.is_usable:
+            lacks = "matrix.homeserver, matrix.user_id and matrix.access_token or matrix.password"
+            notes += (f"the Matrix channel can't start without {lacks}",)
         return notes
 
     # -- work --------------------------------------------------------------------------------------

@@ -10,11 +10,11 @@ from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 
 
 class People:
-    """Implements the ``People`` port of Telegram from ``[people]`` and ``allowed_user_ids``.
+    """Implements the ``People`` ports of the channels from ``[people]`` and each agent's lists.
 
     A person of ``[people]`` may talk to every agent, in that person's role; an id of an agent's
-    ``allowed_user_ids`` to that agent, as a user. With no ``[people]`` at all, those whom main
-    allows are the operators.
+    ``allowed_user_ids`` or ``matrix.allowed_users`` to that agent, as a user. With no ``[people]``
+    at all, those whom main allows are the operators.
     """
 
     def __init__(self, snapshot: Callable[[], ConfigSnapshot]) -> None:
@@ -33,6 +33,33 @@ class People:
         subject = f"telegram:{user_id}"
         return Principal(PrincipalKind.PERSON, subject, subject, role)
 
+    def matrix(self, spec: AgentSpec, user_id: str) -> Principal | None:
+        """The person behind a Matrix user id for this agent, or None for a stranger."""
+        people = self._snapshot().settings.people
+        language = spec.matrix.language or ""
+        for name, person in people.items():
+            if user_id in person.matrix:
+                said = person.language or language
+                return Principal(PrincipalKind.PERSON, name, name, person.level, language=said)
+        if user_id not in spec.matrix.allowed_users:
+            return None
+        is_operator = not people and user_id in self._main_matrix()
+        role = PersonRole.OPERATOR if is_operator else PersonRole.USER
+        subject = f"matrix:{user_id}"
+        return Principal(PrincipalKind.PERSON, subject, subject, role, language=language)
+
+    def matrix_operators(self) -> frozenset[str]:
+        """Matrix ids of those who may be told what goes wrong."""
+        people = self._snapshot().settings.people
+        if not people:
+            return frozenset(self._main_matrix())
+        return frozenset(
+            each
+            for person in people.values()
+            if person.level >= PersonRole.OPERATOR
+            for each in person.matrix
+        )
+
     def operator_ids(self) -> frozenset[int]:
         """Telegram ids of those who may be told what goes wrong."""
         people = self._snapshot().settings.people
@@ -48,3 +75,7 @@ class People:
     def _main_ids(self) -> tuple[int, ...]:
         main = self._snapshot().find(MAIN)
         return main.allowed_user_ids if main is not None else ()
+
+    def _main_matrix(self) -> tuple[str, ...]:
+        main = self._snapshot().find(MAIN)
+        return main.matrix.allowed_users if main is not None else ()

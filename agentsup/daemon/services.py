@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from agentsup.channels.matrix import kept
 from agentsup.channels.telegram import updates
 from agentsup.config.home import Home
 from agentsup.config.watch import watch
@@ -73,7 +74,11 @@ def housekeeping_spec(
             await mailbox.expire()
 
     async def prune_all() -> None:
-        rules = (*retention_rules(keep_days=keep_days()), *updates.retention_rules())
+        rules = (
+            *retention_rules(keep_days=keep_days()),
+            *updates.retention_rules(),
+            *kept.retention_rules(),
+        )
         await prune(database, rules, clock=clock)
 
     chores = (

@@ -152,6 +152,15 @@ class MatrixIdentity:
     device_id: str | None = None
     allowed_rooms: tuple[str, ...] = ()
     allowed_users: tuple[str, ...] = ()
+    backlog_hours: float = 24.0
+    file_after_pieces: int | None = None
+    language: str | None = None
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether there is an account, its homeserver, and something to sign in with."""
+        has_secret = self.access_token is not None or self.password is not None
+        return bool(self.homeserver and self.user_id) and has_secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,17 +349,28 @@ FIELDS: Mapping[str, FieldInfo] = MappingProxyType(
         "telegram_file_after_pieces": FieldInfo(
             _LIVE, "An answer of more Telegram messages comes as a file; without it, never."
         ),
-        "matrix.homeserver": FieldInfo(_REBUILD, "URL of the Matrix homeserver."),
-        "matrix.user_id": FieldInfo(_REBUILD, "Matrix user id, @name:server.", identity=True),
+        "matrix.homeserver": FieldInfo(_CHANNEL, "URL of the Matrix homeserver."),
+        "matrix.user_id": FieldInfo(_CHANNEL, "Matrix user id, @name:server.", identity=True),
         "matrix.password": FieldInfo(
-            _REBUILD, "Password of the account, best by reference.", identity=True, secret=True
+            _CHANNEL, "Password of the account, best by reference.", identity=True, secret=True
         ),
         "matrix.access_token": FieldInfo(
-            _REBUILD, "Access token instead of a password.", identity=True, secret=True
+            _CHANNEL, "Access token instead of a password.", identity=True, secret=True
         ),
-        "matrix.device_id": FieldInfo(_REBUILD, "Device id of the session.", identity=True),
-        "matrix.allowed_rooms": FieldInfo(_LIVE, "Rooms in which the agent answers."),
+        "matrix.device_id": FieldInfo(_CHANNEL, "Device id of the session.", identity=True),
+        "matrix.allowed_rooms": FieldInfo(
+            _LIVE, "Rooms, by their ids, in which the agent answers where others are too."
+        ),
         "matrix.allowed_users": FieldInfo(_LIVE, "Matrix users who may talk to the agent."),
+        "matrix.backlog_hours": FieldInfo(
+            _CHANNEL, "Messages sent longer ago, while nobody listened, are named and not answered."
+        ),
+        "matrix.file_after_pieces": FieldInfo(
+            _LIVE, "An answer of more Matrix messages comes as a file; without it, never."
+        ),
+        "matrix.language": FieldInfo(
+            _LIVE, "Language of the people, such as de: Matrix does not tell it."
+        ),
         "engine": FieldInfo(
             _REBUILD, "What thinks; auto takes the best engine found.", overridable=True
         ),

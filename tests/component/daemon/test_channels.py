@@ -2,20 +2,20 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from agentsup.channels.report import ChannelReport, ChannelState
 from agentsup.channels.telegram.errors import TokenRefused
-from agentsup.channels.telegram.report import ChannelReport, ChannelState
 from agentsup.config.home import Home
-from agentsup.daemon.channels import Channels, ChannelServices, TelegramDoor
+from agentsup.daemon.channels import Channels, ChannelServices, Door
 from agentsup.kit.clock import LoopClock
 from agentsup.kit.entropy import SeededEntropy
-from agentsup.model.agent import AgentSpec, Secret
+from agentsup.model.agent import AgentSpec, MatrixIdentity, Secret
 from agentsup.model.channel import Channel, DeliveryOutcome, OutboxPart
 from agentsup.model.health import AgentState
 from agentsup.supervision.board import Board
@@ -23,6 +23,10 @@ from agentsup.supervision.board import Board
 pytestmark = pytest.mark.virtual
 
 BOB = AgentSpec("bob", telegram_token=Secret("1:good"))
+ACCOUNT = MatrixIdentity(
+    homeserver="http://127.0.0.1:1", user_id="@bob:here", access_token=Secret("syt")
+)
+BOTH = AgentSpec("bob", telegram_token=Secret("1:good"), matrix=ACCOUNT)
 PART = OutboxPart(1, "m", "a", "s", "telegram", "5", 0, "answer", {"text": "x"}, 0)
 Life = Callable[["Stage", Any, asyncio.Event], Any]
 
@@ -75,11 +79,18 @@ class Stage:
                 ready()
                 await (stage.script.pop(0) if stage.script else up)(stage, self.deps, draining)
 
-        self.channels._life = SimpleNamespace(
+        self.channels.transports["telegram"]._life = SimpleNamespace(
             TelegramBot=Bot,
             TelegramDeps=SimpleNamespace,
             TelegramSettings=SimpleNamespace,
             ReceiveLimits=SimpleNamespace,
+        )
+        self.channels.transports["matrix"]._life = SimpleNamespace(
+            MatrixBot=Bot,
+            MatrixDeps=SimpleNamespace,
+            MatrixSettings=SimpleNamespace,
+            ReceiveLimits=SimpleNamespace,
+            Account=SimpleNamespace,
         )
 
     def services(self) -> ChannelServices:
@@ -97,12 +108,12 @@ class Stage:
             commands=nothing,
             events=nothing,
             live=nothing,
-            people=nothing,
+            people=cast(Any, SimpleNamespace(matrix=None)),
             tell=tell,
         )
 
-    def state(self) -> AgentState | None:
-        status = self.board.statuses.get("telegram:a")
+    def state(self, channel: str = "telegram") -> AgentState | None:
+        status = self.board.statuses.get(f"{channel}:a")
         return status.state if status else None
 
     async def until(self, *states: AgentState) -> None:
@@ -133,7 +144,7 @@ async def test_a_bot_that_crashes_comes_back_and_says_so_meanwhile(stage: Stage)
     assert len(stage.lives) == 21
     assert stage.told == []
     assert stage.changes[-1] == ("a", None)
-    assert stage.channels.connected() == {"a"}
+    assert stage.channels.connected("telegram") == {"a"}
 
 
 async def test_a_refused_token_is_failed_until_somebody_acts(stage: Stage) -> None:
@@ -202,6 +213,54 @@ async def test_a_bot_that_only_claims_to_be_connected_is_found_out(stage: Stage)
     assert "bob" in (await stage.channels.probe() or "")
 
 
+async def test_an_agent_may_have_a_bot_on_each_platform_and_one_does_not_touch_the_other(
+    stage: Stage,
+) -> None:
+    stage.script = [up, crash, crash]
+    stage.channels.match("a", BOTH, is_up=True)
+    tried = stage.channels.untried("a")
+    assert tried is not None
+    await tried.wait()
+    assert "Matrix bot ended with an error" in (stage.channels.trouble("a") or "")
+    assert stage.channels.connected("telegram") == {"a"}
+    assert stage.channels.connected("matrix") == frozenset()
+    async with asyncio.timeout(600):
+        while stage.channels.trouble("a") is not None:
+            await asyncio.sleep(1)
+    assert stage.changes[-1] == ("a", None)
+    before = len(stage.lives)
+    other = replace(BOTH, matrix=replace(ACCOUNT, access_token=Secret("env:OTHER")))
+    stage.channels.match("a", other, is_up=True)
+    await asyncio.sleep(5)
+    (fresh,) = stage.lives[before:]
+    assert fresh.account.access_token == Secret("1:other"), "and Telegram's bot lives on"
+    gauges = stage.channels.gauges()
+    assert (gauges["telegram_bots_connected"], gauges["matrix_bots_connected"]) == (1, 1)
+    stage.channels.match("a", BOB, is_up=True)
+    await stage.channels.release("a")
+    assert stage.state("matrix") is None
+    assert stage.state("telegram") is AgentState.RUNNING
+
+
+async def test_the_first_attempt_of_both_bots_is_waited_for(stage: Stage) -> None:
+    hold = asyncio.Event()
+
+    async def slow(stage: Stage, deps: Any, draining: asyncio.Event) -> None:
+        await hold.wait()
+        await up(stage, deps, draining)
+
+    stage.script = [up, slow]
+    stage.channels.match("a", BOTH, is_up=True)
+    await stage.until(AgentState.RUNNING)
+    await asyncio.sleep(5)
+    tried = stage.channels.untried("a")
+    assert tried is not None
+    assert not tried.is_set()
+    hold.set()
+    await tried.wait()
+    assert stage.channels.untried("a") is None
+
+
 async def test_before_the_first_bot_a_part_waits_without_an_attempt() -> None:
-    delivery = await TelegramDoor().deliver(PART)
+    delivery = await Door("telegram", idempotent=False).deliver(PART)
     assert (delivery.outcome, delivery.is_free) == (DeliveryOutcome.RETRY, True)

@@ -119,7 +119,7 @@ def test_what_keeps_a_channel_from_starting_is_a_warning(files: Files) -> None:
     fields = [field for field, _, _ in told]
     assert fields.count("a.telegram_token") == 2
     assert "a.transports" in fields
-    assert fields.count("b.matrix.user_id") == 2
+    assert fields.count("b.matrix.user_id") == 3, "no homeserver, no secret, nobody allowed"
     assert ("b.can_delegate_to[1]", "there is no agent called 'bb'", "did you mean 'b'?") in told
 
 
@@ -266,7 +266,8 @@ def test_turning_an_agent_off_and_settings_that_need_a_restart(files: Files) -> 
     assert plan.rebuild == ()
     assert plan.needs_restart == ("api.port",)
     assert set(plan.settings) == {
-        "api.port", "limits.depth", "people.anna.role", "people.anna.telegram", "people.anna.matrix"
+        "api.port", "limits.depth", "people.anna.role", "people.anna.telegram",
+        "people.anna.matrix", "people.anna.language",
     }  # fmt: skip
 
 

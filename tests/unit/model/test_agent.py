@@ -36,10 +36,10 @@ def test_the_field_table_has_a_row_for_each_field_and_no_other() -> None:
     assert all(row.doc.endswith(".") for row in FIELDS.values())
 
 
-def test_only_what_ties_an_agent_to_a_process_or_channel_needs_a_rebuild() -> None:
+def test_only_what_ties_an_agent_to_a_process_needs_a_rebuild() -> None:
     rebuild = {path for path, row in FIELDS.items() if row.cls is FieldClass.REBUILD}
-    assert {"matrix.user_id", "engine", "engine_options"} <= rebuild
-    assert not rebuild & {"allowed_user_ids", "matrix.allowed_users", "model", "slots.peer"}
+    assert {"engine", "engine_options"} <= rebuild
+    assert not rebuild & {"allowed_user_ids", "matrix.user_id", "model", "slots.peer"}
 
 
 def test_a_secret_can_be_neither_overridden_nor_shared() -> None:
