@@ -9,6 +9,7 @@ from aiohttp import web
 
 from agentsup.api import agents, chat_socket, interagent, messages, openapi, streams, system
 from agentsup.api.access import HostRules
+from agentsup.api.completions import front
 from agentsup.api.connections import Connections
 from agentsup.api.gate import dress, gate, handler_of
 from agentsup.api.ports import ApiDeps
@@ -29,6 +30,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *chats.ROUTES,
     *files.ROUTES,
     *views.ROUTES,
+    *front.ROUTES,
 )
 API: Final = web.AppKey("api", Api)
 

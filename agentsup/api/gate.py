@@ -18,7 +18,16 @@ from pydantic import ValidationError
 
 from agentsup.api.access import BROWSER, Access, bearer, from_our_page, may
 from agentsup.api.bodies import Body
-from agentsup.api.problems import PROBLEM_TYPE, bad_body, encode, problem, retry_after_s
+from agentsup.api.problems import (
+    PROBLEM_TYPE,
+    bad_body,
+    encode,
+    is_openai,
+    openai_error,
+    openai_status,
+    problem,
+    retry_after_s,
+)
 from agentsup.api.route import Api, Call, Route
 from agentsup.api.web.book import WebSession
 from agentsup.kit.tasks import OwnerClosed
@@ -26,6 +35,7 @@ from agentsup.model.control import TokenIdentity
 from agentsup.model.errors import (
     AgentsupError,
     BadRequest,
+    EngineFailed,
     Forbidden,
     NotFound,
     NotReady,
@@ -264,11 +274,21 @@ def _query(route: Route, request: web.Request) -> Any:
 
 
 def _refusal(error: AgentsupError, request: web.Request, request_id: str) -> web.Response:
-    response = web.Response(
-        body=encode(problem(error, path=request.path, request_id=request_id)),
-        status=error.status,
-        content_type=PROBLEM_TYPE,
-    )
+    if is_openai(request.path):
+        response = web.Response(
+            body=encode(openai_error(error)),
+            status=openai_status(error),
+            content_type="application/json",
+        )
+        if isinstance(error, EngineFailed):
+            # The official clients repeat what fails with 5xx; the work was done, and failed.
+            response.headers["X-Should-Retry"] = "false"
+    else:
+        response = web.Response(
+            body=encode(problem(error, path=request.path, request_id=request_id)),
+            status=error.status,
+            content_type=PROBLEM_TYPE,
+        )
     wait_s = retry_after_s(error)
     if wait_s is not None:
         response.headers[hdrs.RETRY_AFTER] = str(wait_s)

@@ -12,7 +12,8 @@ from pydantic.json_schema import models_json_schema
 
 from agentsup.api import shapes
 from agentsup.api.access import BROWSER, Access
-from agentsup.api.problems import PROBLEM_TYPE, is_legacy
+from agentsup.api.completions.shapes import OpenAIError
+from agentsup.api.problems import PROBLEM_TYPE, is_legacy, is_openai
 from agentsup.api.route import Route
 
 _REF = "#/components/schemas/{model}"
@@ -55,7 +56,12 @@ def document(routes: Sequence[Route], *, version: str, cookie: str = "agentsup")
 
 def _schemas(routes: Sequence[Route]) -> dict[str, Any]:
     answers = {m for r in routes for m in r.answers.values() if isinstance(m, type)}
-    answers |= {shapes.Problem, shapes.LegacyProblem, shapes.EventDocument}
+    answers |= {
+        shapes.Problem,
+        shapes.LegacyProblem,
+        OpenAIError,
+        shapes.EventDocument,
+    }
     taken: set[type[BaseModel]] = {r.body for r in routes if r.body is not None}
     models = [
         *((model, "serialization") for model in sorted(answers, key=_name)),
@@ -150,10 +156,13 @@ def _responses(route: Route) -> dict[str, Any]:
         content = {} if status == 101 else {"content": {media: {"schema": schema}}}
         responses[str(status)] = {"description": HTTPStatus(status).phrase, **content}
     refused = _ref(shapes.LegacyProblem if is_legacy(route.path) else shapes.Problem)
+    media_of_refusals = PROBLEM_TYPE
+    if is_openai(route.path):
+        refused, media_of_refusals = _ref(OpenAIError), "application/json"
     for status in sorted(_refusals(route) - set(route.answers)):
         responses[str(status)] = {
             "description": HTTPStatus(status).phrase,
-            "content": {PROBLEM_TYPE: {"schema": refused}},
+            "content": {media_of_refusals: {"schema": refused}},
         }
     return responses
 

@@ -17,6 +17,7 @@ from agentsup.model.event import Event
 from agentsup.model.message import Accepted, Message, NewMessage, Part, Priority, State
 from agentsup.model.principal import PersonRole, Principal
 from agentsup.model.question import Question, QuestionState
+from agentsup.observe.live import LiveTurn
 from agentsup.store.database import Database, Tx
 from agentsup.store.events import EventLog
 
@@ -62,7 +63,7 @@ class Mail(Protocol):
 
     async def position(self, message_id: str) -> Position: ...
 
-    async def wait_done(self, message_id: str, timeout_s: float) -> Message: ...
+    async def wait_done(self, message_id: str, timeout_s: float | None) -> Message: ...
 
     async def cancel(self, message_id: str, by: Principal) -> Cancelled: ...
 
@@ -150,6 +151,11 @@ class Live(Protocol):
     """Text of running turns; nothing of it is durable."""
 
     def subscribe(self, agent_id: str, conversation: str) -> LiveFeed: ...
+
+    def follow(
+        self, agent_id: str, channel: str, begin: Callable[[LiveTurn], None]
+    ) -> Callable[[], None]:
+        """Hear of each turn in a channel; returns the way to stop."""
 
 
 @dataclass(frozen=True, slots=True)

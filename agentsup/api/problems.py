@@ -11,9 +11,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from agentsup.model.errors import (
+    AgentDown,
     AgentsupError,
     BadRequest,
     EngineFailed,
+    Gone,
     NotReady,
     Overloaded,
     StoreUnavailable,
@@ -51,6 +53,33 @@ def problem(error: AgentsupError, *, path: str, request_id: str) -> dict[str, An
         if isinstance(error, (EngineFailed, TimedOut)):
             document.setdefault("text", str(error))
     return document
+
+
+def is_openai(path: str) -> bool:
+    """Whether failures under `path` have the shape that clients of the OpenAI API read."""
+    return path.startswith("/v1/")
+
+
+_OPENAI_STATUS: Mapping[type[AgentsupError], int] = {AgentDown: 503, Gone: 404}
+_OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+def openai_status(error: AgentsupError) -> int:
+    """The status that those clients understand: who is down is not available, who is gone unknown."""
+    return _OPENAI_STATUS.get(type(error), error.status)
+
+
+def openai_error(error: AgentsupError) -> dict[str, Any]:
+    """The document of `error` in the shape of the OpenAI API."""
+    status = openai_status(error)
+    kind = _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    code = error.code
+    if status == 404 and error.facts.get("agent"):
+        code = "model_not_found"
+    elif status == 401:
+        code = "invalid_api_key"
+    param = error.facts.get("field")
+    return {"error": {"message": str(error), "type": kind, "param": param, "code": code}}
 
 
 def retry_after_s(error: AgentsupError) -> int | None:

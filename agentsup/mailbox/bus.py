@@ -146,7 +146,7 @@ class InterAgentBus:
                 f"timeout must be over 0 and at most {MAX_TIMEOUT_S:.0f} seconds", field="timeout"
             )
         target = self._directory.lookup(request.to)
-        _check_up(target)
+        check_up(target)
         new = self._compose(request, target, caller, asker, waited=True)
         waiter = asker.lease if asker else None
         faults.point("bus.before_accept")
@@ -333,8 +333,8 @@ class InterAgentBus:
         return changed > 0
 
 
-def _check_up(target: DirectoryEntry) -> None:
-    """Refuse to wait for an agent that stays down; one that is being rebuilt will answer."""
+def check_up(target: DirectoryEntry) -> None:
+    """Raise ``AgentDown`` for an agent that stays down; one that is being rebuilt will answer."""
     is_kept_down = not target.is_wanted_up and target.status in (
         AgentState.STOPPED,
         AgentState.STOPPING,
@@ -380,4 +380,5 @@ __all__ = [
     "BusRequest",
     "DirectoryEntry",
     "InterAgentBus",
+    "check_up",
 ]

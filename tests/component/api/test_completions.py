@@ -1,0 +1,387 @@
+"""The OpenAI-compatible front, through the official client and by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import openai
+import pytest
+
+from agentsup.kit.tasks import TaskOwner
+from agentsup.mailbox import usage
+from agentsup.model.engine import Usage
+from agentsup.model.errors import Overloaded
+from agentsup.model.message import Lease, Message
+from tests.component.api.conftest import OPERATOR_TOKEN, Rig
+
+PATH = "/v1/chat/completions"
+
+
+@pytest.fixture
+async def client(rig: Rig) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(
+        api_key=OPERATOR_TOKEN, base_url=f"{rig.url}/v1", max_retries=0, timeout=10
+    ) as made:
+        yield made
+
+
+@pytest.fixture
+async def work() -> AsyncIterator[TaskOwner]:
+    owner = TaskOwner("test")
+    yield owner
+    await owner.close(1.0)
+
+
+def user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> dict[str, str]:
+    return {"role": "assistant", "content": text}
+
+
+async def said_before(rig: Rig, lease: Lease) -> list[tuple[str, str]]:
+    """What the turn of a lease is given of its session."""
+    rows = await rig.database.read(
+        lambda r: r.all(
+            "SELECT role, text FROM transcript WHERE session_id = ? ORDER BY entry_id",
+            (lease.message.session_id,),
+        )
+    )
+    return [(row["role"], row["text"]) for row in rows]
+
+
+async def answer(rig: Rig, text: str, name: str = "main") -> Message:
+    """Do the next turn of an agent as its stack does, transcript included."""
+    lease = await rig.lease(name)
+    await finish(rig, lease, text)
+    return lease.message
+
+
+async def finish(rig: Rig, lease: Lease, text: str) -> None:
+    from agentsup.agents.transcript import append_tx
+
+    def say(tx: Any) -> None:
+        message = lease.message
+        for role, said in (("user", message.text), ("assistant", text)):
+            append_tx(
+                tx,
+                session_id=message.session_id,
+                message_id=message.message_id,
+                role=role,
+                text=said,
+                at=1,
+            )
+        usage.record_tx(
+            tx,
+            Usage(input_tokens=7, output_tokens=3),
+            message_id=message.message_id,
+            agent_id=message.agent_id,
+            session_id=message.session_id,
+            engine="scripted",
+            model="",
+            at=1,
+        )
+
+    await rig.database.write(say)
+    await rig.finish(lease, text)
+
+
+async def test_an_answer_through_the_official_client(
+    rig: Rig, client: openai.AsyncOpenAI, work: TaskOwner
+) -> None:
+    work.spawn(answer(rig, "Hello yourself."), name="turn:main")
+    got = await client.chat.completions.create(
+        model="MAIN", messages=[{"role": "user", "content": "hello"}], temperature=0.2
+    )
+    assert got.choices[0].message.content == "Hello yourself."
+    assert (got.choices[0].finish_reason, got.model, got.object) == (
+        "stop",
+        "main",
+        "chat.completion",
+    )
+    assert got.usage is not None
+    assert (got.usage.prompt_tokens, got.usage.completion_tokens) == (7, 3)
+    (message,) = await rig.mailbox.list()
+    assert (message.text, message.principal.label) == ("hello", "operator")
+    assert got.id == f"chatcmpl-{message.message_id}"
+
+
+async def test_the_agents_are_the_models(rig: Rig, client: openai.AsyncOpenAI) -> None:
+    assert [model.id async for model in client.models.list()] == ["Scout", "main", "worker"]
+    assert (await client.models.retrieve("scout")).id == "Scout"
+    with pytest.raises(openai.NotFoundError) as caught:
+        await client.models.retrieve("ghost")
+    assert caught.value.code == "model_not_found"
+
+
+async def test_a_stream_comes_as_it_is_written(
+    rig: Rig, client: openai.AsyncOpenAI, work: TaskOwner
+) -> None:
+    stream = await client.chat.completions.create(
+        model="main",
+        messages=[{"role": "user", "content": "count"}],
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    lease = await rig.lease("main")
+    rig.live.begin(lease.message.agent_id, "", lease.message.message_id)
+    pieces = aiter(stream)
+    first = await anext(pieces)
+    assert (first.choices[0].delta.role, first.choices[0].delta.content) == ("assistant", "")
+    rig.live.delta(lease.message.message_id, "one ")
+    assert (await anext(pieces)).choices[0].delta.content == "one "
+    rig.live.delta("msg_of_somebody_else", "secret")
+    rig.live.delta(lease.message.message_id, "two")
+    assert (await anext(pieces)).choices[0].delta.content == "two"
+    rig.live.end(lease.message.message_id)
+    await finish(rig, lease, "one two three")
+    rest = [piece async for piece in pieces]
+    assert rest[0].choices[0].delta.content == " three"
+    assert rest[1].choices[0].finish_reason == "stop"
+    assert (rest[2].choices, rest[2].usage.total_tokens) == ([], 10)  # type: ignore[union-attr]  # it was asked for
+    assert {piece.id for piece in rest} == {first.id}
+
+
+async def test_a_stream_is_server_sent_chunks_with_an_end(rig: Rig, work: TaskOwner) -> None:
+    work.spawn(answer(rig, "äöü"), name="turn:main")
+    body = {"model": "main", "messages": [user("hi")], "stream": True}
+    status, text, headers = await rig.call("POST", PATH, body)
+    assert (status, headers["Content-Type"]) == (200, "text/event-stream")
+    lines = [line for line in text.split("\n\n") if line]
+    assert lines[-1] == "data: [DONE]"
+    chunks = [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
+    assert [c["choices"][0]["delta"].get("content") for c in chunks] == ["", "äöü", None]
+    assert all(c["object"] == "chat.completion.chunk" for c in chunks)
+
+
+async def test_a_conversation_that_is_resent_goes_on_in_its_session(
+    rig: Rig, work: TaskOwner
+) -> None:
+    """The same session as long as the client tells what we told it; else a fresh one."""
+    system = {"role": "system", "content": "Be brief."}
+
+    async def say(*messages: dict[str, str], answered: str) -> tuple[Lease, list[tuple[str, str]]]:
+        asking = work.spawn(
+            rig.call("POST", PATH, {"model": "main", "messages": list(messages)}), name="ask"
+        )
+        lease = await rig.lease("main")
+        before = await said_before(rig, lease)
+        await finish(rig, lease, answered)
+        status, document, _ = await asking
+        assert (status, document["choices"][0]["message"]["content"]) == (200, answered)
+        return lease, before
+
+    first, before = await say(system, user("I am Ann"), answered="Hello Ann.")
+    told = ("note", "Instructions of the client: Be brief.")
+    assert before == [told]
+    second, before = await say(
+        system, user("I am Ann"), assistant("Hello Ann.\n"), user("Who am I?"), answered="Ann."
+    )
+    assert second.message.session_id == first.message.session_id
+    assert second.message.text == "Who am I?"
+    assert before == [told, ("user", "I am Ann"), ("assistant", "Hello Ann.")]
+    # Asked again for another answer: the session has heard that question, so it is not this one.
+    again, before = await say(
+        system, user("I am Ann"), assistant("Hello Ann."), user("Who am I?"), answered="Ann!"
+    )
+    assert again.message.session_id != first.message.session_id
+    assert before == [told, ("user", "I am Ann"), ("assistant", "Hello Ann.")]
+    # Another answer than ours was put into its mouth.
+    edited, before = await say(
+        system, user("I am Ann"), assistant("Hello Bob."), user("Who?"), answered="Bob."
+    )
+    assert edited.message.session_id not in (first.message.session_id, again.message.session_id)
+    assert before == [told, ("user", "I am Ann"), ("assistant", "Hello Bob.")]
+    # The same first words of another chat are another chat.
+    other, before = await say(user("I am Ann"), answered="Hi.")
+    assert (before, other.message.session_id != first.message.session_id) == ([], True)
+
+
+async def test_a_named_conversation_lasts(rig: Rig, work: TaskOwner) -> None:
+    sessions, lease = [], None
+    for text in ("one", "two"):
+        body = {"model": "main", "messages": [user("zero"), assistant("0"), user(text)]}
+        headers = {"X-Agentsup-Conversation": "desk"}
+        asking = work.spawn(rig.call("POST", PATH, body, headers=headers), name="ask")
+        lease = await rig.lease("main")
+        sessions.append(lease.message.session_id)
+        assert lease.message.text == text
+        assert (await said_before(rig, lease))[:2] == [("user", "zero"), ("assistant", "0")]
+        await finish(rig, lease, "ok")
+        assert (await asking)[2]["X-Agentsup-Session"] == sessions[0]
+    assert lease is not None
+    assert len(await said_before(rig, lease)) == 6
+    assert sessions[0] == sessions[1]
+
+
+async def test_an_idempotency_key_gives_the_same_answer(rig: Rig, work: TaskOwner) -> None:
+    body = {"model": "main", "messages": [user("pay")]}
+    headers = {"Idempotency-Key": "k1"}
+    asks = [work.spawn(rig.call("POST", PATH, body, headers=headers), name="ask") for _ in range(3)]
+    lease = await rig.lease("main")
+    await finish(rig, lease, "paid")
+    ids = {(await ask)[1]["id"] for ask in asks}
+    later = await rig.call("POST", PATH, {**body, "stream": True}, headers=headers)
+    assert ids == {f"chatcmpl-{lease.message.message_id}"}
+    assert "paid" in later[1]
+    assert len(await rig.mailbox.list()) == 1
+    other = {"model": "main", "messages": [user("pay twice")]}
+    status, document, _ = await rig.call("POST", PATH, other, headers=headers)
+    assert (status, document["error"]["code"]) == (409, "conflict")
+    assert len(await rig.mailbox.list()) == 1
+
+
+async def test_a_client_that_leaves_loses_and_doubles_nothing(rig: Rig, work: TaskOwner) -> None:
+    """The official client repeats after its own timeout, and says so: the repetition joins."""
+    async with openai.AsyncOpenAI(
+        api_key=OPERATOR_TOKEN, base_url=f"{rig.url}/v1", max_retries=2, timeout=0.4
+    ) as hasty:
+        asking = work.spawn(
+            hasty.chat.completions.create(
+                model="main", messages=[{"role": "user", "content": "slow"}]
+            ),
+            name="ask",
+        )
+        lease = await rig.lease("main")
+        while rig.server.connections["waits"] < 2:
+            await asyncio.sleep(0.01)
+        await finish(rig, lease, "done")
+        got = await asking
+    assert got.choices[0].message.content == "done"
+    assert len(await rig.mailbox.list()) == 1
+
+
+async def test_a_stream_left_alone_is_answered_all_the_same(rig: Rig) -> None:
+    body = {"model": "main", "messages": [user("go on")], "stream": True}
+    headers = {"Authorization": f"Bearer {OPERATOR_TOKEN}"}
+    async with rig.client.post(rig.url + PATH, json=body, headers=headers) as response:
+        assert response.status == 200
+        lease = await rig.lease("main")
+    await finish(rig, lease, "finished alone")
+    message = await rig.mailbox.get(lease.message.message_id)
+    assert message.result_text == "finished alone"
+    retry = {"X-Stainless-Retry-Count": "1"}
+    _, text, _ = await rig.call("POST", PATH, body, headers=retry)
+    assert "finished alone" in text
+    assert len(await rig.mailbox.list()) == 1
+    # The same words once more are a new request.
+    async with rig.client.post(rig.url + PATH, json=body, headers=headers):
+        again = await rig.lease("main")
+    assert again.message.message_id != lease.message.message_id
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_went_wrong_is_told_in_their_words(
+    rig: Rig, client: openai.AsyncOpenAI, work: TaskOwner, stream: bool
+) -> None:
+    async def ask(text: str = "x", model: str = "main") -> Any:
+        got = await client.chat.completions.create(
+            model=model, messages=[{"role": "user", "content": text}], stream=stream
+        )
+        return [piece async for piece in got] if stream else got  # type: ignore[union-attr]  # as asked
+
+    with pytest.raises(openai.NotFoundError):
+        await ask(model="ghost")
+    rig.directory.set_status("main", "failed", "kept crashing")
+    with pytest.raises(openai.InternalServerError) as down:
+        await ask()
+    assert (down.value.status_code, down.value.code) == (503, "agent_down")
+    rig.directory.set_status("main", "running")
+
+    async def fail() -> None:
+        await rig.finish(await rig.lease("main"), error="the model is out of money")
+
+    work.spawn(fail(), name="fail")
+    with pytest.raises(openai.APIError, match="out of money") as failed:
+        await ask()
+    assert failed.value.code == "engine_failed"
+    for _ in range(5):
+        await rig.call("POST", "/interagent/send_async", {"to": "main", "message": "x"})
+    with pytest.raises(openai.RateLimitError) as full:
+        await ask()
+    assert full.value.response.headers["Retry-After"] == "1"
+    rig.control.is_draining = True
+    with pytest.raises(openai.InternalServerError) as draining:
+        await ask()
+    assert (draining.value.status_code, draining.value.code) == (503, "not_ready")
+
+
+async def test_a_wrong_key_is_refused_and_a_failed_turn_not_repeated(
+    rig: Rig, work: TaskOwner
+) -> None:
+    async with openai.AsyncOpenAI(
+        api_key="wrong", base_url=f"{rig.url}/v1", max_retries=0
+    ) as stranger:
+        with pytest.raises(openai.AuthenticationError):
+            await stranger.models.list()
+    status, document, _ = await rig.call("GET", "/v1/models", token=rig.agent_tokens["main"])
+    assert (status, document["error"]["type"]) == (403, "permission_error")
+
+    async def fail() -> None:
+        await rig.finish(await rig.lease("main"), error="broken")
+
+    work.spawn(fail(), name="fail")
+    async with openai.AsyncOpenAI(
+        api_key=OPERATOR_TOKEN, base_url=f"{rig.url}/v1", max_retries=3
+    ) as patient:
+        with pytest.raises(openai.InternalServerError):
+            await patient.chat.completions.create(
+                model="main", messages=[{"role": "user", "content": "x"}]
+            )
+    assert len(await rig.mailbox.list()) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"model": "main"},
+        {"model": "main", "messages": []},
+        {"model": "main", "messages": [user("   ")]},
+        {"model": "main", "messages": [user("x"), assistant("y")]},
+        {"model": "main", "messages": [user("x")], "n": 2},
+        {"model": "main", "messages": [{"role": "wizard", "content": "x"}]},
+        {"model": "main", "messages": [{"role": "tool", "content": "x"}, user("y")]},
+        {"model": "main", "messages": [user("\ud800")]},
+        {"model": 5, "messages": [user("x")]},
+        {
+            "model": "main",
+            "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}],
+        },
+        {"model": "main", "messages": [{"role": "user", "content": [{}]}]},
+    ],
+)
+async def test_a_wrong_body_is_named(rig: Rig, body: dict[str, Any]) -> None:
+    status, document, _ = await rig.call("POST", PATH, body)
+    assert status == 400, document
+    error = document["error"]
+    assert (error["type"], bool(error["message"])) == ("invalid_request_error", True)
+    assert error["param"] in ("model", "messages", "n", "body")
+    assert await rig.mailbox.list() == []
+
+
+async def test_parts_of_text_are_one_text(rig: Rig, work: TaskOwner) -> None:
+    parts = [{"type": "text", "text": "look"}, {"type": "text", "text": "here"}]
+    body = {"model": "main", "messages": [user("first"), {"role": "user", "content": parts}]}
+    asking = work.spawn(rig.call("POST", PATH, body), name="ask")
+    assert (await answer(rig, "ok")).text == "first\n\nlook\nhere"
+    assert (await asking)[0] == 200
+
+
+async def test_a_full_house_is_told_before_anything_is_stored(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(kind: str) -> Any:
+        raise Overloaded("too many", queue="api.waits", size=1, limit=1)
+
+    from agentsup.api.app import API
+
+    monkeypatch.setattr(rig.server._app[API].connections, "admit", full)
+    for stream in (False, True):
+        body = {"model": "main", "messages": [user("x")], "stream": stream}
+        status, document, _ = await rig.call("POST", PATH, body)
+        assert (status, document["error"]["type"]) == (429, "rate_limit_error")
+    assert await rig.mailbox.list() == []
