@@ -22,6 +22,7 @@ from agentsup.kit.clock import Clock
 from agentsup.mailbox import outbox
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.notices import asked_topic_of, preview
+from agentsup.mailbox.questions import SEEN_SQL
 from agentsup.mailbox.rows import find_question, question_of
 from agentsup.model.errors import Conflict, NotFound
 from agentsup.model.principal import Principal
@@ -33,6 +34,7 @@ __all__ = ["Asked", "AskedCard", "Said", "Shown", "Shows"]
 _SHOW_WITHIN_MS = 2 * 86_400_000
 """An end older than this is not shown any more."""
 _AT_ONCE = 50
+_QUOTE_CHARS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +142,13 @@ class Asked:
         principal: Principal,
         press_id: str,
         language: str,
+        *,
+        quoted: str = "",
     ) -> Said | None:
         """A typed text: None if it is no answer to an open question of this chat.
 
         It is one where it replies to the question's message, or where it is an option of the only
-        question that is open here.
+        question that is open here. ``quoted`` is what it replies to says.
         """
 
         def look(reader: Reader) -> tuple[str | None, list[AskedCard]]:
@@ -153,7 +157,7 @@ class Asked:
         before, found = await self._database.read(look, name="channel.open_questions")
         if before is not None:
             return Said(before, counts=True)
-        chosen = _replied_to(found, reply_to)
+        chosen = _replied_to(found, reply_to, quoted)
         if chosen:
             options = chosen[0].question.options
             if options and cards.option_of_text(options, text) is None:
@@ -266,9 +270,9 @@ class Asked:
         self, reader: Reader, conversation: str, *, topics: bool = False
     ) -> list[AskedCard]:
         rows = reader.all(
-            "SELECT q.*, o.conversation, o.platform_ids, o.body FROM questions AS q"
+            "SELECT q.*, o.conversation, o.platform_ids, o.body FROM questions AS q"  # noqa: S608 - a constant
             " JOIN outbox AS o ON o.message_id = q.message_id AND o.kind = 'question'"
-            " WHERE q.state = 'open' AND o.agent_id = ?1 AND o.channel = ?2"
+            f" WHERE q.state = 'open' AND {SEEN_SQL} AND o.agent_id = ?1 AND o.channel = ?2"
             " AND (o.conversation = ?3 OR (?4 AND substr(o.conversation, 1, length(?3) + 1) = ?3 || '/'))",
             (self._agent_id, self._channel, conversation, topics),
         )
@@ -338,14 +342,22 @@ class Asked:
         _mark_tx(tx, question.question_id, self._clock.now_ms())
 
 
-def _replied_to(found: list[AskedCard], reply_to: str | None) -> list[AskedCard]:
+def _replied_to(found: list[AskedCard], reply_to: str | None, quoted: str) -> list[AskedCard]:
     """The question that a reply is to. A person may be quicker than the note of the message's id:
-    then it is the one that has none yet."""
+    then it is the one that has none yet and says what was quoted."""
     if reply_to is None:
         return []
     known = [card for card in found if reply_to in card.platform_ids]
-    unnumbered = [card for card in found if not card.platform_ids]
+    unnumbered = [
+        card for card in found if not card.platform_ids and _says(quoted, card.question.text)
+    ]
     return known or (unnumbered if len(unnumbered) == 1 else [])
+
+
+def _says(quoted: str, asked: str) -> bool:
+    """Whether the quoted message begins as the question does, whatever its marks became."""
+    letters = "".join(each for each in asked if each.isalnum())[:_QUOTE_CHARS]
+    return bool(letters) and letters in "".join(each for each in quoted if each.isalnum())
 
 
 def _cards(rows: Sequence[Any]) -> list[AskedCard]:

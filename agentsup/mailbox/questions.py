@@ -166,18 +166,20 @@ def list_of(reader: Reader, state: QuestionState | None, *, limit: int = 100) ->
     return [question_of(row) for row in rows]  # type: ignore[arg-type]  # as above
 
 
+SEEN_SQL = (
+    "(o.state IN ('delivered', 'unknown') OR o.begun_boot <> '' OR o.begun_at > 0"
+    " OR o.progress > 0)"
+)
+"""Whether people may have seen a part ``o`` of the outbox: nobody can mean a question that still
+waits for its delivery."""
 _SHOWN = (
     "o.kind = 'question' AND o.agent_id = ? AND o.channel = ? AND o.conversation = ?"
-    " AND o.body ->> '$.question_id' = q.question_id AND (o.state IN ('delivered', 'unknown')"
-    " OR o.begun_boot <> '' OR o.begun_at > 0 OR o.progress > 0)"
+    f" AND o.body ->> '$.question_id' = q.question_id AND {SEEN_SQL}"
 )
 
 
 def asked_in(reader: Reader, agent_id: str, channel: str, conversation: str) -> list[Question]:
-    """The agent's open questions that people of this conversation may have seen, oldest first.
-
-    One that still waits for its delivery is not among them: nobody can mean it.
-    """
+    """The agent's open questions that people of this conversation may have seen, oldest first."""
     rows = reader.all(
         "SELECT q.* FROM questions AS q JOIN outbox AS o ON o.message_id = q.message_id"  # noqa: S608  # a constant
         f" WHERE q.state = 'open' AND {_SHOWN} ORDER BY q.question_id",

@@ -33,6 +33,7 @@ from agentsup.kit.clock import Clock
 from agentsup.mailbox import outbox
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.notices import asked_topic_of, preview
+from agentsup.mailbox.questions import SEEN_SQL
 from agentsup.mailbox.rows import find_question, question_of
 from agentsup.model.errors import Conflict, NotFound
 from agentsup.model.principal import Principal
@@ -45,6 +46,7 @@ _log = logging.getLogger(__name__)
 _SHOW_WITHIN_MS = 2 * 86_400_000
 """An end older than this is not shown any more."""
 _AT_ONCE = 50
+_QUOTE_CHARS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +130,13 @@ class Asked:
         principal: Principal,
         press_id: str,
         language: str,
+        *,
+        quoted: str = "",
     ) -> Said | None:
         """A typed text: None if it is no answer to an open question of this chat.
 
         It is one where it replies to the question's message, or where it is an option of the only
-        question that is open here.
+        question that is open here. ``quoted`` is what it replies to says.
         """
 
         def look(reader: Reader) -> tuple[str | None, list[_Card]]:
@@ -141,7 +145,7 @@ class Asked:
         before, found = await self._database.read(look, name="telegram.open_questions")
         if before is not None:
             return Said(before, counts=True)
-        chosen = _replied_to(found, reply_to)
+        chosen = _replied_to(found, reply_to, quoted)
         if chosen:
             options = chosen[0].question.options
             if options and cards.option_of_text(options, text) is None:
@@ -245,9 +249,9 @@ class Asked:
 
     def _open_here(self, reader: Reader, conversation: str, *, topics: bool = False) -> list[_Card]:
         rows = reader.all(
-            "SELECT q.*, o.conversation, o.platform_ids, o.body FROM questions AS q"
+            "SELECT q.*, o.conversation, o.platform_ids, o.body FROM questions AS q"  # noqa: S608 - a constant
             " JOIN outbox AS o ON o.message_id = q.message_id AND o.kind = 'question'"
-            " WHERE q.state = 'open' AND o.agent_id = ? AND o.channel = ?"
+            f" WHERE q.state = 'open' AND {SEEN_SQL} AND o.agent_id = ? AND o.channel = ?"
             " AND (o.conversation = ? OR o.conversation GLOB ?)",
             (
                 self._agent_id,
@@ -375,14 +379,22 @@ def _edit_of(piece: Piece) -> dict[str, Any]:
     return {**piece.fields(), "link_preview_options": {"is_disabled": True}}
 
 
-def _replied_to(found: list[_Card], reply_to: int | None) -> list[_Card]:
+def _replied_to(found: list[_Card], reply_to: int | None, quoted: str) -> list[_Card]:
     """The question that a reply is to. A person may be quicker than the note of the message's id:
-    then it is the one that has none yet."""
+    then it is the one that has none yet and says what was quoted."""
     if reply_to is None:
         return []
     known = [card for card in found if str(reply_to) in card.platform_ids]
-    unnumbered = [card for card in found if not card.platform_ids]
+    unnumbered = [
+        card for card in found if not card.platform_ids and _says(quoted, card.question.text)
+    ]
     return known or (unnumbered if len(unnumbered) == 1 else [])
+
+
+def _says(quoted: str, asked: str) -> bool:
+    """Whether the quoted message begins as the question does, whatever its marks became."""
+    letters = "".join(each for each in asked if each.isalnum())[:_QUOTE_CHARS]
+    return bool(letters) and letters in "".join(each for each in quoted if each.isalnum())
 
 
 def _cards(rows: Sequence[Any]) -> list[_Card]:

@@ -140,15 +140,19 @@ class Menus:
         principal: Principal,
         press_id: str,
         language: str = "",
+        *,
+        quoted: str = "",
     ) -> str | None:
         """A typed text that is no command: None if it is no answer to an open question here.
 
         Else it was taken as the answer, or the text returned says why not; the inbox must not get
-        it. ``reply_to`` is the platform's id of the message it replies to.
+        it. ``reply_to`` is the platform's id of the message it replies to, which says ``quoted``.
         """
         if principal.role < PersonRole.USER:
             return None
-        said = await self._asked.text(conversation, text, reply_to, principal, press_id, language)
+        said = await self._asked.text(
+            conversation, text, reply_to, principal, press_id, language, quoted=quoted
+        )
         if said is None:
             return None
         return "" if said.counts else said.text

@@ -45,6 +45,8 @@ class TypedAnswers(Protocol):
         principal: Principal,
         press_id: str,
         language: str = "",
+        *,
+        quoted: str = "",
     ) -> str | None: ...
 
 
@@ -144,13 +146,17 @@ class Saying:
     async def _answers(self, item: Item, event: Event, principal: Principal) -> bool:
         """Whether the text was the answer of an open question."""
         deps, conversation = self._deps, event.place.conversation
+        if event.forwarded_from:
+            return False  # what somebody else said is nobody's answer here
+        quoted = event.quoted
         word = await deps.answers.on_text(
             conversation,
             event.text,
-            event.quoted.message_id if event.quoted else None,
+            quoted.message_id if quoted else None,
             principal,
             item.row.external_id(deps.bot_id),
             event.language,
+            quoted=quoted.text if quoted else "",
         )
         if word is None:
             return False

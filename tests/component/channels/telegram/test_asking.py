@@ -122,3 +122,58 @@ async def test_two_people_pressing_at_once_are_told_the_same(rig: Rig) -> None:
     assert told[1].startswith(f"P{rig.ann} answered this at ")
     assert told[1].endswith(": red")
     await rig.people.wait_text(group, "so it is red")
+
+
+async def kept_as_a_message(rig: Rig, text: str) -> None:
+    """Wait until ``text`` waits in the mailbox; the question must be open still."""
+    while not any(text in row[0] for row in await rig.rows("SELECT parts FROM messages")):
+        await rig.people.report()
+    assert await rig.rows("SELECT state, answer FROM questions") == [("open", "")]
+
+
+@pytest.mark.parametrize("asked", ["an option", "your name"])
+async def test_what_nobody_has_seen_nobody_answers(rig: Rig, asked: str) -> None:
+    """The question waits for the end of a pause; what is said meanwhile isn't about it."""
+    await rig.people.say(rig.chat, "an option")
+    earlier = await shown(rig)
+    query = await rig.people.press(rig.chat, earlier, text="red")
+    await rig.people.pressed(query)
+    await rig.people.wait_text(rig.chat, "so it is red")
+    await rig.database.write(lambda tx: tx.execute("DELETE FROM questions"))
+    await rig.people.fault("flood", method="sendMessage", retry_after=600, count=1)
+    await rig.people.say(rig.chat, asked)
+    while not await rig.rows(
+        "SELECT 1 FROM outbox WHERE kind = 'question' AND state = 'pending' AND attempts = 0"
+        " AND not_before > 0"
+    ):
+        await rig.people.report()
+    # As an option's text, and as a reply to an older message of ours.
+    await rig.people.say(rig.chat, "blue", reply_to=earlier if asked == "your name" else None)
+    await kept_as_a_message(rig, "blue")
+
+
+async def test_a_forwarded_text_answers_nothing(rig: Rig) -> None:
+    await rig.people.say(rig.chat, "an option")
+    await shown(rig)
+    update = await rig.message_update("blue")
+    update["message"]["forward_origin"] = {
+        "type": "hidden_user",
+        "sender_user_name": "Mallory",
+        "date": 1,
+    }
+    await rig.people.inject(rig.bot.bot_id, update)
+    await kept_as_a_message(rig, "blue")
+
+
+async def test_a_question_of_unknown_fate_takes_no_reply_to_another_message(rig: Rig) -> None:
+    await rig.people.say(rig.chat, "an option")
+    earlier = await shown(rig)
+    query = await rig.people.press(rig.chat, earlier, text="red")
+    await rig.people.pressed(query)
+    await rig.people.wait_text(rig.chat, "so it is red")
+    await rig.database.write(lambda tx: tx.execute("DELETE FROM questions"))
+    await rig.people.fault("server_error", method="sendMessage", count=1)
+    await rig.people.say(rig.chat, "your name")
+    await rig.people.wait_text(rig.chat, "may not have reached")
+    await rig.people.say(rig.chat, "what was this?", reply_to=earlier)
+    await kept_as_a_message(rig, "what was this?")
