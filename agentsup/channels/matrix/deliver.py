@@ -14,7 +14,6 @@ from typing import Any, Final, Protocol
 
 from agentsup.catalogue import words
 from agentsup.channels.attachment import unreadable
-from agentsup.channels.matrix.client import MatrixClient
 from agentsup.channels.matrix.errors import (
     Dropped,
     MatrixError,
@@ -37,6 +36,7 @@ from agentsup.channels.matrix.outgoing import (
 )
 from agentsup.channels.matrix.place import Place, parse
 from agentsup.channels.matrix.sender import Sender
+from agentsup.channels.upload import UploadFile
 from agentsup.kit.clock import Clock
 from agentsup.model.channel import Delivery, DeliveryOutcome, OutboxPart
 from agentsup.model.errors import Overloaded, StoreUnavailable
@@ -58,6 +58,18 @@ _POISON_ATTEMPTS = 8
 """So often the fate of one event is unknown before it is asked whether the server is well."""
 
 
+class Client(Protocol):
+    """What is needed of a bot's client besides its sender."""
+
+    async def upload(self, file: UploadFile, content_type: str) -> str: ...
+
+    async def event(self, room_id: str, event_id: str) -> dict[str, Any]: ...
+
+    async def state(
+        self, room_id: str, event_type: str, state_key: str = ""
+    ) -> dict[str, Any] | None: ...
+
+
 class Offered(Protocol):
     """Told of each event that people can press something at, before it counts as delivered."""
 
@@ -68,7 +80,7 @@ class Offered(Protocol):
 class BotHandle:
     """What the channel needs of a running bot."""
 
-    client: MatrixClient
+    client: Client
     sender: Sender
     settings: Callable[[], MatrixSettings]
     takeover: Callable[[str], Awaitable[str | None]] | None = None
