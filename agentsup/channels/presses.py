@@ -19,7 +19,7 @@ from agentsup.catalogue import words
 from agentsup.channels.asked import Asked, Shows
 from agentsup.channels.telegram import buttons, cards
 from agentsup.channels.telegram.buttons import Pressed, Refusal, Refused
-from agentsup.channels.telegram.waiting import buttonless_tx
+from agentsup.channels.waiting import buttonless_tx
 from agentsup.kit.clock import Clock
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox import outbox

@@ -33,6 +33,7 @@ from agentsup.channels.matrix.sender import Sender
 from agentsup.channels.matrix.stream import Streams
 from agentsup.channels.matrix.sync import Syncer, judge
 from agentsup.channels.report import ChannelReport, ChannelState
+from agentsup.channels.waiting import Waiting
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.kit.tasks import TaskOwner
@@ -189,7 +190,15 @@ class MatrixBot:
         await self._attach(client, sender, streams, menus, signed_in)
         rooms = Rooms(client, deps.clock)
         marks = Marks(client, deps.clock, deps.agent_name)
-        incoming = self._incoming(client, me, whose, menus, streams, rooms, marks)
+        waiting = Waiting(
+            agent_id=deps.agent_id,
+            channel=CHANNEL,
+            database=deps.database,
+            notes=menus,
+            clock=deps.clock,
+            after_s=deps.limits.waiting_note_s,
+        )
+        incoming = self._incoming(client, me, whose, menus, waiting, streams, rooms, marks)
         syncer = Syncer(
             client=client,
             database=deps.database,
@@ -207,11 +216,13 @@ class MatrixBot:
             async with asyncio.TaskGroup() as group:
                 group.create_task(streams.run(draining), name=f"streams:{deps.agent_name}")
                 group.create_task(menus.run(draining), name=f"menus:{deps.agent_name}")
-                await incoming.take_leftovers()
+                group.create_task(waiting.run(draining), name=f"waiting:{deps.agent_name}")
+                incoming.take_leftovers()
                 await syncer.run(incoming.take)
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
         finally:
+            await waiting.close()
             await incoming.close(deps.limits.drain_s)
             await marks.close()
 
@@ -271,6 +282,7 @@ class MatrixBot:
         me: Me,
         whose: Owner,
         menus: Menus,
+        waiting: Waiting,
         streams: Streams,
         rooms: Rooms,
         marks: Marks,
@@ -298,7 +310,7 @@ class MatrixBot:
             spec=deps.spec,
             people=deps.people,
             menus=menus,
-            waiting=_Unwatched(),
+            waiting=waiting,
             rooms=rooms,
             doors=client,
             marks=marks,
@@ -321,13 +333,6 @@ class MatrixBot:
             last_poll_at=polled_at or self._report.last_poll_at,
         )
         self._deps.report(self._report)
-
-
-class _Unwatched:
-    """Nobody is told that a message waits."""
-
-    def watch(self, message_id: str, conversation: str) -> None:
-        """Do nothing."""
 
 
 def _refused(agent_name: str, error: TokenRefused) -> str:

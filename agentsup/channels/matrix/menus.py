@@ -77,6 +77,10 @@ class Menus(Presses[MatrixPress]):
         )
         self._shown.set_reactions(place.conversation, event_id, emojis(piece.choices))
 
+    async def end_note(self, conversation: str, platform_id: str, text: str) -> bool:
+        """A note says ``text`` from now on and offers nothing any more (`waiting.Notes`)."""
+        return await self._shown.end_note(conversation, platform_id, text)
+
     # -- presses -----------------------------------------------------------------------------------
 
     async def on_reaction(

@@ -48,6 +48,7 @@ _EDIT_PAUSE_S = 1.0
 _REACT_TRIES = 20
 _REACT_PAUSE_S = 2.0
 _TEXT_MAX = 10_000
+_WAIT_MAX_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +230,19 @@ class MatrixScreen:
                 return Shown.DONE
             await self._clock.sleep(_EDIT_PAUSE_S * attempt)
         return Shown.LATER
+
+    async def end_note(self, conversation: str, event_id: str, text: str) -> bool:
+        """Let a note say ``text`` and offer nothing any more; False, after a while, if the
+        homeserver can't be reached."""
+        await self._database.write(
+            lambda tx: offers.close_tx(tx, self._agent_id, event_id), name="matrix.close"
+        )
+        content = {**content_of(Piece(text)), "msgtype": "m.notice"}
+        shown = await self.edit(conversation, event_id, content, f"ag-n-{short(event_id)}")
+        if shown is Shown.LATER:
+            pause_s = self._sender.pause_s(parse(conversation).room_id)
+            await self._clock.sleep(max(_REACT_PAUSE_S, min(pause_s, _WAIT_MAX_S)))
+        return shown is not Shown.LATER
 
     # -- `Shows` -----------------------------------------------------------------------------------
 
