@@ -56,6 +56,7 @@ Try, in the chat with Main:
   count                     and /stop while it counts
   ask writer for a haiku    one agent asks another
   /agents                   the agents, with buttons
+  @main_demo_bot hello      in the group, where agents answer to their names
 Send a file, edit a message, open a topic with +, or add another person: a stranger gets no answer.
 Kill the daemon while it counts (kill -9 {pid}): it is started again, and the answer comes once.
 

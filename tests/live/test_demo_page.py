@@ -74,6 +74,12 @@ async def test_a_person_chats_watches_presses_and_sends_a_file(
     await expect(bubbles.last).to_contain_text("Then coffee it is.")
     await expect(log.get_by_role("button", name="coffee")).to_have_count(0)
 
+    # One without buttons has the input already.
+    await say(page, "name")
+    await expect(page.locator("#about")).to_contain_text("What shall I call you?")
+    await say(page, "Ann")
+    await expect(bubbles.last).to_contain_text("Good to meet you, Ann.")
+
     # A file goes there and comes back.
     file = tmp_path / "seeds.txt"
     file.write_text("tomato, bean\n")

@@ -17,6 +17,7 @@ __all__ = [
     "checked_entities",
     "checked_keyboard",
     "checked_length",
+    "checked_markup",
     "checked_reactions",
     "checked_text",
     "language_code",
@@ -163,10 +164,11 @@ def _check_extra(entity: Json) -> None:
         raise refused("entity", why=f'Can\'t find field "{name}"')
 
 
-def checked_keyboard(markup: Any) -> Json | None:
-    """An inline keyboard, or None for no keyboard. Other markups are passed through."""
+def checked_markup(markup: Any) -> tuple[Json | None, Json | None]:
+    """The markup of a new message: an inline keyboard, or what is to be done with the person's
+    input (a reply keyboard, its removal, a reply asked for). At most one of them."""
     if markup is None or markup == "":
-        return None
+        return None, None
     if isinstance(markup, str):
         try:
             markup = json.loads(markup)
@@ -174,11 +176,45 @@ def checked_keyboard(markup: Any) -> Json | None:
             raise refused("reply markup json") from None
     if not isinstance(markup, dict):
         raise refused("reply markup")
-    if "inline_keyboard" not in markup:
-        return None
-    rows = markup["inline_keyboard"]
+    if "inline_keyboard" in markup:
+        return _checked_inline(markup["inline_keyboard"]), None
+    return None, _checked_input(markup)
+
+
+def checked_keyboard(markup: Any) -> Json | None:
+    """The inline keyboard of an edit, or None for none: an edit takes no other markup."""
+    inline, asked = checked_markup(markup)
+    if asked is not None:
+        raise refused("inline only")
+    return inline
+
+
+def _checked_input(markup: Json) -> Json | None:
+    if "keyboard" in markup:
+        rows = markup["keyboard"]
+        if not isinstance(rows, list) or any(not isinstance(row, list) for row in rows):
+            raise refused("keyboard rows", field="keyboard")
+        shown = [[_checked_key(key) for key in row] for row in rows if row]
+        return {**markup, "keyboard": shown} if shown else None
+    wanted = markup.get("remove_keyboard") or markup.get("force_reply")
+    return dict(markup) if wanted else None
+
+
+def _checked_key(key: Any) -> Json:
+    """A key of a reply keyboard: its text alone will do."""
+    key = {"text": key} if isinstance(key, str) else key
+    if not isinstance(key, dict):
+        raise refused("key", why="KeyboardButton must be an Object")
+    if not isinstance(key.get("text"), str):
+        raise refused("key", why='Can\'t find field "text"')
+    if not key["text"].strip():
+        raise refused("key text")
+    return dict(key)
+
+
+def _checked_inline(rows: Any) -> Json | None:
     if not isinstance(rows, list) or any(not isinstance(row, list) for row in rows):
-        raise refused("keyboard rows")
+        raise refused("keyboard rows", field="inline_keyboard")
     checked = [[_checked_button(button) for button in row] for row in rows if row]
     if sum(len(row) for row in checked) > LIMITS["buttons"]:
         raise refused("many buttons")

@@ -7,7 +7,7 @@ A request that comes from a page of another site (Origin) or under another name 
 import asyncio
 from collections.abc import Callable
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from aiohttp import web
 
@@ -118,7 +118,7 @@ class Control:
             filing.file_path(self._world, record),
             headers={
                 "Content-Type": record["mime"] if record["kind"] != "photo" else "image/jpeg",
-                "Content-Disposition": f'inline; filename="file-{record["unique"]}"',
+                "Content-Disposition": f"inline; filename*=UTF-8''{quote(record['name'], safe='')}",
                 "X-Content-Type-Options": "nosniff",
             },
         )

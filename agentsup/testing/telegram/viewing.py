@@ -40,7 +40,8 @@ def messages(world: World, query: Json) -> Json:
     """A chat as the person sees it now.
 
     `messages` are records: the Bot API message, `by`, `is_bot`, `sent_ms`, `history` of earlier
-    contents, `deleted_ms`, `reactions` by user id. `drafts` and `action` only while they show;
+    contents, `deleted_ms`, `reactions` by user id, and as `input` what a bot asks of the person's
+    input (a reply keyboard, its removal, a forced reply). `drafts` and `action` only while they show;
     `all_drafts` keeps every draft with its `texts`. Parameters: chat or user and bot, `after` (a
     message id), `deleted` (also deleted ones), `thread`.
     """

@@ -134,6 +134,9 @@ def _keyboard(*rows: list[dict[str, Any]]) -> dict[str, Any]:
         (_keyboard([{"text": "a", "callback_data": "a"}] * 101), "reply markup is too long"),
         ("{", "can't parse reply keyboard markup JSON object"),
         ("[]", "object expected as reply markup"),
+        ({"keyboard": "x"}, "must be an Array of Arrays"),
+        ({"keyboard": [[1]]}, "KeyboardButton must be an Object"),
+        ({"keyboard": [[" "]]}, "keyboard button text must be non-empty"),
     ],
 )
 async def test_keyboards_are_checked(place: Place, markup: Any, why: str) -> None:
@@ -148,6 +151,28 @@ async def test_a_keyboard_at_the_limits_passes(place: Place) -> None:
     rows = [[{"text": "a", "callback_data": "ä" * 32}] for _ in range(100)]
     answer = await place.send("x", reply_markup=_keyboard(*rows))
     assert len(answer["result"]["reply_markup"]["inline_keyboard"]) == 100
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        {"force_reply": True, "input_field_placeholder": "Name"},
+        {"keyboard": [["tea", {"text": "coffee"}]], "one_time_keyboard": True},
+        {"remove_keyboard": True},
+    ],
+)
+async def test_what_is_asked_of_a_persons_input_is_for_people_alone(
+    place: Place, markup: dict[str, Any]
+) -> None:
+    sent = (await place.send("well?", reply_markup=markup))["result"]
+    assert "reply_markup" not in sent
+    record = (await place.people.messages(place.chat))[-1]
+    assert record["input"].keys() == markup.keys()
+    target = {"chat_id": place.ann, "message_id": sent["message_id"]}
+    for method, fields in (("editMessageText", {"text": "so?"}), ("editMessageReplyMarkup", {})):
+        told = await place.refusal(method, **target, **fields, reply_markup=markup)
+        assert told == (400, "Bad Request: inline keyboard expected")
+    assert (await place.call("editMessageText", **target, text="so?"))["ok"]
 
 
 async def test_replies(place: Place) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from agentsup.testing.telegram import filing
-from agentsup.testing.telegram.checks import checked_keyboard, checked_text
+from agentsup.testing.telegram.checks import checked_markup, checked_text
 from agentsup.testing.telegram.refusals import refused
 from agentsup.testing.telegram.requests import Call
 from agentsup.testing.telegram.rules import CHAT_ACTIONS, LIMITS
@@ -50,10 +50,13 @@ def _send(world: World, bot: Json, call: Call, content: Json) -> Json:
     chat = world.chat_for(bot, call.args["chat_id"])
     thread_id = thread_of(world, bot, chat, call.number("message_thread_id"))
     content = _reply(world, bot, chat, call) | content
-    keyboard = checked_keyboard(call.args.get("reply_markup"))
+    keyboard, asked = checked_markup(call.args.get("reply_markup"))
     if keyboard is not None:
         content["reply_markup"] = keyboard
     record = world.new_message(chat, world.bot_user(bot), content, thread_id)
+    if asked is not None:  # only people's programs see it, never a bot
+        record["input"] = asked
+        world.put_message(record)
     chat["last_bot"] = bot["id"]
     world.end_drafts(chat)
     world.put("chat", chat["key"], chat)

@@ -2,6 +2,7 @@
 
 import { act, changes, look, sendFile } from "./api.js";
 import { element } from "./entities.js";
+import { askedBy, keyboardOf, placeholderOf } from "./input.js";
 import { draftElement, messageElement, summary } from "./messages.js";
 
 const $ = (id) => document.getElementById(id);
@@ -17,7 +18,9 @@ const state = {
   key: null,
   thread: null, // null: all of a chat; a number: one topic
   view: null,
-  about: null, // {kind: "reply" | "edit", record}
+  about: null, // {kind: "reply" | "edit", record, isAsked: the bot wants the reply}
+  asked: new Set(), // "chat key/message id" of what a bot asked a reply to and was offered once
+  keysUsed: null, // "chat key/message id" of the keyboard that is folded away
   seen: new Map(), // chat key -> newest message id that was looked at
   shown: new Map(), // message id -> {text of the record, element}
 };
@@ -147,6 +150,7 @@ async function open(key) {
   state.thread = null;
   state.view = null;
   state.about = null;
+  state.asked.clear();
   state.shown.clear();
   $("log").replaceChildren();
   $("app").dataset.view = key ? "chat" : "list";
@@ -170,7 +174,12 @@ const hands = {
   get isGroup() {
     return current()?.type !== "private";
   },
-  command: (text) => say(text),
+  /** The topic to name beside a message: none where only one is shown. */
+  topicOf(record) {
+    const id = record.message.message_thread_id;
+    return state.thread === null && id ? current()?.topics?.[id]?.name || "" : "";
+  },
+  command: (text, record) => attempt(() => say(text, { thread: record.message.message_thread_id })),
   react: (record, emoji) =>
     attempt(() => act("react", { chat: state.key, message_id: record.message_id, emoji, user: state.person })),
   reply: (record) => about("reply", record),
@@ -242,10 +251,12 @@ function paintHead(chat) {
   paintFace($("chat-face"), nameOf(chat));
   $("chat-title").textContent = nameOf(chat);
   const note = $("chat-note");
-  const isBusy = Boolean(state.view?.action) || Boolean(state.view?.drafts.length);
+  const action = state.view?.action && inThread(state.view.action) ? state.view.action : null;
+  const drafts = (state.view?.drafts || []).filter(inThread);
+  const isBusy = Boolean(action) || Boolean(drafts.length);
   note.className = isBusy ? "bar-note busy" : "bar-note";
   const doing = { typing: "is typing …", upload_document: "sends a file …", upload_photo: "sends a picture …" };
-  if (isBusy) note.textContent = state.view.drafts.length ? "is writing …" : doing[state.view.action.action] || "is busy …";
+  if (isBusy) note.textContent = drafts.length ? "is writing …" : doing[action.action] || "is busy …";
   else if (chat.type === "private") note.textContent = `@${botOf(chat)?.username}`;
   else note.textContent = `${Object.keys(chat.members).length} members`;
 }
@@ -260,7 +271,7 @@ function paintChat() {
   const records = (state.view?.messages || []).filter(inThread);
   const drafts = (state.view?.drafts || []).filter(inThread);
   const wanted = records.map((record) => {
-    const text = JSON.stringify(record);
+    const text = hands.topicOf(record) + JSON.stringify(record);
     const known = state.shown.get(record.message_id);
     if (known?.text === text) return known.node;
     const node = messageElement(record, hands);
@@ -268,7 +279,7 @@ function paintChat() {
     return node;
   });
   wanted.push(...drafts.map(draftElement));
-  if (!wanted.length && state.view) wanted.push(startButton());
+  if (!wanted.length && state.view) wanted.push(chat.type === "private" ? startButton() : mentionHint(chat));
   // Only what differs is touched, so that a selection and an open menu stay.
   let at = log.firstChild;
   for (const node of wanted) {
@@ -280,6 +291,7 @@ function paintChat() {
     at.remove();
     at = next;
   }
+  paintInput(records);
   if (isAtEnd) toEnd();
   const newest = state.view?.messages.at(-1)?.message_id;
   if (newest && !document.hidden) state.seen.set(chat.key, newest);
@@ -289,6 +301,18 @@ function startButton() {
   const made = element("button", "start", "Start");
   made.type = "button";
   made.addEventListener("click", () => say("/start"));
+  return made;
+}
+
+/** In a group that is empty: whom to talk to. */
+function mentionHint(chat) {
+  const made = element("p", "hint", "Agents of this group answer to their names:");
+  for (const [handle] of handlesOf(chat)) {
+    const button = element("button", "hint-name", handle);
+    button.type = "button";
+    button.addEventListener("click", () => mention(handle));
+    made.append(button);
+  }
   return made;
 }
 
@@ -318,12 +342,81 @@ async function refreshChat() {
 
 // -- writing -----------------------------------------------------------------------------------
 
-function about(kind, record) {
-  state.about = kind ? { kind, record } : null;
+function about(kind, record, isAsked = false) {
+  state.about = kind ? { kind, record, isAsked } : null;
   paintAbout();
   if (kind === "edit") $("text").value = record.message.text ?? record.message.caption ?? "";
   grow();
-  if (kind) $("text").focus();
+  const isElsewhere = isAsked && document.activeElement?.matches("input, select");
+  if (kind && !isElsewhere) $("text").focus();
+}
+
+function neverMind() {
+  if (state.about?.kind === "edit") $("text").value = "";
+  about(null);
+}
+
+function me() {
+  return state.users.find((user) => user.id === state.person) || { id: state.person };
+}
+
+function placeOf(record) {
+  return `${record.chat}/${record.message_id}`;
+}
+
+/** What the messages that are there ask of the input, and whether what it is about is still there. */
+function paintInput(records) {
+  const asked = askedBy(records, me());
+  if (state.about) {
+    const now = records.find((one) => one.message_id === state.about.record.message_id);
+    if (!now || (state.about.isAsked && now !== asked)) neverMind();
+    else state.about.record = now;
+    paintAbout();
+  }
+  if (asked && !state.about && !state.asked.has(placeOf(asked))) {
+    state.asked.add(placeOf(asked));
+    about("reply", asked, true);
+  }
+  paintKeys(keyboardOf(records, me()));
+}
+
+function paintKeys(record) {
+  const isUp = Boolean(record) && state.keysUsed !== placeOf(record);
+  const box = $("reply-keys");
+  $("keys-toggle").hidden = !record;
+  $("keys-toggle").setAttribute("aria-expanded", String(isUp));
+  box.hidden = !isUp;
+  const wanted = record ? `${placeOf(record)} ${JSON.stringify(record.input.keyboard)}` : "";
+  if (box.dataset.of !== wanted) {
+    box.dataset.of = wanted;
+    box.replaceChildren(...(record?.input.keyboard || []).map((row) => keysRow(row, record)));
+  }
+  const reply = state.about?.kind === "reply" ? placeholderOf(state.about.record) : "";
+  $("text").placeholder = reply || (isUp && placeholderOf(record)) || "Message";
+}
+
+function keysRow(row, record) {
+  const line = element("div", "keys-row");
+  for (const { text } of row) {
+    const key = element("button", "reply-key", text);
+    key.type = "button";
+    key.addEventListener("click", () => {
+      if (record.input.one_time_keyboard) state.keysUsed = placeOf(record);
+      // In a group a bot hears what answers it.
+      const replyTo = hands.isGroup ? record.message_id : undefined;
+      attempt(() => say(text, { replyTo, thread: record.message.message_thread_id }));
+      $("text").focus();
+    });
+    line.append(key);
+  }
+  return line;
+}
+
+function foldKeys() {
+  const record = keyboardOf((state.view?.messages || []).filter(inThread), me());
+  if (!record) return;
+  state.keysUsed = state.keysUsed === placeOf(record) ? null : placeOf(record);
+  paintKeys(record);
 }
 
 function paintAbout() {
@@ -333,13 +426,20 @@ function paintAbout() {
   $("about-text").textContent = `${verb}: ${summary(state.about.record.message)}`;
 }
 
+/** The topic that is open; where all are shown, that of the message replied to. */
 function thread() {
-  return state.thread || undefined;
+  return state.thread ?? state.about?.record.message.message_thread_id;
 }
 
-async function say(text) {
-  const reply = state.about?.kind === "reply" ? state.about.record.message_id : undefined;
-  await act("say", { chat: state.key, text, user: state.person, thread: thread(), reply_to: reply });
+async function say(text, place = {}) {
+  const about = state.about?.kind === "reply" ? state.about.record.message_id : undefined;
+  await act("say", {
+    chat: state.key,
+    text,
+    user: state.person,
+    thread: (place.thread ?? thread()) || undefined,
+    reply_to: place.replyTo ?? about,
+  });
   state.about = null;
   paintAbout();
   toEnd();
@@ -358,7 +458,7 @@ async function submit() {
   if (done) {
     $("text").value = "";
     grow();
-    offerCommands();
+    offer();
     toEnd();
   }
 }
@@ -368,7 +468,7 @@ async function upload(files) {
     const isPicture = /^image\/(png|jpeg|gif|webp)$/.test(file.type);
     const kind = isPicture ? "photo" : file.type.startsWith("audio/") ? "voice" : "document";
     const caption = $("text").value.trim();
-    const facts = { chat: state.key, kind, caption: caption || undefined, user: state.person, thread: thread() };
+    const facts = { chat: state.key, kind, caption: caption || undefined, user: state.person, thread: thread() || undefined };
     const done = await attempt(() => sendFile(file, facts));
     if (done && caption) {
       $("text").value = "";
@@ -401,27 +501,43 @@ function commandsOf(chat) {
   return [...found];
 }
 
-function offerCommands(all = false) {
+/** The bots of a group by their handle, which they listen to there. */
+function handlesOf(chat) {
+  if (!chat || chat.type === "private") return [];
+  return state.bots.filter((bot) => chat.members[bot.id]).map((bot) => [`@${bot.username}`, bot.first_name]);
+}
+
+function mention(handle) {
+  $("text").value = `${$("text").value.replace(/@\w*$/, "")}${handle} `;
+  offer();
+  $("text").focus();
+}
+
+function send(command) {
+  $("text").value = "";
+  offer();
+  attempt(() => say(command));
+}
+
+/** What fits what is being typed: commands, in a group also bots. `all`: every command. */
+function offer(all = false) {
   const chat = current();
   const text = $("text").value;
+  const typed = /^\/\w*$/.exec(text) || /(?:^|\s)(@\w*)$/.exec(text);
+  const word = all ? "/" : typed?.at(-1) || "";
+  const known = word[0] === "@" ? handlesOf(chat) : commandsOf(chat).map(([name, about]) => [`/${name}`, about]);
+  const fits = chat && word ? known.filter(([name]) => name.startsWith(word)) : [];
+  const choose = word[0] === "@" ? mention : send;
   const list = $("commands");
-  const isTyped = /^\/\w*$/.test(text);
-  const fits = chat && (all || isTyped)
-    ? commandsOf(chat).filter(([command]) => all || `/${command}`.startsWith(text))
-    : [];
   list.hidden = !fits.length;
   $("menu").setAttribute("aria-expanded", String(!list.hidden));
   list.replaceChildren(
-    ...fits.map(([command, description]) => {
+    ...fits.map(([name, about]) => {
       const item = element("li");
       const button = element("button");
       button.type = "button";
-      button.append(element("b", "", `/${command}`), element("span", "", description));
-      button.addEventListener("click", () => {
-        list.hidden = true;
-        $("text").value = "";
-        attempt(() => say(`/${command}`));
-      });
+      button.append(element("b", "", name), element("span", "", about));
+      button.addEventListener("click", () => choose(name));
       item.append(button);
       return item;
     }),
@@ -486,14 +602,13 @@ function listen() {
       submit();
     }
     if (event.key === "Escape") {
-      $("text").value = state.about?.kind === "edit" ? "" : $("text").value;
-      about(null);
-      offerCommands();
+      neverMind();
+      offer();
     }
   });
   $("text").addEventListener("input", () => {
     grow();
-    offerCommands();
+    offer();
   });
   $("text").addEventListener("paste", (event) => {
     if (event.clipboardData?.files.length) {
@@ -501,7 +616,8 @@ function listen() {
       upload([...event.clipboardData.files]);
     }
   });
-  $("menu").addEventListener("click", () => offerCommands($("commands").hidden));
+  $("menu").addEventListener("click", () => offer($("commands").hidden));
+  $("keys-toggle").addEventListener("click", foldKeys);
   $("attach").addEventListener("click", () => $("file").click());
   $("file").addEventListener("change", async () => {
     const files = [...$("file").files];
@@ -513,10 +629,7 @@ function listen() {
     event.preventDefault();
     if (event.dataTransfer) upload([...event.dataTransfer.files]);
   });
-  $("about-off").addEventListener("click", () => {
-    if (state.about?.kind === "edit") $("text").value = "";
-    about(null);
-  });
+  $("about-off").addEventListener("click", neverMind);
   $("back").addEventListener("click", () => open(null));
   $("down").addEventListener("click", toEnd);
   $("log").addEventListener("scroll", () => {

@@ -121,7 +121,10 @@ function actions(record, hands) {
     const one = element("button", "action", text);
     one.type = "button";
     if (label) one.setAttribute("aria-label", label);
-    one.addEventListener("click", act);
+    one.addEventListener("click", () => {
+      made.remove();
+      act();
+    });
     made.append(one);
   };
   for (const emoji of QUICK) add(emoji, `react with ${emoji}`, () => hands.react(record, [emoji]));
@@ -137,6 +140,12 @@ function clock(seconds) {
   return new Date(seconds * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
 }
 
+/** Whether an edit changed the words; one of the buttons alone is not told, as in Telegram. */
+function wasReworded(record) {
+  const now = record.message.text ?? record.message.caption ?? "";
+  return (record.history || []).some((one) => (one.text ?? one.caption ?? "") !== now);
+}
+
 /** A record of the control plane as an element. `hands` are the things a person can do. */
 export function messageElement(record, hands) {
   const message = record.message;
@@ -145,15 +154,21 @@ export function messageElement(record, hands) {
   const isMine = String(record.by) === String(hands.person);
   const made = element("article", isMine ? "message mine" : "message");
   const bubble = element("div", "bubble");
-  if (!isMine && hands.isGroup) bubble.append(element("div", "sender", message.from?.first_name || ""));
+  const sender = !isMine && hands.isGroup ? message.from?.first_name || "" : "";
+  const topic = hands.topicOf(record);
+  if (sender || topic) {
+    const head = element("div", "sender", sender);
+    if (topic) head.append(element("span", "in-topic", sender ? ` in ${topic}` : `in ${topic}`));
+    bubble.append(head);
+  }
   const quoted = message.reply_to_message;
   if (quoted && !quoted.forum_topic_created) bubble.append(element("div", "quote-of", summary(quoted)));
   const file = attached(message);
   if (file) bubble.append(file);
   const text = message.text ?? message.caption;
-  if (text) bubble.append(words(text, message.entities || message.caption_entities, hands.command));
+  if (text) bubble.append(words(text, message.entities || message.caption_entities, (command) => hands.command(command, record)));
   const foot = element("div", "foot");
-  if (message.edit_date) foot.append(element("span", "", "edited"));
+  if (wasReworded(record)) foot.append(element("span", "", "edited"));
   foot.append(element("time", "", clock(message.date)));
   const more = element("button", "more", "⋯");
   more.type = "button";
