@@ -1,0 +1,248 @@
+"""Files over the page: bounded on the way in, contained on the way out, never a path to be named."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.api.ports import ApiLimits
+from agentsup.channels.web import WebChannel
+from agentsup.mailbox.mailbox import Completion
+from agentsup.mailbox.relay import Relay
+from agentsup.model.message import Outcome, Part
+from tests.component.api.browser import Browser, frame
+from tests.component.api.conftest import LIMITS, Rig
+
+PIXEL = b"\x89PNG\r\n\x1a\n" + b"x" * 100
+
+
+@pytest.fixture
+def limits() -> ApiLimits:
+    return replace(LIMITS, upload_bytes=200_000, uploads=1)
+
+
+def workspace(rig: Rig, agent: str = "main") -> Path:
+    return rig.deps.web.workspace(agent)
+
+
+async def send(browser: Browser, name: str, data: bytes, agent: str = "main") -> Any:
+    from urllib.parse import quote
+
+    return await browser.call(
+        "POST", f"/web/uploads?agent={agent}&name={quote(name, safe='')}", data=data
+    )
+
+
+async def deliver(rig: Rig, *files: tuple[str, str], conversation: str = "uwe") -> list[int]:
+    """Let main answer a message of uwe's with files; the numbers of the delivered parts."""
+    browser = Browser(rig)
+    await browser.sign_in("otto")
+    async with browser.socket(conversation=conversation) as socket:
+        await frame(socket, "welcome")
+        await socket.send_json({"type": "say", "id": "files", "text": "files, please"})
+        await frame(socket, "accepted")
+        lease = await rig.lease("main")
+        parts = tuple(Part("file", path=path, name=name) for path, name in files)
+        await rig.mailbox.complete(lease, Completion(Outcome.OK, text="here", parts=parts))
+        relay = Relay(
+            rig.database,
+            rig.deps.clock,
+            rig.deps.entropy,
+            {"web": WebChannel()},
+            boot_id="boot",
+        )
+        relaying = asyncio.ensure_future(relay.run(lambda: None, asyncio.Event()))
+        numbers: list[int] = []
+        while len(numbers) < len(files):
+            event = (await frame(socket, "event"))["event"]
+            if event["data"].get("kind") == "file":
+                numbers.append(event["data"]["outbox_id"])
+        relaying.cancel()
+        await asyncio.wait({relaying})
+        return numbers
+
+
+async def test_a_file_comes_in_and_is_said(rig: Rig) -> None:
+    browser = Browser(rig)
+    await browser.sign_in("uwe")
+    status, document, _ = await send(browser, "../../my photo (1).png", PIXEL)
+    assert (status, document["size"]) == (201, len(PIXEL))
+    path = document["path"]
+    assert path.startswith("inbox/")
+    assert path.endswith("-my_photo_1_.png")
+    assert (workspace(rig) / path).read_bytes() == PIXEL
+    async with browser.socket(conversation="uwe") as socket:
+        await frame(socket, "welcome")
+        files = [{"path": path, "name": document["name"]}]
+        await socket.send_json({"type": "say", "id": "s1", "text": "", "files": files})
+        accepted = await frame(socket, "accepted")
+        event = (await frame(socket, "event"))["event"]
+        assert event["data"]["files"] == ["../../my photo (1).png"]
+    message = await rig.mailbox.get(accepted["message_id"])
+    assert [(part.type, part.path) for part in message.parts] == [("file", path)]
+    status, data, headers = await browser.call("GET", f"/web/sent/{message.message_id}/0")
+    assert (status, data, headers["Content-Type"]) == (200, PIXEL, "image/png")
+    assert headers["Content-Disposition"].startswith("attachment;")
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    stranger = Browser(rig)
+    await stranger.sign_in("ute")
+    assert (await stranger.call("GET", f"/web/sent/{message.message_id}/0"))[0] == 403
+    for number in ("1", "-1", "x", "9" * 30):
+        assert (await browser.call("GET", f"/web/sent/{message.message_id}/{number}"))[0] == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../secret",
+        "inbox/../../secret",
+        "/etc/passwd",
+        "inbox/",
+        "inbox/.",
+        "inbox/..",
+        "inbox/deep/file",
+        "inbox/link",
+        "notes.txt",
+        "inbox/none",
+        "inbox\\x",
+    ],
+)
+async def test_only_an_uploaded_file_can_be_said(rig: Rig, path: str) -> None:
+    inbox = workspace(rig) / "inbox"
+    (inbox / "deep").mkdir(parents=True)
+    (inbox / "deep" / "file").write_text("x")
+    (inbox.parent / "notes.txt").write_text("x")
+    (inbox.parent.parent / "secret").write_text("x")
+    (inbox / "link").symlink_to(inbox.parent.parent / "secret")
+    browser = Browser(rig)
+    await browser.sign_in("uwe")
+    async with browser.socket(conversation="uwe") as socket:
+        await frame(socket, "welcome")
+        files = [{"path": path, "name": "x"}]
+        await socket.send_json({"type": "say", "id": "s1", "text": "x", "files": files})
+        problem = (await frame(socket, "error"))["problem"]
+        assert (problem["code"], problem["field"]) == ("bad_request", "files")
+    assert await rig.mailbox.list() == []
+
+
+async def test_too_much_is_refused_and_leaves_nothing(rig: Rig) -> None:
+    browser = Browser(rig)
+    await browser.sign_in("uwe")
+
+    async def pieces():  # type: ignore[no-untyped-def]  # an async generator of bytes
+        for _ in range(5):
+            yield b"x" * 50_000
+
+    answers = [
+        await send(browser, "big", b"x" * 200_001),
+        await browser.call("POST", "/web/uploads?agent=main&name=big", data=pieces()),  # type: ignore[no-untyped-call]  # as above
+    ]
+    for status, document, _ in answers:
+        assert (status, document["code"]) == (413, "too_large")
+    assert (await send(browser, "fits", b"x" * 200_000))[0] == 201
+    assert [file.name[11:] for file in (workspace(rig) / "inbox").iterdir()] == ["fits"]
+    viewer = Browser(rig)
+    await viewer.sign_in("vera")
+    assert (await send(viewer, "x", b"x"))[0] == 403
+    assert (await send(browser, "x", b"x", agent="ghost"))[0] == 404
+    for name in ("", "x" * 501):
+        assert (await send(browser, name, b"x"))[0] == 400
+    rig.control.is_draining = True
+    assert (await send(browser, "x", b"x"))[0] == 503
+
+
+async def test_a_workspace_that_leads_elsewhere_takes_nothing(rig: Rig, tmp_path: Path) -> None:
+    workspace(rig).mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (workspace(rig) / "inbox").symlink_to(tmp_path / "elsewhere")
+    browser = Browser(rig)
+    await browser.sign_in("uwe")
+    status, document, _ = await send(browser, "x", b"x")
+    assert (status, document["code"]) == (503, "store_unavailable")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+async def test_what_an_agent_sent_comes_out_by_its_number(rig: Rig) -> None:
+    at = workspace(rig)
+    at.mkdir(parents=True)
+    (at / "page.html").write_text("<script>alert(1)</script>")
+    (at / "pic.png").write_bytes(PIXEL)
+    html, picture, gone = await deliver(
+        rig, ("page.html", 'a"b\nü.html'), ("pic.png", "pic.png"), ("none.txt", "none.txt")
+    )
+    browser = Browser(rig)
+    await browser.sign_in("uwe")
+    status, data, headers = await browser.call("GET", f"/web/files/{html}")
+    assert (status, data) == (200, b"<script>alert(1)</script>")
+    assert headers["Content-Type"] == "application/octet-stream"
+    assert headers["Content-Disposition"] == (
+        "attachment; filename=\"a_b__.html\"; filename*=UTF-8''a%22b%0A%C3%BC.html"
+    )
+    assert "sandbox" in headers["Content-Security-Policy"]
+    assert (await browser.call("GET", f"/web/files/{picture}"))[2]["Content-Type"] == "image/png"
+    assert (await browser.call("GET", f"/web/files/{gone}"))[0] == 410
+    for number in ("0", "999", "x", "-1", "1e3", "9" * 30):
+        assert (await browser.call("GET", f"/web/files/{number}"))[0] == 404
+    stranger = Browser(rig)
+    await stranger.sign_in("ute")
+    assert (await stranger.call("GET", f"/web/files/{html}"))[0] == 403
+    assert (await Browser(rig).call("GET", f"/web/files/{html}"))[0] == 401
+
+
+async def test_nothing_outside_the_workspace_comes_out(rig: Rig, tmp_path: Path) -> None:
+    at = workspace(rig)
+    at.mkdir(parents=True)
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    (at / "link").symlink_to(secret)
+    (at / "folder").mkdir()
+    numbers = await deliver(
+        rig,
+        ("../../../secret", "a"),
+        (str(secret), "b"),
+        ("link", "c"),
+        ("folder", "d"),
+        ("x\0y", "e"),
+    )
+    browser = Browser(rig)
+    await browser.sign_in("otto")
+    for number in numbers:
+        status, document, _ = await browser.call("GET", f"/web/files/{number}")
+        assert (status, document["code"]) == (410, "gone")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/page/../access.py",
+        "/page/..%2faccess.py",
+        "/page/%2e%2e/access.py",
+        "/page/%2e%2e%2faccess.py",
+        "/page/..%5caccess.py",
+        "/page//etc/passwd",
+        "/page/index.html%00.js",
+        "/page/INDEX.HTML",
+        "/page/",
+        "/page/.",
+        "/page/__init__.py",
+    ],
+)
+async def test_the_page_has_exact_names_only(rig: Rig, path: str) -> None:
+    """By a raw request: clients tidy such paths up before they send them."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", rig.server.port)
+    try:
+        writer.write(
+            f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{rig.server.port}\r\n"
+            "Connection: close\r\n\r\n".encode()
+        )
+        answer = await reader.read()
+    finally:
+        writer.close()
+        await writer.wait_closed()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert int(head.split()[1]) in (400, 401, 404), head
+    assert b"import" not in body
