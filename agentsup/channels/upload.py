@@ -33,7 +33,6 @@ def open_upload(file: UploadFile) -> IO[bytes]:
         return BytesIO(file.data)
     # Without waiting for the other end, should it be a pipe.
     descriptor = os.open(file.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    handle = os.fdopen(descriptor, "rb")
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
@@ -42,7 +41,7 @@ def open_upload(file: UploadFile) -> IO[bytes]:
             opened = opened.resolve()
             if not opened.is_relative_to(file.within):
                 raise PermissionError(errno.EACCES, "it lies outside the workspace")
+        return os.fdopen(descriptor, "rb")
     except BaseException:
-        handle.close()
+        os.close(descriptor)
         raise
-    return handle
