@@ -1,0 +1,87 @@
+"""One person, some rooms, one bot at a real homeserver: what the live Matrix tests share."""
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentsup.testing.daemon_process import DaemonProcess, write_home
+from agentsup.testing.matrix_driver import MatrixPerson, Seen
+from agentsup.testing.synapse import Synapse
+
+BOT_PASSWORD = "what only the bot knows"
+_NUMBERS = itertools.count(1)
+
+
+@dataclass(slots=True)
+class Town:
+    """Whoever writes, and where."""
+
+    person: MatrixPerson
+    bot: str
+    homeserver: str
+    """Where the bot finds it."""
+    rooms: list[str] = field(default_factory=list)
+
+    def entry(self, **more: Any) -> dict[str, Any]:
+        """The agent `main` with this bot; `more` goes over its `matrix`."""
+        matrix = {
+            "homeserver": self.homeserver,
+            "user_id": self.bot,
+            "password": BOT_PASSWORD,
+            "allowed_users": [self.person.user_id],
+            **more,
+        }
+        return {"name": "main", "matrix": matrix}
+
+    def home(
+        self, root: Path, rules: Sequence[dict[str, Any]], config: str = "", **entry: Any
+    ) -> Path:
+        """A home whose `main` is this bot."""
+        return write_home(root, [self.entry() | entry], rules, config)
+
+    async def furnish(self, rooms: int = 1) -> None:
+        """Make rooms with the bot invited; it joins when it runs."""
+        for number in range(rooms):
+            self.rooms.append(await self.person.room(invite=[self.bot], name=f"Room {number}"))
+
+    async def joined(self) -> None:
+        """Until the bot is in all rooms."""
+        for room in self.rooms:
+            await self.person.wait_member(room, self.bot, timeout_s=30.0)
+
+    @property
+    def room(self) -> str:
+        """The first room."""
+        return self.rooms[0]
+
+    async def ask(self, text: str, answer: str, *, room: str = "", timeout_s: float = 15.0) -> Seen:
+        """Say something and wait for the answer."""
+        room = room or self.room
+        said = await self.person.say(room, text)
+        return await self.person.wait_text(room, answer, timeout_s, by=self.bot, after=said)
+
+    def answers(self, room: str = "") -> list[str]:
+        """What the bot's messages say now."""
+        return self.person.texts(room or self.room, by=self.bot)
+
+
+async def accounts(synapse: Synapse) -> tuple[str, str]:
+    """Fresh accounts of a bot and a person, both with `BOT_PASSWORD`."""
+    number = next(_NUMBERS)
+    bot, ann = await asyncio.gather(
+        *(synapse.register(f"{name}_town{number}", BOT_PASSWORD) for name in ("bot", "ann"))
+    )
+    return bot, ann
+
+
+async def settled(daemon: DaemonProcess, timeout_s: float = 30.0) -> None:
+    """Until nothing is under way in the daemon."""
+    async with asyncio.timeout(timeout_s):
+        while daemon.sql(
+            "SELECT 1 FROM messages WHERE state IN ('queued', 'leased') UNION ALL"
+            " SELECT 1 FROM outbox WHERE state = 'pending' LIMIT 1"
+        ):
+            await asyncio.sleep(0.1)

@@ -1,0 +1,15 @@
+"""The conversation of `tests/process/test_conversation.py`, unchanged, over a real homeserver."""
+
+from pathlib import Path
+
+import pytest
+
+from agentsup.testing.synapse import Synapse
+from tests.process.conversation.matrix import matrix_stage
+from tests.process.test_conversation import RULES, converse
+
+
+@pytest.mark.timeout(120)
+async def test_the_same_conversation_over_matrix(synapse: Synapse, tmp_path: Path) -> None:
+    async with matrix_stage(tmp_path, RULES, synapse) as stage:
+        await converse(stage)
