@@ -124,7 +124,9 @@ class Menus(Presses[MatrixPress]):
         if principal.role < PersonRole.USER:
             return None
         language = language or principal.language
-        is_bare = reply_to is None and text.strip().removesuffix(".").isdecimal()
+        number = text.strip().removesuffix(".")
+        is_bare = reply_to is None and number.isdecimal()
+        text = number if is_bare else text
 
         def look(reader: Reader) -> tuple[bool, Offer | None]:
             if buttons.handled(reader, f"{press_id}#pressed") is not None:

@@ -1,0 +1,329 @@
+"""Questions and menus in Matrix: pressed by a reaction or a number, once, and honestly."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from agentsup.channels.matrix.errors import FateUnknown, RateLimited
+from agentsup.model.principal import PersonRole
+from tests.component.channels.matrix.menu_rig import ANN, ROOM, VERA, MenuRig, menu_rigged
+
+pytestmark = pytest.mark.virtual
+THREAD = f"{ROOM}/$root"
+BEN = replace(ANN, subject="ben", name="Ben", role=PersonRole.USER)
+
+
+@pytest_asyncio.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[MenuRig]:
+    async with menu_rigged(tmp_path) as made:
+        yield made
+
+
+# -- questions -------------------------------------------------------------------------------------
+
+
+async def test_a_question_lists_its_options_and_offers_reactions(rig: MenuRig) -> None:
+    _, event = await rig.ask("Which *colour*?")
+    assert rig.shown(event) == (
+        "Which colour?\n\n1. red\n2. blue\n\nAnswer with the number, or press its reaction below."
+    )
+    assert "<em>colour</em>" in event.content["formatted_body"]
+    assert rig.rooms.reactions(event.event_id) == ["1️⃣", "2️⃣"]
+
+
+async def test_a_reaction_answers_and_the_question_says_so(rig: MenuRig) -> None:
+    question, event = await rig.ask()
+    assert await rig.react(event, "2️⃣")
+    assert await rig.answer_of(question) == ("answered", "blue")
+    assert rig.shown(event) == "Which?\n\n✔ Ann: blue"
+    assert rig.rooms.messages() == [event], "nothing more has to be said"
+
+
+@pytest.mark.parametrize("emoji, answer", [("👍", "yes"), ("👎🏽", "no"), ("2️⃣", "no")])
+async def test_a_yes_or_no_is_pressed_with_a_thumb(rig: MenuRig, emoji: str, answer: str) -> None:
+    question, event = await rig.ask("May I?", options=("yes", "no"))
+    assert rig.rooms.reactions(event.event_id) == ["👍", "👎"]
+    assert await rig.react(event, emoji)
+    assert await rig.answer_of(question) == ("answered", answer)
+
+
+@pytest.mark.parametrize("text", ["2", "2.", "Blue", " blue "])
+async def test_a_number_or_a_word_answers_the_only_open_question(rig: MenuRig, text: str) -> None:
+    question, event = await rig.ask()
+    assert await rig.say(text) == ""
+    assert await rig.answer_of(question) == ("answered", "blue")
+    assert rig.shown(event) == "Which?\n\n✔ Ann: blue"
+
+
+async def test_of_two_open_questions_a_reply_names_the_one(rig: MenuRig) -> None:
+    first, shown = await rig.ask("First?")
+    second, _ = await rig.ask("Second?", session="another")
+    assert await rig.say("1") is None, "nobody can say which is meant"
+    assert await rig.say("1", reply_to=shown) == ""
+    assert await rig.answer_of(first) == ("answered", "red")
+    assert (await rig.answer_of(second))[0] == "open"
+
+
+async def test_a_free_question_is_answered_by_a_reply(rig: MenuRig) -> None:
+    question, event = await rig.ask("What name?", options=())
+    assert rig.rooms.reactions(event.event_id) == []
+    assert await rig.say("Something else") is None
+    assert await rig.say("Rosa", reply_to=event) == ""
+    assert await rig.answer_of(question) == ("answered", "Rosa")
+    assert rig.shown(event) == "What name?\n\n✔ Ann: Rosa"
+
+
+async def test_a_late_and_a_double_press_are_told_so(rig: MenuRig) -> None:
+    question, event = await rig.ask()
+    await rig.react(event, "1️⃣")
+    assert await rig.react(event, "2️⃣", BEN)
+    assert await rig.answer_of(question) == ("answered", "red")
+    assert "Ann answered this at" in rig.shown(rig.last())
+    assert rig.last().content["msgtype"] == "m.notice"
+
+
+async def test_an_expired_question_says_so_and_a_press_is_late(rig: MenuRig) -> None:
+    question, event = await rig.ask(timeout_s=60.0)
+    assert "⏳" in rig.shown(event)
+    rig.mail.later(120.0)
+    await rig.mail.mailbox.expire()
+    await rig.quiet()
+    assert (await rig.answer_of(question))[0] == "expired"
+    assert rig.shown(event) == "Which?\n\n⌛ Nobody answered in time."
+    await rig.react(event, "1️⃣")
+    assert "Too late" in rig.shown(rig.last())
+
+
+async def test_a_viewer_may_not_press(rig: MenuRig) -> None:
+    question, event = await rig.ask()
+    await rig.react(event, "1️⃣", VERA)
+    assert (await rig.answer_of(question))[0] == "open"
+    assert rig.shown(rig.last()) == "You may look but not write here."
+    assert await rig.say("1", who=VERA) is None
+
+
+async def test_other_reactions_are_nobodys_business(rig: MenuRig) -> None:
+    question, event = await rig.ask()
+    assert not await rig.react(event, "🎉")
+    assert not await rig.react(event, "3️⃣")
+    assert (await rig.answer_of(question))[0] == "open"
+
+
+async def test_a_question_in_a_thread_is_answered_there(rig: MenuRig) -> None:
+    question, event = await rig.ask(conversation=THREAD)
+    assert event.relation["event_id"] == "$root"
+    assert await rig.say("1") is None, "not in this thread"
+    assert await rig.react(event, "1️⃣")
+    assert await rig.answer_of(question) == ("answered", "red")
+
+
+async def test_a_reaction_from_another_room_is_none(rig: MenuRig) -> None:
+    question, event = await rig.ask()
+    assert not await rig.menus.on_reaction("!other:localhost", event.event_id, "1️⃣", ANN, "p")
+    assert (await rig.answer_of(question))[0] == "open"
+
+
+async def test_old_questions_are_pressed_after_a_restart(rig: MenuRig) -> None:
+    question, event = await rig.ask()
+    await rig.restart()
+    assert await rig.react(event, "1️⃣")
+    assert await rig.answer_of(question) == ("answered", "red")
+    assert rig.shown(event) == "Which?\n\n✔ Ann: red"
+
+
+async def test_how_it_ended_is_shown_also_after_trouble(rig: MenuRig) -> None:
+    _, event = await rig.ask()
+    rig.rooms.before["edit"] = [RateLimited(5.0)]
+    await rig.react(event, "1️⃣")
+    assert rig.shown(event).startswith("Which?\n\n1. red")
+    await rig.quiet(40.0)
+    assert rig.shown(event) == "Which?\n\n✔ Ann: red"
+
+
+async def test_a_long_question_shows_its_end_where_its_choices_were(rig: MenuRig) -> None:
+    text = "\n\n".join(f"Paragraph {n} " + "word " * 800 for n in range(24))
+    question, event = await rig.ask(text)
+    assert len(rig.rooms.messages()) > 2
+    await rig.react(event, "1️⃣")
+    assert await rig.answer_of(question) == ("answered", "red")
+    assert rig.shown(event).endswith("✔ Ann: red")
+
+
+async def test_reactions_that_were_held_up_are_set_later(rig: MenuRig) -> None:
+    rig.rooms.before["reaction"] = [RateLimited(2.0), FateUnknown("cut")]
+    _, event = await rig.ask()
+    await rig.quiet(30.0)
+    assert rig.rooms.reactions(event.event_id) == ["1️⃣", "2️⃣"]
+
+
+# -- menus -----------------------------------------------------------------------------------------
+
+
+async def test_a_menu_is_walked_through_by_reactions(rig: MenuRig) -> None:
+    menu = await rig.command("/agents")
+    labels = rig.shown(menu)
+    assert "1. " in labels
+    number = next(line for line in labels.splitlines() if line.endswith(" agent2")).split(".")[0]
+    assert await rig.react(menu, f"{number}\ufe0f\u20e3")
+    page = rig.last()
+    assert page is not menu
+    assert "agent2" in rig.shown(page)
+    assert "1. " not in rig.shown(menu), "what was pressed offers nothing any more"
+
+
+def number_of(text: str, label: str) -> str:
+    """The number of a choice in a list."""
+    (line,) = (line for line in text.splitlines() if line.endswith(f". {label}"))
+    return line.split(".")[0]
+
+
+async def test_what_changes_something_is_asked_first_and_done_once(rig: MenuRig) -> None:
+    page = await rig.command("/agents bob")
+    restart = number_of(rig.shown(page), "Restart")
+    await rig.say(restart)
+    confirm = rig.last()
+    assert "Rebuild bob now?" in rig.shown(confirm)
+    assert rig.house.calls == []
+    yes = number_of(rig.shown(confirm), "Yes: Restart")
+    await rig.react(confirm, f"{yes}\ufe0f\u20e3")
+    assert rig.house.calls == ["restart bob"]
+    await rig.react(confirm, f"{yes}\ufe0f\u20e3", BEN)
+    assert rig.house.calls == ["restart bob"]
+    assert "needs the role operator" in rig.shown(rig.last())
+    await rig.react(confirm, f"{yes}\ufe0f\u20e3")
+    assert rig.house.calls == ["restart bob"]
+    assert "Ann pressed this at" in rig.shown(rig.last())
+
+
+async def test_the_same_press_handled_again_does_nothing_again(rig: MenuRig) -> None:
+    page = await rig.command("/agents bob")
+    await rig.say(number_of(rig.shown(page), "Restart"))
+    confirm = rig.last()
+    yes = f"{number_of(rig.shown(confirm), 'Yes: Restart')}\ufe0f\u20e3"
+    await rig.react(confirm, yes, press_id="event:again")
+    before = len(rig.rooms.messages())
+    await rig.restart()
+    await rig.react(confirm, yes, press_id="event:again")
+    assert rig.house.calls == ["restart bob"]
+    assert len(rig.rooms.messages()) == before
+
+
+async def test_a_number_typed_again_after_a_crash_presses_once(rig: MenuRig) -> None:
+    page = await rig.command("/agents bob")
+    number = number_of(rig.shown(page), "Stop")
+    assert await rig.say(number, press_id="event:n") == ""
+    before = len(rig.rooms.messages())
+    await rig.restart()
+    assert await rig.say(number, press_id="event:n") == ""
+    assert len(rig.rooms.messages()) == before
+
+
+async def test_a_bare_number_presses_only_what_was_said_last(rig: MenuRig) -> None:
+    menu = await rig.command("/agents")
+    await rig.part("answer", {"text": "1. one way\n2. another way"})
+    assert await rig.say("1") is None, "it is for the agent"
+    assert await rig.say("1", reply_to=menu) == "", "a reply says what is meant"
+
+
+async def test_a_bare_number_is_for_the_agent_after_an_hour(rig: MenuRig) -> None:
+    await rig.command("/agents")
+    rig.mail.later(3_700.0)
+    assert await rig.say("1") is None
+
+
+async def test_with_a_question_open_a_bare_number_for_a_menu_is_asked_about(rig: MenuRig) -> None:
+    question, event = await rig.ask()
+    await rig.command("/agents")
+    assert "More than one thing is open" in (await rig.say("1") or "")
+    assert (await rig.answer_of(question))[0] == "open"
+    assert await rig.say("1", reply_to=event) == ""
+    assert await rig.answer_of(question) == ("answered", "red")
+
+
+async def test_a_menu_of_one_conversation_is_not_pressed_from_another(rig: MenuRig) -> None:
+    menu = await rig.command("/agents")
+    assert await rig.say("1", conversation=THREAD) is None
+    assert await rig.say("1", reply_to=menu, conversation=THREAD) is None
+
+
+async def test_people_read_their_language(rig: MenuRig) -> None:
+    anna = replace(ANN, language="de")
+    page = await rig.command("/agents bob", anna)
+    assert "Antworte mit der Nummer" in rig.shown(page)
+    await rig.say(number_of(rig.shown(page), "Neu starten"), who=anna)
+    assert "bob jetzt neu aufbauen?" in rig.shown(rig.last())
+    assert "Ja: Neu starten" in rig.shown(rig.last())
+
+
+async def test_links_have_no_number(rig: MenuRig) -> None:
+    rows = [[{"label": "Open", "url": "https://e.org/"}, {"label": "Do", "data": "b:x"}]]
+    await rig.part("notice", {"text": "pick", "plain": True, "buttons": rows})
+    assert "1. Do\n\nOpen: https://e.org/" in rig.shown(rig.last())
+    await rig.react(rig.last(), "1️⃣")
+    assert "don't know this button" in rig.shown(rig.last())
+
+
+async def test_the_eleventh_choice_has_its_number_only(rig: MenuRig) -> None:
+    question, event = await rig.ask(options=tuple(f"option {n}" for n in range(1, 13)))
+    assert len(rig.rooms.reactions(event.event_id)) == 10
+    assert await rig.say("12") == ""
+    assert await rig.answer_of(question) == ("answered", "option 12")
+
+
+# -- repeats and waiting messages ------------------------------------------------------------------
+
+
+async def test_what_may_be_lost_is_shown_again_once(rig: MenuRig) -> None:
+    number = await rig.part("answer", {"text": "precious"})
+    await rig.mail.db.write(
+        lambda tx: (
+            tx.execute("UPDATE outbox SET state = 'unknown' WHERE outbox_id = ?", (number,))
+            and None
+        )
+    )
+    await rig.part("notice", {"text": "It may be lost.", "again": number})
+    note = rig.last()
+    assert "1. Show again" in rig.shown(note)
+    await rig.react(note, "1️⃣")
+    assert rig.shown(rig.last()) == "↻ Perhaps for the second time:\n\nprecious"
+    assert rig.shown(note) == "It may be lost."
+    await rig.react(note, "1️⃣", BEN)
+    assert "Ann pressed this at" in rig.shown(rig.last())
+    assert sum("precious" in text for text in rig.rooms.texts()) == 2
+
+
+async def test_a_waiting_message_is_taken_back_by_a_press(rig: MenuRig) -> None:
+    await rig.put("first")
+    (lease,) = await rig.mail.claim("agt_main")
+    waits = await rig.put("second")
+    rig.waiting.watch(waits.message_id, ROOM)
+    await rig.quiet(5.0)
+    note = rig.last()
+    assert rig.shown(note).startswith("Your message waits: one message is before it.\n\n1. Cancel")
+    await rig.react(note, "1️⃣")
+    assert await rig.mail.state_of(waits.message_id) == "cancelled"
+    await rig.quiet(15.0)
+    assert "1. Cancel" not in rig.shown(note)
+    await rig.react(note, "1️⃣")
+    assert await rig.mail.state_of(lease.message.message_id) == "leased"
+    await rig.mail.finish(lease)
+
+
+async def test_a_note_says_that_the_message_waits_no_longer(rig: MenuRig) -> None:
+    await rig.put("first")
+    (lease,) = await rig.mail.claim("agt_main")
+    waits = await rig.put("second")
+    rig.waiting.watch(waits.message_id, ROOM)
+    await rig.quiet(5.0)
+    note = rig.last()
+    await rig.restart()
+    await rig.mail.finish(await rig.mail.one("agt_main"), "done")
+    later = await rig.mail.one("agt_main")
+    await rig.quiet(15.0)
+    assert rig.shown(note) == "▸ Your message waited; its turn has begun."
+    await rig.react(note, "1️⃣")
+    assert await rig.mail.state_of(later.message.message_id) == "leased"
+    assert lease.message.text == "first"
