@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
+from agentsup.catalogue import words
 from agentsup.kit import backoff, faults
 from agentsup.mailbox import waits
 from agentsup.mailbox.deliver import Result, deliver_tx
@@ -192,7 +193,7 @@ def _crash(desk: Desk, tx: Tx, message: Message, text: str, at: int) -> None:
 def bury_tx(desk: Desk, tx: Tx, message_id: str, *, code: str, text: str, at: int) -> None:
     """Make a message a dead letter and tell its asker."""
     message = need_message(tx, message_id)
-    notice = f"{text}. It is kept as a dead letter: see /dead, or `agentsup dead list`"
+    notice = words(message.principal.language)("ended.dead", why=text)
     delivered = deliver_tx(desk, tx, message, Result("dead", notice, code=code), at=at)
     close_tx(tx, message, State.DEAD, at=at, code=code, text=text, data={"delivered": delivered})
 
@@ -201,7 +202,8 @@ def expire_tx(desk: Desk, tx: Tx, message_id: str, *, at: int) -> None:
     """End a queued message whose time is over: failed, with a notice."""
     message = need_message(tx, message_id)
     text = "it was not started before its time was over"
-    delivered = deliver_tx(desk, tx, message, Result("expired", text, code="expired"), at=at)
+    sentence = words(message.principal.language)("ended.expired")
+    delivered = deliver_tx(desk, tx, message, Result("expired", sentence, code="expired"), at=at)
     close_tx(
         tx,
         message,

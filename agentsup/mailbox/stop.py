@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from agentsup.catalogue import words
 from agentsup.kit import faults
 from agentsup.mailbox import ending, waits
 from agentsup.mailbox.deliver import Result, deliver_tx
@@ -57,7 +58,7 @@ def stop_tx(
     for message in messages:
         if message.state is not State.QUEUED:
             ending.close_tx(tx, message, State.CANCELLED, at=at, code="stopped", text=text)
-    _note_askers(desk, tx, messages, text, at)
+    _note_askers(desk, tx, messages, by.label, at)
     counts = StopCounts(
         scope,
         epoch,
@@ -103,7 +104,8 @@ def cancel_tx(desk: Desk, tx: Tx, message_id: str, by: Principal) -> Cancelled:
     check_transition(message_id, was, State.CANCELLED)
     at = desk.clock.now_ms()
     text = f"cancelled by {by.label}"
-    result = Result("cancelled", f"Cancelled by {by.label}.", code="cancelled")
+    sentence = words(message.principal.language)("ended.cancelled", who=by.label)
+    result = Result("cancelled", sentence, code="cancelled")
     delivered = deliver_tx(desk, tx, message, result, at=at)
     ending.close_tx(
         tx,
@@ -136,7 +138,7 @@ def _condition(scope: str) -> tuple[str, tuple[str, ...]]:
     )
 
 
-def _note_askers(desk: Desk, tx: Tx, messages: list[Message], text: str, at: int) -> None:
+def _note_askers(desk: Desk, tx: Tx, messages: list[Message], who: str, at: int) -> None:
     """One note per conversation or asking session; nothing for those who are stopped too."""
     stopped_sessions = {message.session_id for message in messages}
     groups: dict[tuple[str, ...], list[Message]] = {}
@@ -152,8 +154,8 @@ def _note_askers(desk: Desk, tx: Tx, messages: list[Message], text: str, at: int
         groups.setdefault(key, []).append(message)
     for key, group in groups.items():
         last = group[-1]
-        many = f"{len(group)} messages were" if len(group) > 1 else "The message was"
-        sentence = f"{many} {text}."
+        say = words(last.principal.language)
+        sentence = say.count("ended.stopped", len(group), who=who)
         if key[0] == "chat":
             notify_tx(
                 tx,

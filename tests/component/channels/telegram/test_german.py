@@ -143,3 +143,16 @@ async def test_a_command_cut_off_by_a_restart_is_told(rig: Rig) -> None:
     )
     await rig.start()
     await rig.people.wait_text(rig.chat, "Ich wurde neu gestartet, während /ping lief")
+
+
+async def test_a_stop_is_told_in_german(rig: Rig) -> None:
+    rig.agent.gate.clear()
+    await rig.start()
+    await rig.people.say(rig.chat, "hallo")
+    message_id = await _leased(rig)
+    await rig.mailbox.cancel(message_id, SYSTEM)
+    await rig.people.wait_text(rig.chat, "Abgebrochen von agentsup.")
+    await rig.people.say(rig.chat, "und jetzt?")
+    await _leased(rig)
+    await rig.mailbox.stop(f"agent:{AGENT_ID}", SYSTEM)
+    await rig.people.wait_text(rig.chat, "Die Nachricht wurde gestoppt, von agentsup.")
