@@ -38,12 +38,28 @@ CASES = [
     ("GET", "/questions", None),
     ("POST", "/questions/{question}/answer", {"answer": "yes"}),
     ("POST", "/tasks/create", {"prompt": "x"}),
+    ("GET", "/web/session", None),
+    ("GET", "/web/people", None),
+    ("POST", "/web/links", {"person": "uwe"}),
+    ("POST", "/web/links", {"person": "nobody"}),
+    ("POST", "/web/logout", None),
+    ("POST", "/web/logout_everywhere", None),
+    ("GET", "/web/history?agent=main&conversation=local", None),
+    ("GET", "/web/sessions?agent=main&conversation=local", None),
+    ("POST", "/web/sessions", {"agent": "main", "conversation": "local"}),
+    ("POST", "/web/sessions/switch", {"agent": "main", "conversation": "local", "session": "s"}),
+    ("GET", "/web/figures", None),
+    ("GET", "/agents/main/log", None),
+    ("GET", "/v1/models", None),
+    ("GET", "/v1/models/main", None),
+    ("GET", "/v1/models/ghost", None),
+    ("POST", "/v1/chat/completions", {"model": "ghost"}),
 ]
 
 
 def schema_of(document: dict[str, Any], method: str, path: str, status: int) -> dict[str, Any]:
     """The schema of one answer, found by matching the path against its template."""
-    wanted = path.split("/")
+    wanted = path.partition("?")[0].split("/")
     for template, operations in document["paths"].items():
         parts = template.split("/")
         fits = len(parts) == len(wanted) and all(
