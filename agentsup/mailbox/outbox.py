@@ -327,33 +327,43 @@ def _settle_tx(tx: Tx, settlement: Settlement) -> None:
     ).rowcount
     if not changed:
         return  # settled otherwise meanwhile; the first word stands
-    if state is OutboxState.DELIVERED:
-        events.append(
-            tx,
-            EventType.CHAT_OUT,
-            at=at,
-            agent_id=part.agent_id,
-            session_id=part.session_id,
-            message_id=part.message_id,
-            conversation=conversation_of(part.channel, part.conversation),
-            data={**part.body, "kind": part.kind, "outbox_id": part.outbox_id},
-        )
-    elif state is OutboxState.UNKNOWN and "again" not in part.body:
-        add_tx(
-            tx,
-            agent_id=part.agent_id,
-            channel=part.channel,
-            conversation=part.conversation,
-            kind="notice",
-            body={
-                "text": _note_text(part, words(language_of(tx, part.message_id))),
-                "again": part.outbox_id,
-                "possible_repeat": True,
-            },
-            at=at,
-            message_id=part.message_id,
-            session_id=part.session_id,
-        )
+    _tell_end_tx(tx, part, state, delivery.detail, at)
+
+
+def _tell_end_tx(tx: Tx, part: OutboxPart, state: OutboxState, detail: str, at: int) -> None:
+    """What a part's end means to others: an event, or a note where its fate is unknown."""
+    if state is OutboxState.UNKNOWN:
+        if "again" not in part.body:
+            add_tx(
+                tx,
+                agent_id=part.agent_id,
+                channel=part.channel,
+                conversation=part.conversation,
+                kind="notice",
+                body={
+                    "text": _note_text(part, words(language_of(tx, part.message_id))),
+                    "again": part.outbox_id,
+                    "possible_repeat": True,
+                },
+                at=at,
+                message_id=part.message_id,
+                session_id=part.session_id,
+            )
+        return
+    data: dict[str, Any] = {"kind": part.kind, "outbox_id": part.outbox_id}
+    is_delivered = state is OutboxState.DELIVERED
+    events.append(
+        tx,
+        EventType.CHAT_OUT if is_delivered else EventType.CHAT_REFUSED,
+        at=at,
+        agent_id=part.agent_id,
+        session_id=part.session_id,
+        message_id=part.message_id,
+        conversation=conversation_of(part.channel, part.conversation),
+        data={**part.body, **data}
+        if is_delivered
+        else {**data, "text": _excerpt(part), "why": detail},
+    )
 
 
 def _with_ids(tx: Tx, part: OutboxPart, delivery: Delivery) -> str | None:
@@ -370,11 +380,16 @@ _ENDS = {
 }
 
 
-def _note_text(part: OutboxPart, say: Words) -> str:
+def _excerpt(part: OutboxPart) -> str:
     told = str(part.body.get("text") or part.body.get("name") or part.body.get("path") or "")
     told = " ".join(told.split())
     if len(told) > _EXCERPT_CHARS:
         told = told[: _EXCERPT_CHARS - 1].rstrip() + "…"
+    return told
+
+
+def _note_text(part: OutboxPart, say: Words) -> str:
+    told = _excerpt(part)
     which = f"“{told}”" if told else say("part.of_kind", kind=part.kind)
     return say("part.lost_piece" if part.progress else "part.lost", which=which, id=part.outbox_id)
 

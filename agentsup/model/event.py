@@ -22,6 +22,9 @@ class EventType(StrEnum):
     """A person corrected a text that waited; ``text`` is what it says now."""
     CHAT_OUT = "chat.out"
     """An answer, notice, question or file was delivered to a conversation."""
+    CHAT_REFUSED = "chat.refused"
+    """The platform takes a part for that conversation no more (blocked, gone): it was given up.
+    ``why`` is what it said, ``text`` the beginning of what was to be said."""
     QUESTION_ASKED = "question.asked"
     QUESTION_CLOSED = "question.closed"
     STOPPED = "stop.applied"

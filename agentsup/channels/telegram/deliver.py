@@ -36,7 +36,7 @@ from agentsup.channels.telegram.outgoing import (
     unreadable,
 )
 from agentsup.channels.telegram.place import Place, parse
-from agentsup.channels.telegram.render import Piece, plain
+from agentsup.channels.telegram.render import CAPABILITIES, Entity, Piece, plain, utf16_len
 from agentsup.channels.telegram.sender import Sender, SendPriority
 from agentsup.model.channel import Delivery, DeliveryOutcome, OutboxPart
 from agentsup.model.errors import Overloaded, StoreUnavailable
@@ -192,7 +192,11 @@ class TelegramChannel:
                     raise
                 target = replace(target, edited_id=None)
             except Refused as error:
-                if target.edited_id is not None and not isinstance(error, MarkupRefused):
+                if target.place.topic_id is not None and _is_of_topic(error):
+                    # Closed or deleted meanwhile: the chat around it is the next best place.
+                    piece = _from_topic(piece, say) if part.progress == 0 else piece
+                    target = _Target(replace(target.place, topic_id=None))
+                elif target.edited_id is not None and not isinstance(error, MarkupRefused):
                     target = replace(target, edited_id=None)  # it is gone: then as a new one
                 else:
                     piece = _corrected(piece, error, say)
@@ -279,6 +283,29 @@ def _corrected(piece: Outgoing, error: Refused, say: Words) -> Outgoing:
     if piece.file is not None:
         return could_not_send(piece.file, error.description, markup=piece.markup, say=say)
     raise error
+
+
+def _is_of_topic(error: Refused) -> bool:
+    """Whether it is the topic that takes nothing any more."""
+    text = error.description.lower()
+    return "topic_closed" in text or "topic_deleted" in text or "thread not found" in text
+
+
+def _from_topic(piece: Outgoing, say: Words) -> Outgoing:
+    """The piece with a word on why it does not stand in its topic, if there is room for it."""
+    word = say("part.topic_closed") + "\n\n"
+    text = word + piece.piece.text
+    if utf16_len(text) > CAPABILITIES.text_limit or piece.file is not None:
+        return piece
+    shift = utf16_len(word)
+    entities = tuple(_shifted(each, shift) for each in piece.piece.entities)
+    return replace(piece, piece=Piece(text, entities))
+
+
+def _shifted(entity: Entity, by: int) -> Entity:
+    moved = entity.copy()
+    moved["offset"] += by
+    return moved
 
 
 def _said(error: TelegramError) -> Delivery:

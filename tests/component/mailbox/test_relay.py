@@ -335,7 +335,9 @@ async def test_a_refused_part_is_dropped_with_its_reason_and_the_next_one_goes(
         await channel.wait_sent(1)
     assert await bench.states() == {first: "dropped", second: "delivered"}
     assert (await bench.row(first))["detail"] == "blocked by the user"
-    assert len(await EventLog(bench.database).read(0)) == 1
+    refused, said = await EventLog(bench.database).read(0)
+    assert (refused.type, said.type) == ("chat.refused", "chat.out")
+    assert refused.data["why"] == "blocked by the user"
 
 
 async def test_a_channel_that_raises_is_survived(bench: Bench) -> None:

@@ -508,3 +508,37 @@ def test_the_channel_keeps_the_contract() -> None:
     channel = deliver.TelegramChannel()
     assert (channel.name, channel.idempotent, channel.in_pieces) == ("telegram", False, True)
     assert "progress" in OutboxPart.__dataclass_fields__
+
+
+async def test_what_belongs_to_a_closed_topic_is_said_in_the_chat(bench: Bench) -> None:
+    ann, _ = await bench.person()
+    group = await bench.people.group(
+        "forum", [ann, bench.bot_id], administrators=[bench.bot_id], forum=True
+    )
+    topic = await bench.people.topic(group, "plans", user=ann)
+    await bench.people.call(TOKEN, "closeForumTopic", chat_id=int(group), message_thread_id=topic)
+    await bench.people.member(group, bench.bot_id, "member")
+    async with bench.relaying():
+        row = await bench.settled(await bench.add(f"{group}/{topic}", "the **answer**"))
+    assert row["state"] == "delivered"
+    records = await bench.people.messages(group)
+    (said,) = [one["message"] for one in records if "text" in one["message"]]
+    assert said["text"] == "(This belongs to a topic that is closed.)\n\nthe answer"
+    (bold,) = said["entities"]
+    assert (bold["type"], said["text"][bold["offset"] :][: bold["length"]]) == ("bold", "answer")
+
+
+async def test_what_a_platform_takes_no_more_is_on_record(bench: Bench) -> None:
+    ann, chat = await bench.person()
+    await bench.people.block(chat)
+    async with bench.relaying():
+        row = await bench.settled(await bench.add(ann, "for nobody"))
+    assert row["state"] == "dropped"
+    event = await bench.database.read(
+        lambda r: r.one("SELECT conversation, data FROM events WHERE type = 'chat.refused'")
+    )
+    assert event is not None
+    assert event["conversation"] == f"telegram:{ann}"
+    data = json.loads(event["data"])
+    assert data["text"] == "for nobody"
+    assert "blocked" in data["why"]
