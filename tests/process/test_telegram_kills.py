@@ -41,7 +41,7 @@ POINTS = (*sorted(TELEGRAM_POINTS), "outbox.before_deliver", "outbox.after_deliv
 POINT_S = 3.0
 TRACED = max(3, KILLS // 10)
 """How many lives are traced, where there is `strace` (`test_telegram_sync` is skipped elsewhere)."""
-CONFIRM_S = 8.0
+CONFIRM_S = 15.0
 UNHURRIED = (
     "import sys\n"
     "from agentsup.channels.telegram import flood\n"
