@@ -23,7 +23,8 @@ from agentsup.kit.tasks import TaskOwner
 __all__ = ["Caller", "SendPriority", "Sender"]
 
 _WAIT_S = 5.0
-"""Longest wait of what is not droppable: it lies in the outbox and can come back."""
+"""Longest wait for our own pace of what is not droppable: it lies in the outbox and can come
+back."""
 _CLOSE_S = 1.0
 
 
@@ -95,7 +96,8 @@ class Sender:
 
         A droppable send that can't go soon raises ``Dropped``; so does one that waits while a
         newer one with the same ``replaces`` arrives. Another raises ``FloodWait`` when its turn is
-        further away than it may wait, ``NotSent`` when the sender is closed. All of that means
+        further away than it may wait (a message: when the platform has asked for a pause),
+        ``NotSent`` when the sender is closed. All of that means
         that nothing was sent, as does a cancellation while it waits. Else raises what
         ``TelegramClient.call`` raises.
         """
@@ -126,13 +128,18 @@ class Sender:
             raise NotSent("this bot's sender is closed")
         if replaces is not None:
             self.withdraw(replaces)
+        now = self._clock.monotonic()
         patience_s = _PATIENCE_S.get(priority, 0.0) if droppable else _WAIT_S
+        if kind is Kind.MESSAGE and self._flood.pause_s(chat_id, now, kind) > 0:
+            # Not waited out here: a kill meanwhile would leave it in doubt. Its row in the outbox
+            # keeps the time as well, and in no doubt.
+            patience_s = 0.0
         waiting = Waiting(
             ticket=self._flood.new_ticket(),
             chat_id=chat_id,
             kind=kind,
             priority=int(priority),
-            give_up_at=self._clock.monotonic() + patience_s,
+            give_up_at=now + patience_s,
             is_droppable=droppable,
         )
         turn = asyncio.get_running_loop().create_future()

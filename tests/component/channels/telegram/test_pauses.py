@@ -8,20 +8,11 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from agentsup.channels.telegram import sender
 from agentsup.kit.tasks import stop_task
 from tests.component.channels.telegram.bench import FAST, Bench, benched
 
 KILLS = 6
 PAUSE_S = 3
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pause as short as these would be waited out by the sender."""
-    monkeypatch.setattr(sender, "_WAIT_S", 0.2)
 
 
 class Lives:
