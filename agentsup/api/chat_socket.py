@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
@@ -25,10 +25,11 @@ from agentsup.api.problems import bad_body, encode, problem
 from agentsup.api.route import Call, Route
 from agentsup.api.web.chats import greeting
 from agentsup.api.web.files import attached
+from agentsup.api.web.shown import shown
 from agentsup.kit.tasks import OwnerClosed, TaskOwner
 from agentsup.mailbox.bus import DirectoryEntry
 from agentsup.model.errors import AgentsupError, BadRequest, NotReady, Overloaded, Unauthorised
-from agentsup.model.event import EventType
+from agentsup.model.event import Event, EventType
 from agentsup.store.events import Subscription
 
 HISTORY: Final = 50
@@ -155,7 +156,7 @@ class ChatSocket:
             found = await self._deps.inbox.history(
                 entry.name, hello.channel, hello.conversation, HISTORY
             )
-            history = [documents.event(event) for event in found if event.seq <= newest]
+            history = await self._documents(hello, [e for e in found if e.seq <= newest])
             seen = newest
         else:
             history, seen = [], hello.after
@@ -173,6 +174,11 @@ class ChatSocket:
             }
         )
         return seen
+
+    async def _documents(self, hello: Hello, events: Sequence[Event]) -> list[dict[str, Any]]:
+        if hello.channel != privacy.CHANNEL:
+            return [documents.event(event) for event in events]
+        return await shown(events)
 
     async def _greeting(self, hello: Hello, entry: DirectoryEntry) -> Mapping[str, Any]:
         if hello.channel != privacy.CHANNEL:
@@ -212,10 +218,8 @@ class ChatSocket:
                 types=SHOWN,
                 limit=PAGE,
             )
-            for event in page.events:
-                await self._post(
-                    {"type": "event", "seq": event.seq, "event": documents.event(event)}
-                )
+            for document in await self._documents(hello, page.events):
+                await self._post({"type": "event", "seq": document["seq"], "event": document})
             seen = page.next_seq
             if len(page.events) < PAGE:
                 await subscription.wait()

@@ -9,6 +9,7 @@ from aiohttp import web
 from agentsup.api import bodies, documents, privacy, shapes
 from agentsup.api.access import Access
 from agentsup.api.route import Call, Route, reply
+from agentsup.api.web.shown import shown
 from agentsup.mailbox import sessions
 from agentsup.mailbox.bus import DirectoryEntry
 from agentsup.mailbox.sessions import Session
@@ -36,7 +37,7 @@ async def history(call: Call) -> web.Response:
     page = found[-query.limit :]
     return reply(
         {
-            "events": [documents.event(event) for event in page],
+            "events": await shown(page),
             "more": len(found) > query.limit,
         }
     )

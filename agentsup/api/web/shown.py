@@ -1,0 +1,81 @@
+"""Events as the page shows them: what an agent says comes as blocks, parsed here once for all.
+
+A block is one of ``{"type": "text", "text", "spans", "heading"}``, ``{"type": "code", "text",
+"language"}`` and ``{"type": "table", "header", "rows", "align"}`` with cells of text and spans; a
+span is ``[start, end, style, arg]``, counted in UTF-16 units as JavaScript counts. So the page
+builds elements from values and never parses markup that an agent has written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from agentsup.api import documents
+from agentsup.channels.answer.markdown import parse
+from agentsup.channels.answer.split import utf16_len
+from agentsup.model.answer import Block, Code, Span, Table, Text
+from agentsup.model.event import Event, EventType
+
+ON_LOOP_MAX_CHARS = 500
+"""Parsing costs up to 10 µs a character; more than this goes to a thread."""
+
+
+async def shown(events: Iterable[Event]) -> list[dict[str, Any]]:
+    """The documents of a conversation's events, with blocks where an agent speaks Markdown."""
+    found = [*events]
+    if sum(len(_markdown(event)) for event in found) > ON_LOOP_MAX_CHARS:
+        return await asyncio.to_thread(_documents, found)
+    return _documents(found)
+
+
+def blocks_of(markdown: str) -> list[dict[str, Any]]:
+    """The blocks of a text. Pure."""
+    return [one for block in parse(markdown).blocks for one in _block(block)]
+
+
+def _documents(events: Iterable[Event]) -> list[dict[str, Any]]:
+    return [_document(event) for event in events]
+
+
+def _document(event: Event) -> dict[str, Any]:
+    document, markdown = documents.event(event), _markdown(event)
+    if markdown:
+        document["data"] = {**event.data, "blocks": blocks_of(markdown)}
+    return document
+
+
+def _markdown(event: Event) -> str:
+    """What is to be parsed: notices hold ids and columns that Markdown would spoil."""
+    data = event.data
+    is_said = event.type == EventType.CHAT_OUT and data.get("kind") in ("answer", "question")
+    return str(data.get("text") or "") if is_said and not data.get("plain") else ""
+
+
+def _block(block: Block) -> list[dict[str, Any]]:
+    match block:
+        case Text():
+            return [{"type": "text", "heading": block.heading, **_text(block)}]
+        case Code():
+            return [{"type": "code", "text": block.text, "language": block.language}]
+        case Table():
+            return [
+                {
+                    "type": "table",
+                    "header": [_text(cell) for cell in block.header],
+                    "rows": [[_text(cell) for cell in row] for row in block.rows],
+                    "align": [align.value for align in block.align],
+                }
+            ]
+        case _:
+            return []  # files and buttons are no text; they come in fields of their own
+
+
+def _text(text: Text) -> dict[str, Any]:
+    return {"text": text.text, "spans": [_span(span, text.text) for span in text.spans]}
+
+
+def _span(span: Span, text: str) -> list[Any]:
+    start = utf16_len(text[: span.start])
+    return [start, start + utf16_len(text[span.start : span.end]), span.style.value, span.arg]
