@@ -1,0 +1,292 @@
+"""Who may talk to an agent over Matrix, where, and what becomes of each kind of event; with a real
+daemon at a real homeserver."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.testing.daemon_process import DaemonProcess
+from agentsup.testing.matrix_driver import MatrixPerson, Seen
+from agentsup.testing.synapse import Synapse
+from tests.live.matrix_town import BOT_PASSWORD, Town, accounts, settled
+
+RULES: list[dict[str, Any]] = [
+    {"match": "wait (.*)", "steps": [{"sleep": 2}, {"say": "waited $1"}]},
+    {"match": "(.*)", "steps": [{"effect": "effects.txt"}, {"say": "heard $1"}]},
+]
+
+
+@pytest.fixture
+async def town(synapse: Synapse) -> AsyncIterator[Town]:
+    bot, ann = await accounts(synapse)
+    async with MatrixPerson(synapse.url, ann, BOT_PASSWORD) as person:
+        yield Town(person, bot, synapse.url)
+
+
+@pytest.fixture
+async def stranger(synapse: Synapse, town: Town) -> AsyncIterator[MatrixPerson]:
+    name = town.bot[1:].partition(":")[0] + "_stranger"
+    user_id = await synapse.register(name, BOT_PASSWORD)
+    async with MatrixPerson(synapse.url, user_id, BOT_PASSWORD) as made:
+        yield made
+
+
+@pytest.fixture
+async def daemon(town: Town, tmp_path: Path) -> AsyncIterator[DaemonProcess]:
+    await town.furnish()
+    async with DaemonProcess(town.home(tmp_path / "home", RULES)) as made:
+        await town.joined()
+        await town.ask("hi", "heard hi")
+        yield made
+
+
+def rewrite(daemon: DaemonProcess, change: Callable[[dict[str, Any]], None]) -> None:
+    """Edit main's entry as an editor does."""
+    file = daemon.home / "agents.json"
+    entries = json.loads(file.read_text())
+    change((entries if isinstance(entries, list) else entries["agents"])[0])
+    new = file.with_suffix(".new")
+    new.write_text(json.dumps(entries))
+    new.replace(file)
+
+
+def logged(daemon: DaemonProcess, *words: str) -> list[dict[str, Any]]:
+    return [
+        line for line in daemon.log() if all(word in str(line.get("event", "")) for word in words)
+    ]
+
+
+async def until_logged(daemon: DaemonProcess, *words: str) -> None:
+    async with asyncio.timeout(20):
+        while not logged(daemon, *words):
+            await asyncio.sleep(0.05)
+
+
+async def test_a_stranger_gets_no_answer_and_no_entry_and_the_log_says_how_to_allow(
+    daemon: DaemonProcess, town: Town, stranger: MatrixPerson
+) -> None:
+    room = await stranger.room(invite=[town.bot])
+    await stranger.wait_member(room, town.bot, "leave")
+    await until_logged(daemon, stranger.user_id, "matrix.allowed_users")
+    # A stranger who comes along makes a room of two one where others read.
+    await town.person.invite(town.room, stranger.user_id)
+    await stranger.join(town.room)
+    await stranger.say(town.room, "let me in")
+    await town.person.say(town.room, "now with a guest")
+    await until_logged(daemon, town.room, "matrix.allowed_rooms")
+    assert town.answers() == ["heard hi"]
+    rewrite(daemon, lambda entry: entry["matrix"].update(allowed_rooms=[town.room]))
+    rewrite(daemon, lambda entry: entry.update(group_mention_only=False))
+    await daemon.until("main", "running", timeout_s=10)
+    await settled(daemon)
+    await town.ask("and now", "heard and now")
+    await stranger.say(town.room, "still me")
+    await until_logged(daemon, stranger.user_id, "got no answer")
+    await town.ask("the end", "heard the end")
+    assert town.answers() == ["heard hi", "heard and now", "heard the end"]
+    await stranger.leave(town.room)
+    await stranger.wait_member(town.room, stranger.user_id, "leave")
+
+
+async def test_a_group_is_answered_where_the_bot_is_meant(
+    daemon: DaemonProcess, town: Town, stranger: MatrixPerson
+) -> None:
+    def open_up(entry: dict[str, Any]) -> None:
+        entry["matrix"]["allowed_rooms"] = [town.room]
+        entry["matrix"]["allowed_users"].append(stranger.user_id)
+
+    rewrite(daemon, open_up)
+    await town.person.invite(town.room, stranger.user_id)
+    await stranger.join(town.room)
+    await stranger.say(town.room, "among us")
+    name = town.bot[1:].partition(":")[0]
+    said = [
+        await town.ask(f"{name}: by name", "heard by name"),
+        await town.ask(f"hello @{name}", f"heard hello @{name}"),
+    ]
+    by_mention = await stranger.say(town.room, "you there", mention=[town.bot])
+    await town.person.wait_text(town.room, "heard you there", by=town.bot, after=by_mention)
+    reply = await stranger.say(town.room, "to you", reply_to=said[0].event_id)
+    await town.person.wait_text(town.room, "heard to you", by=town.bot, after=reply)
+    # A thread in which the bot was meant once is a talk with it.
+    root = await stranger.say(town.room, "off we go")
+    first = await stranger.say(town.room, f"{name}: in here", thread=root)
+    await town.person.wait_text(town.room, "heard in here", by=town.bot, after=first, thread=root)
+    second = await stranger.say(town.room, "and on", thread=root)
+    await town.person.wait_text(town.room, "heard and on", by=town.bot, after=second, thread=root)
+    assert not [text for text in town.answers() if "among us" in text or "off we go" in text]
+
+
+async def test_threads_are_sessions_of_their_own(daemon: DaemonProcess, town: Town) -> None:
+    root = await town.person.say(town.room, "the root")
+    await town.person.wait_text(town.room, "heard the root", by=town.bot)
+    inside = await town.person.say(town.room, "inside", thread=root)
+    await town.person.wait_text(town.room, "heard inside", by=town.bot, after=inside, thread=root)
+    keys = {row["session_id"] for row in daemon.sql("SELECT session_id FROM messages")}
+    assert len(keys) == 2
+    rows = daemon.sql("SELECT conversation FROM conversations WHERE channel = 'matrix'")
+    assert {row["conversation"] for row in rows} == {town.room, f"{town.room}/{root}"}
+
+
+async def test_an_edit_changes_what_waits_and_corrects_what_was_read(
+    daemon: DaemonProcess, town: Town
+) -> None:
+    await town.person.say(town.room, "wait 1")
+    waiting = await town.person.say(town.room, "teh end")
+    await town.person.edit(town.room, waiting, "the end")
+    await town.person.wait_text(town.room, "heard the end", by=town.bot)
+    assert "heard teh end" not in town.answers()
+    await town.person.edit(town.room, waiting, "the end")  # no other text
+    await town.person.edit(town.room, waiting, "The End")
+    await town.person.wait_text(town.room, "heard (edited) The End", by=town.bot)
+    await settled(daemon)
+    assert town.answers().count("heard (edited) The End") == 1
+    assert not [text for text in town.answers() if "* " in text]
+
+
+async def test_what_is_deleted_while_it_waits_is_not_answered(
+    daemon: DaemonProcess, town: Town
+) -> None:
+    await town.person.say(town.room, "wait 1")
+    waiting = await town.person.say(town.room, "forget this")
+    await until_queued(daemon, 2)
+    await town.person.redact(town.room, waiting)
+    await town.ask("next", "heard next")
+    assert "heard forget this" not in town.answers()
+    states = daemon.sql("SELECT state FROM messages ORDER BY seq")
+    assert [row["state"] for row in states].count("cancelled") == 1
+
+
+async def until_queued(daemon: DaemonProcess, count: int) -> None:
+    async with asyncio.timeout(10):
+        while len(daemon.sql("SELECT 1 FROM messages WHERE state IN ('queued', 'leased')")) < count:
+            await asyncio.sleep(0.05)
+
+
+async def test_an_encrypted_room_is_refused_once_and_says_why(
+    daemon: DaemonProcess, town: Town
+) -> None:
+    room = await town.person.room(invite=[town.bot], encrypted=True)
+    await town.person.wait_member(room, town.bot)
+    secret = {"algorithm": "m.megolm.v1.aes-sha2", "ciphertext": "AAAA", "session_id": "s"}
+    for _ in range(2):
+        await town.person.put(room, "m.room.encrypted", secret)
+    told = await town.person.wait_message(
+        room, lambda seen: seen.sender == town.bot and "encrypted" in seen.text
+    )
+    assert town.bot in told.text
+    await town.person.say(room, "in the clear, in an encrypted room")
+    await town.ask("still there", "heard still there")
+    await settled(daemon)
+    assert len(town.person.messages(room, by=town.bot)) == 1
+    assert daemon.sql("SELECT 1 FROM messages WHERE principal LIKE '%clear%'") == []
+
+
+async def test_a_file_lands_in_the_workspace_and_its_caption_is_the_text(
+    daemon: DaemonProcess, town: Town
+) -> None:
+    await town.person.send_file(town.room, b"\x00data", name="../notes.bin", text="look at this")
+    seen = await town.person.wait_message(
+        town.room, lambda seen: seen.sender == town.bot and "look at this" in seen.text
+    )
+    assert "notes.bin" in seen.text
+    (file,) = (daemon.home / "agents" / "main" / "workspace" / "inbox").iterdir()
+    assert file.read_bytes() == b"\x00data"
+    assert file.name.endswith("notes.bin")
+
+
+async def test_history_from_before_the_bot_is_left_alone_but_what_followed_the_invitation_is_not(
+    town: Town, tmp_path: Path
+) -> None:
+    # A room that the account is in already when the daemon first starts.
+    old = await town.person.room(invite=[town.bot])
+    async with MatrixPerson(town.homeserver, town.bot, BOT_PASSWORD) as account:
+        await account.join(old)
+        await town.person.say(old, "long ago")
+        new = await town.person.room(name="new")
+        for number in range(60):
+            await town.person.say(new, f"before {number}")
+        async with DaemonProcess(town.home(tmp_path / "home", RULES)):
+            await town.ask("in the old room", "heard in the old room", room=old)
+            await town.person.invite(new, town.bot)
+            await town.person.say(new, "are you coming")
+            await town.person.wait_member(new, town.bot)
+            await town.person.wait_text(new, "heard are you coming", by=town.bot)
+            assert town.answers(old) == ["heard in the old room"]
+            assert town.answers(new) == ["heard are you coming"]
+
+
+async def test_what_lies_beyond_a_long_absence_is_named(daemon: DaemonProcess, town: Town) -> None:
+    assert await daemon.stop() == 0
+    noise = {"msgtype": "m.notice", "body": "the news of other programs"}
+    for _ in range(28):  # more than one sync and what is fetched besides
+        await asyncio.gather(
+            *(town.person.put(town.room, "m.room.message", noise) for _ in range(20))
+        )
+    await town.person.say(town.room, "after all that")
+    await daemon.start()
+    await town.person.wait_text(town.room, "heard after all that", 40.0, by=town.bot)
+    assert any("oldest messages were not read" in text for text in town.answers())
+
+
+async def test_what_came_too_late_is_named_and_not_answered(town: Town, tmp_path: Path) -> None:
+    await town.furnish()
+    home = town.home(tmp_path / "home", RULES)
+    async with DaemonProcess(home) as daemon:
+        await town.joined()
+        await town.ask("hi", "heard hi")
+        assert await daemon.stop() == 0
+        await town.person.say(town.room, "one")
+        await town.person.say(town.room, "two")
+        await asyncio.sleep(1.2)  # the homeserver stamps them; they have to be old
+        rewrite(daemon, lambda entry: entry["matrix"].update(backlog_hours=1 / 3600))
+        await daemon.start()
+        notice: Seen = await town.person.wait_message(
+            town.room, lambda seen: seen.sender == town.bot and "2 messages" in seen.text
+        )
+        assert "one" in notice.text
+        assert "two" in notice.text
+        await town.ask("three", "heard three")
+        assert town.answers()[0] == "heard hi"
+        assert "heard one" not in town.answers()
+
+
+async def test_a_session_that_ended_is_made_anew_from_the_password(
+    daemon: DaemonProcess, town: Town
+) -> None:
+    file = daemon.home / "agents" / "main" / "matrix-session.json"
+    assert file.stat().st_mode & 0o777 == 0o600
+    before = json.loads(file.read_text())
+    assert await daemon.stop() == 0
+    async with MatrixPerson(town.homeserver, town.bot, BOT_PASSWORD) as account:
+        await account.call("POST", "/_matrix/client/v3/logout/all", {})
+    await daemon.start()
+    await town.ask("again", "heard again")
+    after = json.loads(file.read_text())
+    assert after["access_token"] != before["access_token"]
+    assert after["device_id"] == before["device_id"]
+    text = (daemon.home / "logs" / "agentsup.log").read_text()
+    assert before["access_token"] not in text
+    assert after["access_token"] not in text
+    assert BOT_PASSWORD not in text
+
+
+async def test_commands_work_with_a_slash_and_with_an_exclamation_mark(
+    daemon: DaemonProcess, town: Town
+) -> None:
+    for command in ("/help", "!help"):
+        said = await town.person.say(town.room, command)
+        seen = await town.person.wait_message(
+            town.room, lambda seen: seen.sender == town.bot and "/status" in seen.text, after=said
+        )
+        assert seen.kind == "m.notice"
+
+
+async def test_what_was_read_is_marked_as_read(daemon: DaemonProcess, town: Town) -> None:
+    said = await town.person.say(town.room, "seen?")
+    await town.person.wait_text(town.room, "heard seen?", by=town.bot)
+    await town.person.wait_for(town.room, lambda view: view.read.get(town.bot) == said or None)
