@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from agentsup import __version__
-from agentsup.cli import agents, control, lifecycle, messages
+from agentsup.cli import agents, control, lifecycle, messages, web
 from agentsup.cli.locate import Place
 from agentsup.cli.options import group
 
@@ -40,6 +40,7 @@ def everything(
 
 lifecycle.register(app)
 control.register(app)
+web.register(app)
 app.add_typer(agents.app, name="agents")
 app.add_typer(messages.messages, name="messages")
 app.add_typer(messages.dead, name="dead")

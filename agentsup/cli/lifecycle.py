@@ -92,6 +92,11 @@ def up(
     else:
         model = f" with {engine['model']}" if engine["model"] else ""
         screen.say(f"The engine {engine['engine']} answers{model}.")
+    # Where it goes to a file, it would be kept there; `agentsup link` makes another.
+    if screen.is_terminal or not chat:
+        from agentsup.cli.web import fresh_link
+
+        screen.say(f"Web page, for one browser within 10 minutes: {fresh_link(client)['url']}")
     if chat:
         from agentsup.cli.chat import run_chat
 

@@ -14,6 +14,7 @@ import pytest
 from tests.process.conversation.console import console_stage
 from tests.process.conversation.talker import Stage
 from tests.process.conversation.telegram import telegram_stage
+from tests.process.conversation.web import web_stage
 
 PARAGRAPHS = [f"Paragraph {number} of the long answer: " + "word " * 30 for number in range(1, 41)]
 CODE = [
@@ -55,7 +56,11 @@ RULES: Sequence[Mapping[str, Any]] = [
     {"match": "(.+)", "steps": [{"say": "you said $1"}]},
 ]
 MakeStage = Callable[[Path, Sequence[Mapping[str, Any]]], AbstractAsyncContextManager[Stage]]
-STAGES: Mapping[str, MakeStage] = {"console": console_stage, "telegram": telegram_stage}
+STAGES: Mapping[str, MakeStage] = {
+    "console": console_stage,
+    "telegram": telegram_stage,
+    "web": web_stage,
+}
 
 
 @pytest.fixture(params=STAGES)

@@ -232,6 +232,20 @@ def test_an_engine_uses_the_cli_with_its_own_token(cli: Cli) -> None:
     assert (refused.returncode, "does not know this token" in refused.stderr) == (1, True)
 
 
+def test_a_link_signs_one_browser_in(cli: Cli) -> None:
+    cli.home.joinpath("config.toml").write_text(
+        f"[api]\nport = {cli.port}\n[people.ann]\nrole = 'viewer'\n"
+    )
+    output = cli.good("up", "--no-chat")
+    assert f"http://127.0.0.1:{cli.port}/#code=" in output
+    assert cli.good("link").startswith(f"http://127.0.0.1:{cli.port}/#code=")
+    made = json.loads(cli.good("link", "ann", "--base", "https://home.example/", "--json"))
+    assert (made["person"], made["role"]) == ("ann", "viewer")
+    assert made["url"] == f"https://home.example/#code={made['code']}"
+    refused = cli.run("link", "nobody")
+    assert (refused.returncode, "ann" in refused.stderr) == (1, True)
+
+
 def test_a_closed_pipe_is_no_traceback(cli: Cli) -> None:
     words = " ".join(f"'{word}'" for word in cli.argv("agents", "explain", "writer"))
     done = subprocess.run(
