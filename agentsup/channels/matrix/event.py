@@ -289,7 +289,9 @@ def _named(body: str, me: Me) -> bool:
     """Whether the name it goes by stands in the text as a word, or its id after an @."""
     local = me.user_id[1:].partition(":")[0]
     marks = [rf"@{re.escape(local)}", re.escape(me.name.strip())]
-    return any(re.search(rf"(?<![\w@]){mark}(?!\w)", body, re.IGNORECASE) for mark in marks if mark)
+    return any(
+        re.search(rf"(?<![\w@]){mark}(?![\w@])", body, re.IGNORECASE) for mark in marks if mark
+    )
 
 
 def _without_address(body: str, me: Me, mentioned: bool) -> tuple[str, bool]:

@@ -1,0 +1,112 @@
+"""One rule for every kind of event: who is listened to over Matrix."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from agentsup.channels.matrix.access import Reason, Room, may, may_enter, named, remedy
+from agentsup.channels.matrix.event import Event, EventKind, Quoted
+from agentsup.model.agent import AgentSpec, MatrixIdentity
+from agentsup.model.principal import PersonRole, Principal, PrincipalKind
+
+ME, ANN, EVE = "@bot:here", "@ann:here", "@eve:here"
+ROOM = "!r:here"
+SPEC = AgentSpec("bob", matrix=MatrixIdentity(user_id=ME, allowed_users=(ANN,)))
+ALONE = Room(ROOM, {ME: "Bob", ANN: "Ann"})
+CROWD = Room(ROOM, {ME: "Bob", ANN: "Ann", EVE: "Eve"})
+ALL = (
+    EventKind.MESSAGE,
+    EventKind.EDITED,
+    EventKind.REACTION,
+    EventKind.REDACTION,
+    EventKind.ENCRYPTED,
+)
+
+
+def people(spec: AgentSpec, user_id: str) -> Principal | None:
+    if user_id not in spec.matrix.allowed_users:
+        return None
+    subject = f"matrix:{user_id}"
+    return Principal(PrincipalKind.PERSON, subject, subject, PersonRole.USER)
+
+
+def event(kind: EventKind = EventKind.MESSAGE, sender: str = ANN, **more: object) -> Event:
+    return replace(Event(kind, ROOM, "$1", sender), **more)  # type: ignore[arg-type]
+
+
+def reason(asked: Event, room: Room, spec: AgentSpec = SPEC) -> Reason:
+    verdict = may(asked, spec, people, room, ME)
+    assert verdict.allowed == (verdict.reason is Reason.ALLOWED)
+    return verdict.reason
+
+
+def allowing(**more: object) -> AgentSpec:
+    return replace(
+        SPEC,
+        matrix=replace(SPEC.matrix, allowed_rooms=(ROOM,)),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_every_kind_is_judged_alike(kind: EventKind) -> None:
+    assert reason(event(kind), ALONE) is Reason.ALLOWED
+    assert reason(event(kind, EVE), Room(ROOM, {ME: "", EVE: ""})) is Reason.STRANGER
+    assert reason(event(kind), CROWD) is Reason.ROOM
+    assert reason(event(kind, EVE), CROWD, allowing()) is Reason.STRANGER
+    assert reason(event(kind, ME), ALONE) is Reason.NO_PERSON
+
+
+@pytest.mark.parametrize("kind", [EventKind.OTHER, EventKind.INVITE, EventKind.GAP])
+def test_what_is_not_of_people_is_never_allowed(kind: EventKind) -> None:
+    assert reason(event(kind), ALONE) is Reason.NOT_FOR_US
+
+
+def test_programs_are_never_answered() -> None:
+    assert reason(event(is_notice=True), ALONE) is Reason.NO_PERSON
+
+
+def test_nobody_is_allowed_by_default() -> None:
+    assert reason(event(), ALONE, AgentSpec("bob")) is Reason.STRANGER
+    assert not may_enter(event(EventKind.INVITE), AgentSpec("bob"), people)
+
+
+def test_a_guest_makes_a_private_room_one_that_must_be_allowed() -> None:
+    assert reason(event(), ALONE) is Reason.ALLOWED
+    assert reason(event(), CROWD) is Reason.ROOM
+    assert reason(event(addressed=True), CROWD, allowing()) is Reason.ALLOWED
+
+
+def test_in_a_group_only_what_is_meant_for_the_bot() -> None:
+    spec = allowing()
+    assert reason(event(), CROWD, spec) is Reason.NOT_ADDRESSED
+    assert reason(event(EventKind.EDITED), CROWD, spec) is Reason.NOT_ADDRESSED
+    assert reason(event(addressed=True), CROWD, spec) is Reason.ALLOWED
+    ours, theirs = Quoted("$0", is_ours=True), Quoted("$0", is_ours=False)
+    assert reason(event(quoted=ours), CROWD, spec) is Reason.ALLOWED
+    assert reason(event(quoted=theirs), CROWD, spec) is Reason.NOT_ADDRESSED
+    assert reason(event(EventKind.REACTION), CROWD, spec) is Reason.ALLOWED
+    assert reason(event(), CROWD, allowing(group_mention_only=False)) is Reason.ALLOWED
+
+
+def test_invitations_from_its_people_or_into_its_rooms() -> None:
+    assert may_enter(event(EventKind.INVITE), SPEC, people)
+    assert not may_enter(event(EventKind.INVITE, EVE), SPEC, people)
+    assert may_enter(event(EventKind.INVITE, EVE), allowing(), people)
+
+
+def test_the_remedy_names_what_to_write_where() -> None:
+    assert ROOM in remedy(event(), Reason.ROOM, "bob")
+    assert "allowed_rooms" in remedy(event(), Reason.ROOM, "bob")
+    assert EVE in remedy(event(sender=EVE), Reason.STRANGER, "bob")
+    assert "invite again" in remedy(event(EventKind.INVITE, EVE), Reason.STRANGER, "bob")
+    assert remedy(event(), Reason.NOT_ADDRESSED, "bob") == ""
+
+
+def test_a_shown_name_is_for_reading_only() -> None:
+    known = Principal(PrincipalKind.PERSON, "ann", "ann", PersonRole.OPERATOR)
+    assert named(known, "the operator") == replace(known, name="the operator")
+    assert named(replace(known, name="Ann"), "x").name == "Ann"
+    assert named(known, "a\n" + "b" * 100).name == "a " + "b" * 62

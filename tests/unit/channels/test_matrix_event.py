@@ -1,0 +1,247 @@
+"""Events as a homeserver gives them: what is read, what is poison, and who is meant."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentsup.channels.matrix.errors import (
+    FateUnknown,
+    NotAllowed,
+    RateLimited,
+    Refused,
+    RoomGone,
+    TokenRefused,
+    TooLong,
+    error_of,
+)
+from agentsup.channels.matrix.event import Attachment, Event, EventKind, Malformed, Me, read
+from agentsup.channels.matrix.place import Place, parse
+
+ROOM = "!room:here"
+ME = Me("@bob_bot:here", "Bob")
+
+
+def event(content: Any, kind: str = "m.room.message", **more: Any) -> Event:
+    raw = {
+        "type": kind,
+        "event_id": "$1",
+        "sender": "@ann:here",
+        "origin_server_ts": 1_000,
+        "content": content,
+        **more,
+    }
+    return read(raw, ROOM, ME)
+
+
+def text(body: str, **more: Any) -> Event:
+    return event({"msgtype": "m.text", "body": body, **more})
+
+
+def test_a_text_is_read_with_its_place_and_time() -> None:
+    found = text("hello", formatted_body="<b>hello</b><script>x</script>")
+    assert (found.kind, found.text, found.sender, found.at) == (
+        EventKind.MESSAGE,
+        "hello",
+        "@ann:here",
+        1_000,
+    )
+    assert found.place == Place(ROOM)
+    assert not found.addressed
+
+
+@pytest.mark.parametrize(
+    "body, rest, addressed",
+    [
+        ("Bob: hi", "hi", True),
+        ("bob, hi", "hi", True),
+        ("@bob_bot hi", "hi", True),
+        ("@bob_bot:here: hi", "hi", True),
+        ("@Bob hi", "hi", True),
+        ("bob_bot: /stop", "/stop", True),
+        ("Bob is ill", "Bob is ill", True),
+        ("ask Bob", "ask Bob", True),
+        ("is @bob_bot here?", "is @bob_bot here?", True),
+        ("Bobby: hi", "Bobby: hi", False),
+        ("write to bob@example.org", "write to bob@example.org", False),
+        ("mail to x@bob_bot", "mail to x@bob_bot", False),
+        ("the bob_bot script", "the bob_bot script", False),
+    ],
+)
+def test_who_is_meant_by_name(body: str, rest: str, addressed: bool) -> None:
+    found = text(body)
+    assert (found.text, found.addressed) == (rest, addressed)
+
+
+def test_a_mention_counts_whatever_the_text_says() -> None:
+    found = text("Bob is ill", **{"m.mentions": {"user_ids": ["@bob_bot:here"]}})
+    assert (found.text, found.addressed) == ("is ill", True)
+    assert not text("hi", **{"m.mentions": {"user_ids": ["@eve:here"]}}).addressed
+    assert not text("hi", **{"m.mentions": {"user_ids": "@bob_bot:here"}}).addressed
+
+
+def test_a_thread_a_reply_and_the_quotation_of_old_clients() -> None:
+    relates = {
+        "rel_type": "m.thread",
+        "event_id": "$root",
+        "is_falling_back": True,
+        "m.in_reply_to": {"event_id": "$last"},
+    }
+    found = text("on", **{"m.relates_to": relates})
+    assert (found.place, found.reply_to) == (Place(ROOM, "$root"), "")
+    relates["is_falling_back"] = False
+    assert text("on", **{"m.relates_to": relates}).reply_to == "$last"
+    reply = {"m.relates_to": {"m.in_reply_to": {"event_id": "$9"}}}
+    found = text("> <@eve:here> what\n> is it\n\nthis\n> kept", **reply)
+    assert (found.text, found.reply_to) == ("this\n> kept", "$9")
+    assert text("> <@eve:here> said\n\nthis").text.startswith("> <@eve")
+
+
+def test_an_edit_names_its_event_and_gives_the_new_words() -> None:
+    found = event(
+        {
+            "msgtype": "m.text",
+            "body": "* new",
+            "m.new_content": {"msgtype": "m.text", "body": "new"},
+            "m.relates_to": {"rel_type": "m.replace", "event_id": "$0"},
+        }
+    )
+    assert (found.kind, found.text, found.target_id) == (EventKind.EDITED, "new", "$0")
+
+
+@pytest.mark.parametrize("kind", ["image", "file", "audio", "video"])
+def test_files_with_and_without_a_caption(kind: str) -> None:
+    content = {"msgtype": f"m.{kind}", "body": "a.bin", "url": "mxc://h/1", "info": {"size": 5}}
+    found = event(content)
+    assert (found.text, found.attachments) == ("", (Attachment(kind, "mxc://h/1", "a.bin", 5),))
+    found = event(content | {"filename": "b.bin", "body": "see"})
+    assert (found.text, found.attachments[0].name) == ("see", "b.bin")
+    found = event({"msgtype": f"m.{kind}", "body": "x", "file": {"url": "mxc://h/1"}})
+    assert not found.attachments
+    assert "encrypted" in found.notes[0]
+    assert found.has_content
+
+
+def test_other_kinds() -> None:
+    assert event({"m.relates_to": {"rel_type": "m.annotation", "event_id": "$0", "key": "👍"}},
+                 "m.reaction").emoji == "👍"  # fmt: skip
+    assert event({"redacts": "$7"}, "m.room.redaction").target_id == "$7"
+    assert event({}, "m.room.redaction", redacts="$8").target_id == "$8"
+    assert event({"algorithm": "x"}, "m.room.encrypted").kind is EventKind.ENCRYPTED
+    assert event({"algorithm": "x"}, "m.room.encryption").kind is EventKind.ENCRYPTED
+    assert event({"replacement_room": "!new:x"}, "m.room.tombstone").moved_to == "!new:x"
+    assert event({"msgtype": "m.notice", "body": "beep"}).is_notice
+    assert event({"x": 1}, "org.example.custom").kind is EventKind.OTHER
+    assert event({}).kind is EventKind.OTHER, "taken back before we saw it"
+    assert event({"msgtype": "m.location", "geo_uri": "geo:1,2", "body": "home"}).notes
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"type": "m.room.message", "event_id": "$1", "content": {"body": "x"}},
+        {"type": "m.room.message", "sender": "@a:b", "content": {"body": "x"}},
+        {"type": "m.room.message", "event_id": "$1", "sender": "@a:b", "content": "x"},
+        {"type": "m.room.message", "event_id": "$1", "sender": "@a:b", "content": {"body": 5}},
+        {"type": "m.room.redaction", "event_id": "$1", "sender": "@a:b", "content": {}},
+        {
+            "type": "m.room.message",
+            "event_id": "$1",
+            "sender": "@a:b",
+            "content": {"msgtype": "m.file", "body": "x"},
+        },
+        {"type": 7},
+    ],
+)
+def test_what_makes_no_sense_says_so(raw: Any) -> None:
+    with pytest.raises(Malformed):
+        read(raw, ROOM, ME)
+
+
+KEYS = (
+    *("body", "msgtype", "m.relates_to", "event_id", "rel_type", "m.new_content", "key"),
+    *("m.in_reply_to", "info", "url", "m.mentions", "user_ids", "file", "filename"),
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(KEYS),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(
+    JSON,
+    st.sampled_from(["m.room.message", "m.reaction", "m.room.redaction", "m.sticker", "m.x"]),
+    st.text(max_size=30),
+)
+def test_no_content_of_others_does_more_than_be_malformed(
+    content: Any, kind: str, body: str
+) -> None:
+    raw = {"type": kind, "event_id": "$1", "sender": "@a:b", "content": content}
+    for each in (raw, raw | {"content": {"msgtype": "m.text", "body": body}}):
+        try:
+            read(each, ROOM, ME)
+        except Malformed:
+            continue
+
+
+def test_conversations_name_rooms_and_threads() -> None:
+    for place in (Place(ROOM), Place(ROOM, "$a/b+c"), Place("!v12hash")):
+        assert parse(place.conversation) == place
+    for wrong in ("", "5", "#alias:here", "!a b", f"{ROOM}/", f"{ROOM}/x", "!" + "a" * 255):
+        with pytest.raises(ValueError, match="names no Matrix room"):
+            parse(wrong)
+
+
+def answer(errcode: str, **more: Any) -> bytes:
+    return json.dumps({"errcode": errcode, "error": "words", **more}).encode()
+
+
+@pytest.mark.parametrize(
+    "status, body, kind",
+    [
+        (429, answer("M_LIMIT_EXCEEDED", retry_after_ms=1500), RateLimited),
+        (429, b"<html>", RateLimited),
+        (401, answer("M_UNKNOWN_TOKEN"), TokenRefused),
+        (401, answer("M_MISSING_TOKEN"), TokenRefused),
+        (403, answer("M_USER_DEACTIVATED"), TokenRefused),
+        (403, answer("M_FORBIDDEN", error="User @b:h not in room !r:h"), RoomGone),
+        (403, answer("M_FORBIDDEN"), NotAllowed),
+        (404, answer("M_NOT_FOUND"), RoomGone),
+        (413, answer("M_TOO_LARGE"), TooLong),
+        (400, answer("M_UNKNOWN"), Refused),
+        (404, answer("M_UNRECOGNIZED"), Refused),
+        (500, answer("M_UNKNOWN"), FateUnknown),
+        (502, b"<html>bad gateway</html>", FateUnknown),
+        (403, b"<html>a proxy's word</html>", FateUnknown),
+        (400, b"[]", FateUnknown),
+    ],
+)
+def test_the_type_of_an_error_is_what_is_done_about_it(
+    status: int, body: bytes, kind: type[Exception]
+) -> None:
+    assert type(error_of(status, body)) is kind
+
+
+def test_how_long_a_pause_is() -> None:
+    def wait(body: bytes, header: str = "") -> float:
+        error = error_of(429, body, retry_after=header)
+        assert isinstance(error, RateLimited)
+        return error.retry_after_s
+
+    assert wait(answer("M_LIMIT_EXCEEDED", retry_after_ms=1500)) == 1.5
+    assert wait(b"", "7") == 7.0
+    assert wait(b"", "soon") == 5.0
+    assert wait(b"", "-3") == 5.0
+    assert wait(b"", "1e9") == 3600.0
