@@ -10,6 +10,7 @@ import pytest
 
 from tests.component.proofs import (
     accepted,
+    browsers,
     edits,
     gate,
     health,
@@ -30,6 +31,7 @@ PROOFS: tuple[Proof, ...] = (
     *stops.PROOFS,
     *storms.PROOFS,
     *gate.PROOFS,
+    *browsers.PROOFS,
     *questions.PROOFS,
     *health.PROOFS,
     *order.PROOFS,

@@ -1,0 +1,291 @@
+"""P7: nobody gets in by a browser, and out of the workspace comes nothing."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from agentsup.api import gate, privacy
+from agentsup.api.access import Access, HostRules
+from agentsup.api.completions import accept as accepting
+from agentsup.api.web import files
+from agentsup.api.web.book import WebBook, WebSession
+from tests.component.proofs.house import OPERATOR_TOKEN, QUICK_CONFIG, House, agent
+from tests.component.proofs.proof import Claim, Proof, Removal
+
+P2, P7 = Claim("P2"), Claim("P7")
+PEOPLE = '[people.vera]\nrole = "viewer"\n[people.uwe]\nrole = "user"\n'
+
+
+class Tab:
+    """A browser that keeps its cookie and says where it comes from."""
+
+    def __init__(self, house: House, http: aiohttp.ClientSession) -> None:
+        self._url = house.daemon.api.url
+        self._http = http
+        self.cookie = ""
+
+    async def call(self, method: str, path: str, body: Any = None, **headers: str | None) -> int:
+        """The status; `headers` replace those of the page, None leaves one out."""
+        page = {"Origin": self._url, "Sec-Fetch-Site": "same-origin", "Cookie": self.cookie}
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        sent = {name: value for name, value in {**page, **given}.items() if value}
+        async with self._http.request(
+            method, self._url + path, json=body, headers=sent
+        ) as response:
+            for name, morsel in response.cookies.items():
+                self.cookie = f"{name}={morsel.value}"
+            return response.status
+
+    async def sign_in(self, house: House, person: str = "") -> str:
+        """The link that was used."""
+        link = await house.daemon.api.one_time_link(person)
+        await self.call("POST", "/web/login", {"code": code_of(link)})
+        return link
+
+
+def code_of(link: str) -> str:
+    return link.partition("#code=")[2]
+
+
+async def a_browser_gets_in_by_its_own_sign_in_only(home: Path) -> None:
+    """Used, expired and guessed links; forged and ended cookies; pages and names of others."""
+    async with (
+        House(home, [agent("main")], is_real=True, config=QUICK_CONFIG + PEOPLE) as house,
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as http,
+    ):
+        holds = P7.holds
+        own = Tab(house, http)
+        link = await own.sign_in(house)
+        holds(await own.call("GET", "/agents") == 200, "who signed in is not let in")
+        stranger = Tab(house, http)
+        got = await stranger.call("POST", "/web/login", {"code": code_of(link)})
+        holds(got == 401, f"a used link was answered with {got}")
+        late = await house.daemon.api.one_time_link()
+        await house.database.write(lambda tx: tx.execute("UPDATE web_codes SET expires_at = 1"))
+        got = await stranger.call("POST", "/web/login", {"code": code_of(late)})
+        holds(got == 401, f"an expired link was answered with {got}")
+        for cookie in ("", own.cookie[:-1] + "_", own.cookie.partition("=")[0] + "=x"):
+            stranger.cookie = cookie
+            got = await stranger.call("GET", "/agents")
+            holds(got == 401, f"the cookie {cookie!r} was answered with {got}")
+        foreign: list[dict[str, str | None]] = [
+            {"Origin": None},
+            {"Origin": "http://evil.example"},
+            {"Origin": "null"},
+            {"Host": "evil.example"},
+            {"Sec_Fetch_Site": "cross-site"},
+            {"Sec_Fetch_Site": "same-site"},
+        ]
+        for headers in foreign:
+            got = await own.call("POST", "/agents/main/restart", **headers)
+            holds(got == 403, f"a foreign page ({headers}) was answered with {got}")
+            if "Origin" not in headers or headers["Origin"]:
+                got = await own.call("GET", "/agents", **headers)
+                holds(got == 403, f"a foreign page ({headers}) read, answered with {got}")
+        for path in ("/metrics", "/interagent/agents"):
+            got = await own.call("GET", path)
+            holds(got == 401, f"{path} took a cookie for a token: {got}")
+        vera = Tab(house, http)
+        await vera.sign_in(house, "vera")
+        got = await vera.call("POST", "/agents/main/stop")
+        holds(got == 403, f"a viewer stopped an agent: {got}")
+        kept = own.cookie
+        await own.call("POST", "/web/logout")
+        own.cookie = kept
+        got = await own.call("GET", "/agents")
+        holds(got == 401, f"a session that was ended was answered with {got}")
+        house.home.config_toml.write_text(QUICK_CONFIG)
+        await house.daemon.reconciler.reload()
+        got = await vera.call("GET", "/agents")
+        holds(got == 401, f"who is no longer in [people] was answered with {got}")
+
+
+async def others_words_and_files_stay_theirs(home: Path) -> None:
+    """A person of the house asks for another's conversation, messages and for the home's files."""
+    async with (
+        House(home, [agent("main")], is_real=True, config=QUICK_CONFIG + PEOPLE) as house,
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as http,
+    ):
+        holds = P7.holds
+        await house.say("main", "hello")
+        uwe = Tab(house, http)
+        await uwe.sign_in(house, "uwe")
+        got = await uwe.call("GET", "/web/history?agent=main&conversation=ute")
+        holds(got == 403, f"another's conversation was answered with {got}")
+        url = house.daemon.api.url
+        async with http.get(f"{url}/messages", headers={"Cookie": uwe.cookie}) as response:
+            document = await response.json()
+        (shown,) = document["messages"]
+        holds(shown["text"] == "", "the words of another's message are shown")
+        workspace = house.home.workspace("main")
+        workspace.mkdir(parents=True, exist_ok=True)
+        (workspace / "link").symlink_to(house.home.config_toml)
+        for path in ("../../../config.toml", str(house.home.config_toml), "link"):
+            number = await house.database.write(partial(_sent_tx, house, path))
+            got = await uwe.call("GET", f"/web/files/{number}")
+            holds(got != 200, f"{path} came out of the workspace")
+
+
+def _sent_tx(house: House, path: str, tx: Any) -> int:
+    """A file part as an engine that was talked into it sends one."""
+    cursor = tx.execute(
+        "INSERT INTO outbox (message_id, agent_id, channel, conversation, part_no, kind, body,"
+        " state, created_at) VALUES ('', ?, 'web', 'uwe', 0, 'file', ?, 'delivered', 1)",
+        (house.unit("main").agent_id, json.dumps({"path": path, "name": "x"})),
+    )
+    return int(cursor.lastrowid)
+
+
+async def a_completion_counts_once(home: Path) -> None:
+    """A client of the OpenAI front repeats a request: with a key, and as the official one does."""
+    async with (
+        House(
+            home, [agent("main", [{"match": ".*", "steps": [{"say": "ok"}]}])], is_real=True
+        ) as house,
+        aiohttp.ClientSession(house.daemon.api.url) as http,
+    ):
+        for headers in ({"Idempotency-Key": "k"}, {"X-Stainless-Retry-Count": "1"}):
+            body = {"model": "main", "messages": [{"role": "user", "content": str(headers)}]}
+            for _ in range(3):
+                async with http.post(
+                    "/v1/chat/completions",
+                    json=body,
+                    headers={"Authorization": f"Bearer {OPERATOR_TOKEN}", **headers},
+                ) as response:
+                    document = await response.json()
+                    P2.holds(response.status == 200, f"a repetition was refused: {document}")
+        rows = await house.sql("SELECT count(*) FROM messages")
+        P2.holds(rows == [(2,)], f"two requests became {rows[0][0]} messages")
+
+
+# -- removals --------------------------------------------------------------------------------------
+
+
+def _before_redeem(patch: pytest.MonkeyPatch, sql: str) -> None:
+    original = WebBook.redeem
+
+    async def redeem(self: WebBook, code: str) -> tuple[str, WebSession]:
+        await self._database.write(lambda tx: tx.execute(sql))
+        return await original(self, code)
+
+    patch.setattr(WebBook, "redeem", redeem)
+
+
+def _links_work_again(patch: pytest.MonkeyPatch) -> None:
+    _before_redeem(patch, "UPDATE web_codes SET used_at = NULL")
+
+
+def _links_never_end(patch: pytest.MonkeyPatch) -> None:
+    _before_redeem(patch, "UPDATE web_codes SET expires_at = 1 << 60")
+
+
+def _any_cookie(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(WebBook, "find", lambda self, secret: next(iter(self._sessions.values()), None))
+
+
+def _cookies_without_origin(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(gate, "_is_plain_read", lambda request, route: True)
+
+
+def _any_origin(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HostRules, "origin_allowed", lambda self, origin: True)
+
+
+def _any_host(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HostRules, "host_allowed", lambda self, host, **rest: True)
+
+
+def _any_site(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(gate, "from_our_page", lambda fetch_site: True)
+
+
+def _cookies_for_tokens(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(gate, "BROWSER", dict.fromkeys(Access))
+
+
+def _everybody_steers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(gate, "may", lambda identity, access: True)
+
+
+def _sessions_never_end(patch: pytest.MonkeyPatch) -> None:
+    async def end(self: WebBook, session: WebSession) -> None:
+        del self, session
+
+    patch.setattr(WebBook, "end", end)
+
+
+def _roles_of_the_sign_in(patch: pytest.MonkeyPatch) -> None:
+    original = WebBook._principal
+    known: dict[str, Any] = {}
+
+    def principal(self: WebBook, subject: str) -> Any:
+        return known.setdefault(subject, original(self, subject))
+
+    patch.setattr(WebBook, "_principal", principal)
+
+
+def _everybody_enters(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(privacy, "may_enter", lambda *who_and_where: True)
+
+
+def _everything_is_shown(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(privacy, "is_own", lambda person, message: True)
+
+
+def _files_from_anywhere(patch: pytest.MonkeyPatch) -> None:
+    def opened(call: Any, entry: Any, path: str) -> Any:
+        found = (call.deps.web.workspace(entry.name) / path).resolve()
+        return found.open("rb"), found.stat().st_size
+
+    patch.setattr(files, "_open", opened)
+
+
+def _nothing_is_known(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(accepting, "_known_tx", lambda tx, wanted, digest: None)
+
+
+PROOFS = (
+    Proof(
+        "a browser gets in by its own sign-in only",
+        "P7",
+        a_browser_gets_in_by_its_own_sign_in_only,
+        (
+            Removal("links that work again", _links_work_again),
+            Removal("links that never end", _links_never_end),
+            Removal("any cookie", _any_cookie),
+            Removal("a cookie without Origin", _cookies_without_origin),
+            Removal("no check of Origin", _any_origin),
+            Removal("no check of Host", _any_host),
+            Removal("other sites may read", _any_site),
+            Removal("a cookie for a token", _cookies_for_tokens),
+            Removal("whoever is signed in steers", _everybody_steers),
+            Removal("sessions that never end", _sessions_never_end),
+            Removal("roles as they were at sign-in", _roles_of_the_sign_in),
+        ),
+        is_real=True,
+    ),
+    Proof(
+        "others' words and files stay theirs",
+        "P7",
+        others_words_and_files_stay_theirs,
+        (
+            Removal("everybody enters every conversation", _everybody_enters),
+            Removal("every message is everybody's", _everything_is_shown),
+            Removal("files from anywhere", _files_from_anywhere),
+        ),
+        is_real=True,
+    ),
+    Proof(
+        "a completion counts once",
+        "P2",
+        a_completion_counts_once,
+        (Removal("no memory of requests", _nothing_is_known),),
+        is_real=True,
+    ),
+)
