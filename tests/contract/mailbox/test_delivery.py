@@ -15,7 +15,7 @@ from agentsup.model.message import (
     Part,
     State,
 )
-from agentsup.model.principal import OPERATOR
+from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
 from agentsup.testing.mail import BOB, MailRig
 
 HERE = DeliverTo("chat", agent_id="ann", channel="console", conversation="c1")
@@ -60,6 +60,21 @@ async def test_answers_files_and_failures_reach_the_chat(rig: MailRig) -> None:
         "outcome": "failed",
         "code": "engine_failed",
     }
+
+
+async def test_each_part_carries_the_language_of_whose_message_it_concerns(rig: MailRig) -> None:
+    uli = Principal(PrincipalKind.PERSON, "uli", "Uli", language="de-AT")
+    await rig.put(principal=uli)
+    question = await rig.park(await rig.one())
+    await rig.mailbox.answer(question.question_id, "yes", uli)
+    await rig.finish(await rig.one())
+    accepted = await rig.put(principal=uli)
+    await rig.mailbox.cancel(accepted.message_id, uli)
+    rows = await rig.sql("SELECT kind, body FROM outbox ORDER BY outbox_id")
+    assert [kind for kind, _ in rows] == ["question", "answer", "notice"]
+    assert {json.loads(body)["language"] for _, body in rows} == {"de-AT"}
+    assert json.loads(rows[2][1])["text"] == "Abgebrochen von Uli."
+    assert (await rig.mailbox.get(accepted.message_id)).principal == uli
 
 
 async def test_the_engine_state_of_the_session_moves_with_the_completion(rig: MailRig) -> None:
