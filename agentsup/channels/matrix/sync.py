@@ -62,6 +62,8 @@ _LONG_S = 180.0
 _STORE_PAUSE_S = 1.0
 _SHOWN_AFTER = 2
 """A single failed sync is no news."""
+_SLICE_S = 30.0
+"""A pause of this length is news by itself."""
 _GAP_MAX = 500
 """Events that are fetched of one room after an absence."""
 _PAGE = 100
@@ -323,7 +325,7 @@ class Syncer:
                 self._since = None
         self._failures += 1
         trial = judge(error, self._failures, self._entropy.uniform(0.0, 1.0))
-        if self._failures >= _SHOWN_AFTER:
+        if self._failures >= _SHOWN_AFTER or trial.wait_s >= _SLICE_S:
             self._show(ChannelState.RETRYING, trial.detail, None)
         if self._failures in (1, 10, 100, 1000):
             _log.warning(
@@ -333,14 +335,23 @@ class Syncer:
                 why=error.message,
                 next_s=round(trial.wait_s, 1),
             )
-        silent_s = self._clock.monotonic() - self._answered_at
-        if silent_s >= self._deaf_after_s and not self._is_told:
-            self._is_told = True
-            await self._say(
-                f"The Matrix bot of {self._agent_name} has heard nothing for "
-                f"{round(silent_s / 60)} minutes. {trial.detail[:1].upper()}{trial.detail[1:]}."
-            )
-        await self._clock.sleep(trial.wait_s)
+        await self._rest(trial)
+
+    async def _rest(self, trial: Trial) -> None:
+        """Wait as long as it takes, and tell if nothing was heard for too long."""
+        until = self._clock.monotonic() + trial.wait_s
+        while True:
+            silent_s = self._clock.monotonic() - self._answered_at
+            if silent_s >= self._deaf_after_s and not self._is_told:
+                self._is_told = True
+                await self._say(
+                    f"The Matrix bot of {self._agent_name} has heard nothing for "
+                    f"{round(silent_s / 60)} minutes. {trial.detail[:1].upper()}{trial.detail[1:]}."
+                )
+            left_s = until - self._clock.monotonic()
+            if left_s <= 0:
+                return
+            await self._clock.sleep(min(left_s, _SLICE_S))
 
     async def _say(self, text: str) -> None:
         try:

@@ -1,0 +1,390 @@
+"""The sync loop on a real store, in virtual time: the token never leads the commit, gaps are filled
+within bounds, and no trouble of the homeserver loses anything or makes the bot deaf for good.
+
+The homeserver is a model of its contract: a stream of events, tokens that are positions in it, and
+timelines cut at a limit. What a proxy before a real one can do is tried in tests/live.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.channels.matrix.errors import (
+    FateUnknown,
+    MatrixError,
+    NotSent,
+    RateLimited,
+    Refused,
+    TokenRefused,
+)
+from agentsup.channels.matrix.event import GAP, INVITE
+from agentsup.channels.matrix.kept import Owner, Row, done_tx, received, since_of
+from agentsup.channels.matrix.sync import Syncer
+from agentsup.channels.report import ChannelState
+from agentsup.kit.tasks import TaskOwner
+from agentsup.model.errors import StoreUnavailable
+from agentsup.store.database import Reader, Tx
+from agentsup.testing.mail import MailRig
+
+pytestmark = pytest.mark.virtual
+
+ME = "@bot:here"
+ROOM = "!r:here"
+OWNER = Owner("a", ME)
+LIMIT = 50
+
+
+class Homeserver:
+    """One stream; the token ``s<n>`` stands after its n-th event."""
+
+    user_id = ME
+
+    def __init__(self) -> None:
+        self.stream: list[tuple[str, dict[str, Any]]] = []
+        self.invited: dict[str, str] = {}
+        self.trouble: list[MatrixError] = []
+        self.page_trouble: list[MatrixError] = []
+        self.asked: list[str | None] = []
+        self.pages = 0
+        self.news = asyncio.Event()
+        self.oldest = 0
+        """Tokens before this one are not known."""
+
+    def add(self, kind: str = "m.room.message", room: str = ROOM, **more: Any) -> str:
+        event_id = f"${len(self.stream)}"
+        raw = {"event_id": event_id, "type": kind, "sender": "@ann:here", "content": {}, **more}
+        self.stream.append((room, raw))
+        self.news.set()
+        return event_id
+
+    def enter(self, room: str = ROOM) -> None:
+        """The bot is invited and joins."""
+        for what in ("invite", "join"):
+            self.add("m.room.member", room, state_key=ME, content={"membership": what})
+
+    async def sync(
+        self, since: str | None, *, filter_: Mapping[str, Any], wait_s: float, timeout_s: float
+    ) -> dict[str, Any]:
+        assert wait_s < timeout_s
+        self.asked.append(since)
+        if self.trouble:
+            raise self.trouble.pop(0)
+        start = 0 if since is None else int(since[1:])
+        if since is not None and start < self.oldest:
+            raise Refused(400, "M_UNKNOWN", "no such token")
+        if start == len(self.stream) and not self.invited:
+            self.news.clear()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self.news.wait()
+            except TimeoutError:
+                pass
+        join: dict[str, Any] = {}
+        for position, (room, raw) in enumerate(self.stream[start:], start):
+            timeline = join.setdefault(room, {"timeline": {"events": []}})["timeline"]
+            timeline["events"].append((position, raw))
+        for found in join.values():
+            kept = found["timeline"]["events"][-LIMIT:]
+            found["timeline"] = {
+                "events": [raw for _, raw in kept],
+                "limited": len(kept) < len(found["timeline"]["events"]),
+                "prev_batch": f"s{kept[0][0]}",
+            }
+        invite = {
+            room: {
+                "invite_state": {
+                    "events": [{"type": "m.room.member", "state_key": ME, "sender": who}]
+                }
+            }
+            for room, who in self.invited.items()
+        }
+        self.invited = {}
+        return {"next_batch": f"s{len(self.stream)}", "rooms": {"join": join, "invite": invite}}
+
+    async def messages(
+        self, room_id: str, *, start: str, end: str | None, limit: int, filter_: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        self.pages += 1
+        if self.page_trouble:
+            raise self.page_trouble.pop(0)
+        low, high = (0 if end is None else int(end[1:])), int(start[1:])
+        older = [(n, raw) for n, (room, raw) in enumerate(self.stream[:high]) if room == room_id]
+        page = [(n, raw) for n, raw in reversed(older) if n >= low][:limit]
+        answer: dict[str, Any] = {"chunk": [raw for _, raw in page]}
+        if page and page[-1][0] > low:
+            answer["end"] = f"s{page[-1][0]}"
+        return answer
+
+
+class Stage:
+    def __init__(self, rig: MailRig) -> None:
+        self.rig = rig
+        self.server = Homeserver()
+        self.taken: list[Row] = []
+        self.states: list[ChannelState] = []
+        self.told: list[str] = []
+        self.changed: list[str] = []
+        self.owner = TaskOwner("stage")
+        self.run: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        syncer = Syncer(
+            client=self.server,
+            database=self.rig.db,
+            clock=self.rig.clock,
+            entropy=self.rig.entropy,
+            owner=OWNER,
+            sync_s=30.0,
+            deaf_after_s=180.0,
+            show=lambda state, detail, at: self.states.append(state),
+            tell=self._tell,
+            changed=self.changed.append,
+            agent_name="bob",
+        )
+        self.run = self.owner.spawn(syncer.run(self._take), name="sync:bob")
+
+    async def _take(self, rows: Sequence[Row]) -> None:
+        self.taken += rows
+
+    async def _tell(self, text: str) -> None:
+        self.told.append(text)
+
+    async def stop(self) -> None:
+        await self.owner.close(1.0)
+        self.owner = TaskOwner("stage")
+
+    async def until(self, fits: Callable[[], bool], timeout_s: float = 3_000) -> None:
+        async with asyncio.timeout(timeout_s):
+            while not fits():
+                await asyncio.sleep(0.1)
+
+    @property
+    def ids(self) -> list[str]:
+        return [row.event_id for row in self.taken]
+
+    async def since(self) -> str | None:
+        return await self.rig.db.read(lambda reader: since_of(reader, OWNER))
+
+    async def begun(self) -> None:
+        """The bot is in the room and has read what is there."""
+        self.server.enter()
+        self.start()
+        await self.until(lambda: len(self.server.asked) > 1)
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    rig = await MailRig.open(tmp_path)
+    made = Stage(rig)
+    yield made
+    await made.stop()
+    await rig.close()
+
+
+async def test_what_was_said_before_the_first_day_is_left_alone(stage: Stage) -> None:
+    for _ in range(5):
+        stage.server.add()
+    await stage.begun()
+    assert stage.taken == []
+    new = stage.server.add()
+    await stage.until(lambda: stage.ids == [new])
+
+
+async def test_the_token_moves_with_the_rows_and_never_before(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await stage.begun()
+    before = await stage.since()
+    write, failed = stage.rig.db.write, 0
+
+    async def failing(fn: Callable[[Tx], Any], **options: Any) -> Any:
+        nonlocal failed
+        if options.get("name") == "matrix.keep" and failed < 2:
+            failed += 1
+            raise StoreUnavailable("the disk is full")
+        return await write(fn, **options)
+
+    monkeypatch.setattr(stage.rig.db, "write", failing)
+    new = stage.server.add()
+    await stage.until(lambda: stage.ids == [new])
+    assert failed == 2
+    assert stage.server.asked[-3:] == [before, before, before] or (
+        stage.server.asked[-4:-1] == [before, before, before]
+    )
+    assert await stage.since() == f"s{len(stage.server.stream)}"
+
+
+async def test_a_life_that_ends_leaves_its_rows_to_the_next_which_reads_nothing_twice(
+    stage: Stage,
+) -> None:
+    await stage.begun()
+    first = stage.server.add()
+    await stage.until(lambda: stage.ids == [first])
+    await stage.stop()
+    second = stage.server.add()
+    stage.start()
+    await stage.until(lambda: stage.ids == [first, second])
+
+    def left(reader: Reader) -> list[str]:
+        return [row.event_id for row in received(reader, OWNER)]
+
+    assert await stage.rig.db.read(left) == [first, second]
+    await stage.rig.db.write(lambda tx: done_tx(tx, stage.taken))
+    assert await stage.rig.db.read(left) == []
+
+
+async def test_a_quiet_night_writes_nothing(stage: Stage) -> None:
+    await stage.begun()
+    commits = stage.rig.db.stats.commits
+    await asyncio.sleep(3_600)
+    assert len(stage.server.asked) > 100
+    assert stage.rig.db.stats.commits == commits
+    assert set(stage.states) == {ChannelState.UP}
+
+
+@pytest.mark.parametrize("missed", [LIMIT, LIMIT + 1, 340])
+async def test_a_cut_timeline_is_made_whole_and_in_order(stage: Stage, missed: int) -> None:
+    await stage.begun()
+    await stage.stop()
+    said = [stage.server.add() for _ in range(missed)]
+    stage.start()
+    await stage.until(lambda: len(stage.taken) >= missed)
+    assert stage.ids == said
+
+
+async def test_beyond_the_bound_the_newest_are_read_and_the_gap_is_kept_as_one(
+    stage: Stage,
+) -> None:
+    await stage.begun()
+    await stage.stop()
+    said = [stage.server.add() for _ in range(900)]
+    stage.start()
+    await stage.until(lambda: len(stage.taken) >= 551)
+    gap, *rest = stage.taken
+    assert GAP in gap.raw
+    assert [row.event_id for row in rest] == said[-550:]
+
+
+async def test_a_room_whose_past_can_not_be_had_makes_nobody_deaf(stage: Stage) -> None:
+    await stage.begun()
+    await stage.stop()
+    said = [stage.server.add() for _ in range(60)]
+    stage.server.page_trouble = [FateUnknown("500")] * 50
+    stage.start()
+    await stage.until(lambda: len(stage.taken) >= 51)
+    assert stage.server.pages <= 6
+    assert stage.ids[1:] == said[-50:]
+    assert GAP in stage.taken[0].raw
+
+
+async def test_a_short_trouble_while_a_gap_is_filled_costs_nothing(stage: Stage) -> None:
+    await stage.begun()
+    await stage.stop()
+    said = [stage.server.add() for _ in range(60)]
+    stage.server.page_trouble = [NotSent("no way"), RateLimited(3.0)]
+    stage.start()
+    await stage.until(lambda: len(stage.taken) >= 60)
+    assert stage.ids == said
+
+
+async def test_what_followed_an_invitation_is_read_also_when_it_is_more_than_one_sync_holds(
+    stage: Stage,
+) -> None:
+    await stage.begun()
+    other = "!o:here"
+    for _ in range(70):
+        stage.server.add(room=other)
+    await stage.stop()
+    # The bot sees nothing of a room that it is not in; here it is as if it had never asked.
+    stage.server.stream, hidden = stage.server.stream[:-70], stage.server.stream[-70:]
+    stage.start()
+    await stage.until(lambda: bool(stage.server.asked))
+    await stage.stop()
+    stage.server.stream += hidden
+    stage.server.enter(other)
+    said = [stage.server.add(room=other) for _ in range(60)]
+    stage.start()
+    await stage.until(lambda: len(stage.taken) >= 60)
+    assert stage.ids == said
+
+
+async def test_an_invitation_is_kept_once_and_a_later_one_is_another(stage: Stage) -> None:
+    await stage.begun()
+    for _ in range(2):
+        stage.server.invited = {"!new:here": "@ann:here"}
+        stage.server.add()
+        await stage.until(lambda: not stage.server.invited)
+    await stage.until(lambda: len([r for r in stage.taken if INVITE in r.raw]) == 2)
+
+
+async def test_a_token_that_the_server_forgot_is_given_up_and_nothing_new_is_lost(
+    stage: Stage,
+) -> None:
+    await stage.begun()
+    first = stage.server.add()
+    await stage.until(lambda: stage.ids == [first])
+    await stage.stop()
+    said = [stage.server.add() for _ in range(3)]
+    stage.server.oldest = len(stage.server.stream)
+    stage.start()
+    await stage.until(lambda: len(stage.taken) >= 4)
+    assert stage.ids == [first, *said]
+    assert None in stage.server.asked[1:]
+
+
+async def test_own_words_and_comings_and_goings_are_not_kept(stage: Stage) -> None:
+    await stage.begun()
+    stage.server.add(sender=ME)
+    stage.server.add("m.room.member", state_key="@eve:here", content={"membership": "join"})
+    new = stage.server.add()
+    await stage.until(lambda: stage.ids == [new])
+    assert ROOM in stage.changed
+
+
+async def test_silence_is_told_once_and_so_is_its_end(stage: Stage) -> None:
+    await stage.begun()
+    stage.server.trouble = [NotSent("no way")] * 60
+    await stage.until(lambda: len(stage.told) == 2)
+    assert "has heard nothing" in stage.told[0]
+    assert "hears again" in stage.told[1]
+    assert ChannelState.RETRYING in stage.states
+    assert stage.states[-1] is ChannelState.UP
+
+
+async def test_one_failed_sync_is_no_news(stage: Stage) -> None:
+    await stage.begun()
+    stage.server.trouble = [FateUnknown("502")]
+    said = [stage.server.add()]
+    await stage.until(lambda: not stage.server.trouble)
+    said.append(stage.server.add())
+    await stage.until(lambda: stage.ids == said)
+    assert set(stage.states) == {ChannelState.UP}
+
+
+async def test_a_pause_that_the_server_asks_for_is_kept_and_a_long_one_is_told(
+    stage: Stage,
+) -> None:
+    await stage.begun()
+    stage.server.trouble = [RateLimited(900.0)]
+    stage.server.add()
+    await stage.until(lambda: not stage.server.trouble)
+    began = stage.rig.clock.monotonic()
+    stage.server.add()
+    await stage.until(lambda: ChannelState.RETRYING in stage.states, 1.0)
+    await stage.until(lambda: bool(stage.told), 200.0)
+    await stage.until(lambda: len(stage.taken) == 2)
+    assert 899.0 <= stage.rig.clock.monotonic() - began <= 901.0
+
+
+async def test_a_refused_token_ends_the_life(stage: Stage) -> None:
+    await stage.begun()
+    stage.server.trouble = [TokenRefused("gone")]
+    stage.server.add()
+    assert stage.run is not None
+    with pytest.raises(TokenRefused):
+        await stage.run
