@@ -376,7 +376,7 @@ async def test_a_pause_that_the_server_asks_for_is_kept_and_a_long_one_is_told(
     began = stage.rig.clock.monotonic()
     stage.server.add()
     await stage.until(lambda: ChannelState.RETRYING in stage.states, 1.0)
-    await stage.until(lambda: bool(stage.told), 200.0)
+    await stage.until(lambda: bool(stage.told), 300.0)
     await stage.until(lambda: len(stage.taken) == 2)
     assert 899.0 <= stage.rig.clock.monotonic() - began <= 901.0
 
