@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from agentsup.mailbox.bus import AgentDirectory
+from agentsup.mailbox.bus import AgentDirectory, DirectoryEntry
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.control import Button, CommandContext, Commands
 from agentsup.model.errors import BadRequest, Forbidden
@@ -74,9 +74,7 @@ class Inbox:
         Raises ``NotFound``, ``Gone``, ``Forbidden``, ``BadRequest``, ``Overloaded`` and
         ``StoreUnavailable``; then nothing was stored.
         """
-        entry = self._directory.lookup(agent_name)
-        if principal.role < PersonRole.USER:
-            raise Forbidden(f"{principal.label} may look but not write", agent=entry.name)
+        entry = self._permitted(agent_name, principal)
         if not text.strip() and not files:
             raise BadRequest("the text is empty", field="text")
         try:
@@ -122,6 +120,20 @@ class Inbox:
             also=also,
         )
         return InboxReply("accepted", message=accepted)
+
+    async def check(self, agent_name: str, principal: Principal) -> None:
+        """Whether a message would be taken now, for those who have work with it before.
+
+        Raises what ``say`` raises for the person or a full queue.
+        """
+        entry = self._permitted(agent_name, principal)
+        await self._mailbox.check_room(entry.agent_id)
+
+    def _permitted(self, agent_name: str, principal: Principal) -> DirectoryEntry:
+        entry = self._directory.lookup(agent_name)
+        if principal.role < PersonRole.USER:
+            raise Forbidden(f"{principal.label} may look but not write", agent=entry.name)
+        return entry
 
     async def history(
         self, agent_name: str, channel: str, conversation: str, limit: int = 50

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 import unicodedata
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
-__all__ = ["FOLDER", "give_up", "reserve", "safe_name"]
+__all__ = ["FOLDER", "Landing", "give_up", "reserve", "safe_name", "sweep"]
 
 FOLDER: Final = "inbox"
 _MAX_NAME: Final = 100
+_NAMES: Final = 10_000
 _UNSAFE = re.compile(r"[^\w.+=@-]+")
 
 
@@ -55,3 +57,89 @@ def give_up(to: Path) -> None:
     """Take a reserved file back that nothing was written to. Blocks."""
     if to.is_file() and to.stat().st_size == 0:
         to.unlink(missing_ok=True)
+
+
+class Landing:
+    """A file on its way into a workspace, in which an agent may plant what it likes.
+
+    What is written goes into a file of ours under a name that nobody can foresee, never through a
+    link; it gets its own name when it is whole. All methods block.
+    """
+
+    def __init__(self, workspace: Path, *, owner: str, token: str) -> None:
+        """``owner`` names whose unfinished files a ``sweep`` finds; ``token`` is a secret for this
+        one file. Raises ``OSError``."""
+        folder = workspace / FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.resolve().is_relative_to(workspace.resolve()):
+            raise OSError(0, f"{FOLDER} leads out of the workspace")
+        # From here on it is this very directory, wherever its name leads later.
+        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._path = folder
+        self._part = f"{_part_of(owner)}{token}"
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(self._part, flags, 0o644, dir_fd=self._folder)
+        except OSError:
+            os.close(self._folder)
+            raise
+        self.out: IO[bytes] = os.fdopen(descriptor, "wb")
+        """Where the content goes."""
+
+    def keep(self, name: str, *, now_ms: int) -> Path:
+        """It is whole: give it the first free name ``<date>-<safe name>``. Raises ``OSError``."""
+        self.out.close()
+        for wanted in _names(name, now_ms):
+            try:
+                os.link(
+                    self._part,
+                    wanted,
+                    src_dir_fd=self._folder,
+                    dst_dir_fd=self._folder,
+                    follow_symlinks=False,
+                )
+            except FileExistsError:
+                continue
+            return self._path / wanted
+        raise OSError(0, f"too many files are called {name}")
+
+    def close(self) -> None:
+        """Leave nothing unfinished behind. Never raises."""
+        for step in (
+            self.out.close,
+            lambda: os.unlink(self._part, dir_fd=self._folder),
+            lambda: os.close(self._folder),
+        ):
+            try:
+                step()
+            except OSError:
+                continue
+
+
+def sweep(workspace: Path, *, owner: str) -> int:
+    """Remove what lives that were killed have left unfinished; how many there were. Blocks."""
+    count = 0
+    try:
+        left = [
+            each for each in (workspace / FOLDER).iterdir() if each.name.startswith(_part_of(owner))
+        ]
+        for each in left:
+            each.unlink(missing_ok=True)
+            count += 1
+    except OSError:
+        return count
+    return count
+
+
+def _part_of(owner: str) -> str:
+    return f".agentsup-{_UNSAFE.sub('_', owner)}-"
+
+
+def _names(name: str, now_ms: int) -> list[str]:
+    """The names to try, in order."""
+    day = time.strftime("%Y-%m-%d", time.gmtime(now_ms / 1000))
+    wanted = f"{day}-{safe_name(name)}"
+    stem, dot, ending = wanted.rpartition(".")
+    if not dot:
+        stem, ending = wanted, ""
+    return [wanted, *(f"{stem}-{number}{dot}{ending}" for number in range(2, _NAMES))]

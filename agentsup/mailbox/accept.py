@@ -64,7 +64,7 @@ def accept_tx(desk: Desk, tx: Tx, ready: Draft, *, waiter: Lease | None = None) 
         return known
     _check_bounds(desk, tx, new)
     _check_asker(desk, tx, new)
-    queued = _check_queue(desk, tx, new)
+    queued = room_of(desk, tx, new.agent_id, is_request=new.kind in _REQUESTS)
     session_id = sessions.resolve_tx(
         tx, new.agent_id, new.session_key, at=at, entropy=desk.entropy, fresh=new.new_session
     )
@@ -264,24 +264,24 @@ def _check_asker(desk: Desk, tx: Tx, new: NewMessage) -> None:
         )
 
 
-def _check_queue(desk: Desk, tx: Tx, new: NewMessage) -> int:
-    """Refuse if the agent's queue is full; returns how many messages are queued."""
+def room_of(desk: Desk, reader: Reader, agent_id: str, *, is_request: bool = True) -> int:
+    """How many messages are queued. Raises ``Overloaded`` for a request to a full queue."""
     open_now: dict[str, int] = {
         row["state"]: row["count"]
-        for row in tx.execute(
+        for row in reader.all(
             "SELECT state, count FROM counts"
             " WHERE agent_id = ? AND state IN ('queued', 'leased', 'parked')",
-            (new.agent_id,),
+            (agent_id,),
         )
     }
     size = sum(open_now.values())
-    limit = desk.limits.queue_limit_for(new.agent_id)
-    if size >= limit and new.kind in _REQUESTS:
-        name = name_of(tx, new.agent_id)
+    limit = desk.limits.queue_limit_for(agent_id)
+    if size >= limit and is_request:
+        name = name_of(reader, agent_id)
         raise Overloaded(
             f"the queue of {name} is full: {size} messages are open, the most allowed are "
             f"{limit}. Try again later, or raise its queue_limit",
-            queue=f"agent:{new.agent_id}",
+            queue=f"agent:{agent_id}",
             size=size,
             limit=limit,
         )

@@ -127,6 +127,10 @@ class Mailbox:
         """
         return accept.accept_tx(self._desk, tx, draft(self._desk, new), waiter=waiter)
 
+    async def check_room(self, agent_id: str) -> None:
+        """Raises ``Overloaded`` if the agent's queue would take no request of a person now."""
+        await self._db.read(lambda r: accept.room_of(self._desk, r, agent_id), name="mailbox.room")
+
     def wait_tx(self, tx: Tx, lease: Lease, target_id: str) -> None:
         """The turn of ``lease`` waits for an existing message from now on.
 
@@ -139,10 +143,8 @@ class Mailbox:
         waits.end_tx(tx, lease, target_id)
 
     def edit_tx(self, tx: Tx, message_id: str, text: str) -> bool:
-        """Replace the text of a message that no turn has begun; False if one has.
-
-        Raises ``TooLarge`` and ``BadRequest``.
-        """
+        """Replace the text of a message that no turn has begun; False if one has. Raises
+        ``TooLarge`` and ``BadRequest``."""
         return editing.edit_tx(self._desk, tx, message_id, text)
 
     # -- work --------------------------------------------------------------------------------------

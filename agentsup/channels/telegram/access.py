@@ -69,7 +69,8 @@ def may(event: Event, spec: AgentSpec, people: People) -> Verdict:
     if principal is None:
         return Verdict(Reason.STRANGER)
     if event.chat_type in _GROUPS and event.kind in _WRITTEN:
-        is_meant = event.addressed or not spec.group_mention_only
+        # A stop needs no name: whoever wants work to end must not be told how to ask for it.
+        is_meant = event.addressed or event.is_stop or not spec.group_mention_only
         if event.misaddressed or not is_meant:
             return Verdict(Reason.NOT_ADDRESSED)
     return Verdict(Reason.ALLOWED, principal)

@@ -124,7 +124,9 @@ class TelegramClient:
             raise carried.error from None
         except library_.telegram.error.TelegramError as error:
             # Not one that our requests raise, so nothing is known of what was done.
-            raise FateUnknown(f"{type(error).__name__}: {error.message}") from error
+            # It may quote the URL, and with it the token: what is stored must not.
+            told = error.message.replace(self._token, "TOKEN")
+            raise FateUnknown(f"{type(error).__name__}: {told}") from None
 
     async def _loaded(self) -> library.Library:
         if self._library is None:
@@ -137,23 +139,17 @@ class TelegramClient:
             )
         return self._library
 
-    async def download(self, file_path: str, to: Path, max_bytes: int) -> int:
+    async def download(self, file_path: str, to: IO[bytes], max_bytes: int) -> int:
         """Fetch a file (``file_path`` of ``getFile``) into ``to`` and return its size in bytes.
 
-        ``to`` appears only when it is whole. Raises a ``TelegramError``; ``TooLarge`` over
-        ``max_bytes``; ``OSError`` if the file can't be written.
+        Raises a ``TelegramError``; ``TooLarge`` over ``max_bytes``; ``OSError`` if it can't be
+        written. Then ``to`` holds a piece at most.
         """
         url = f"{self._root}/file/bot{self._token}/{file_path}"
-        part = to.with_name(f".{to.name}.part")
-        try:
-            async with self._place(), self._http.get(url, timeout_s=_DOWNLOAD_S) as response:
-                if response.status != 200:
-                    raise error_of(response.status, await response.read())
-                size = await _save(response, part, max_bytes)
-            await asyncio.to_thread(part.replace, to)
-        finally:
-            await asyncio.to_thread(part.unlink, missing_ok=True)
-        return size
+        async with self._place(), self._http.get(url, timeout_s=_DOWNLOAD_S) as response:
+            if response.status != 200:
+                raise error_of(response.status, await response.read())
+            return await _save(response, to, max_bytes)
 
     async def close(self) -> None:
         """No more calls; the shared session stays open."""
@@ -181,14 +177,12 @@ def _open(file: UploadFile) -> IO[bytes]:
     return handle
 
 
-async def _save(response: aiohttp.ClientResponse, part: Path, max_bytes: int) -> int:
+async def _save(response: aiohttp.ClientResponse, to: IO[bytes], max_bytes: int) -> int:
     size = 0
-    with await asyncio.to_thread(part.open, "wb") as out:
-        async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
-            size += len(chunk)
-            if size > max_bytes:
-                raise TooLarge(
-                    f"the file is over {max_bytes // (1024 * 1024)} MiB", limit=max_bytes
-                )
-            await asyncio.to_thread(out.write, chunk)
+    async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
+        size += len(chunk)
+        if size > max_bytes:
+            raise TooLarge(f"the file is over {max_bytes // (1024 * 1024)} MiB", limit=max_bytes)
+        await asyncio.to_thread(to.write, chunk)
+    await asyncio.to_thread(to.flush)
     return size

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from agentsup.catalogue import Words
 from agentsup.channels.telegram.event import Event
 
-__all__ = ["edited", "late_notice", "said", "waiting_note"]
+__all__ = ["edited", "late_notice", "named", "refused_notice", "said", "waiting_note"]
 
 _QUOTE_CHARS = 300
 _NAMED = 5
@@ -52,12 +52,29 @@ def edited(text: str) -> str:
 def late_notice(texts: Sequence[str], hours: float, say: Words) -> str:
     """Names the messages that are too old to be answered."""
     age = say.count("message.age", int(hours) if hours == int(hours) else hours)
-    lines = [say.count("message.late", len(texts), age=age)]
-    lines += [f"• {_named(text)}" for text in texts[:_NAMED]]
-    if len(texts) > _NAMED:
-        lines.append("• " + say("list.more", n=len(texts) - _NAMED))
+    lines = [say.count("message.late", len(texts), age=age), *_list(texts, say)]
     lines.append(say.count("message.late_again", len(texts)))
     return "\n".join(lines)
+
+
+def refused_notice(texts: Sequence[str], why: str, say: Words) -> str:
+    """Names the messages that found the queue full; a single one needs no name."""
+    if len(texts) == 1:
+        return why
+    return "\n".join([say.count("message.refused", len(texts), why=why), *_list(texts, say)])
+
+
+def named(event: Event) -> str:
+    """A few words by which its sender knows a message again."""
+    files = "".join(each.name for each in event.attachments)
+    return event.text or files or "".join(event.notes[:1])
+
+
+def _list(texts: Sequence[str], say: Words) -> list[str]:
+    lines = [f"• {_named(text)}" for text in texts[:_NAMED]]
+    if len(texts) > _NAMED:
+        lines.append("• " + say("list.more", n=len(texts) - _NAMED))
+    return lines
 
 
 def _named(text: str) -> str:

@@ -6,22 +6,30 @@ Only what is used is looked at, and each update by itself, so that one that make
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeGuard
+from typing import Any
 
 from agentsup.channels.telegram.place import Place
+from agentsup.channels.telegram.raw import (
+    Json,
+    Malformed,
+    int_or_none,
+    integer,
+    is_int,
+    list_of,
+    milliseconds,
+    object_of,
+    text_of,
+)
 
 __all__ = ["Attachment", "Event", "EventKind", "Malformed", "Me", "Quoted", "read"]
 
-Json = Mapping[str, Any]
-_ANONYMOUS = 1087968824
-"""The account behind administrators who write in the name of their group."""
-
-
-class Malformed(ValueError):
-    """The update lacks what an update of its kind must have; says what."""
+_ANONYMOUS = 1087968824  # the account of administrators who write in the name of their group
+_STOP = re.compile(r"\s*[/!](?:stop|stop_all|interrupt)(?:@\S+)?\s*\Z", re.IGNORECASE)
+_UNREADABLE = ("story", "paid_media", "game", "invoice", "giveaway")  # holds nothing for an agent
 
 
 class EventKind(StrEnum):
@@ -107,6 +115,10 @@ class Event:
     callback_id: str = ""
     data: str = ""
     emoji: tuple[str, ...] = ()
+    unreadable: str = ""
+    """The kind of content that nothing can be read of."""
+    is_placeless: bool = False
+    """The platform says the chat, but not which topic of it."""
     migrated_to: int | None = None
     membership: str = ""
 
@@ -122,6 +134,11 @@ class Event:
         return self.chat_type == "private"
 
     @property
+    def is_stop(self) -> bool:
+        """Whether the text is a command that ends what runs."""
+        return _STOP.match(self.text) is not None
+
+    @property
     def has_content(self) -> bool:
         """Whether there is anything to answer."""
         return bool(self.text.strip() or self.attachments or self.notes)
@@ -129,10 +146,10 @@ class Event:
 
 def read(raw: Json, me: Me) -> Event:
     """What ``raw`` tells to the bot ``me``. Raises ``Malformed``."""
-    update_id = _int(raw, "update_id")
+    update_id = integer(raw, "update_id")
     for name, kind in _KINDS.items():
         if name in raw:
-            body = _object(raw, name)
+            body = object_of(raw, name)
             return _READERS[kind](update_id, body, me)
     return Event(update_id, EventKind.OTHER)
 
@@ -146,7 +163,7 @@ def _edited(update_id: int, body: Json, me: Me) -> Event:
 
 
 def _written(update_id: int, kind: EventKind, body: Json, me: Me) -> Event:
-    text = _text(body, "text") or _text(body, "caption")
+    text = text_of(body, "text") or text_of(body, "caption")
     marks = _marks(body, text)
     quoted = _quoted(body, me)
     command = next((m.text for m in marks if m.kind == "bot_command" and m.offset == 0), "")
@@ -163,7 +180,7 @@ def _written(update_id: int, kind: EventKind, body: Json, me: Me) -> Event:
         **_where(body),
         **_who(body, "from"),
         for_chat="sender_chat" in body or bool(body.get("is_automatic_forward")),
-        at=_ms(body, "edit_date" if kind is EventKind.EDITED else "date"),
+        at=milliseconds(body, "edit_date" if kind is EventKind.EDITED else "date"),
         text=text,
         addressed=(
             mentioned
@@ -175,7 +192,8 @@ def _written(update_id: int, kind: EventKind, body: Json, me: Me) -> Event:
         forwarded_from=_forwarded(body),
         attachments=tuple(_attachments(body)),
         notes=tuple(_notes(body)),
-        album=_text(body, "media_group_id"),
+        album=text_of(body, "media_group_id"),
+        unreadable=next((each for each in _UNREADABLE if each in body), ""),
         migrated_to=body.get("migrate_to_chat_id"),
     )
 
@@ -187,27 +205,30 @@ def _channel(update_id: int, body: Json, me: Me) -> Event:
 
 def _press(update_id: int, body: Json, me: Me) -> Event:
     del me
-    callback_id = _text(body, "id")
+    callback_id = text_of(body, "id")
     if not callback_id:
         raise Malformed("a press without an id")
     # Without a message it was pressed in a chat that the bot is not in.
-    where = _where(_object(body, "message")) if "message" in body else {}
+    message = object_of(body, "message") if "message" in body else {}
+    where = _where(message) if message else {}
     return Event(
         update_id,
         EventKind.PRESS,
         **where,
         **_who(body, "from"),
         addressed=True,
+        # A message that is too old comes without its date, and without its topic.
+        is_placeless=message.get("date") == 0,
         callback_id=callback_id,
-        data=_text(body, "data"),
+        data=text_of(body, "data"),
     )
 
 
 def _reaction(update_id: int, body: Json, me: Me) -> Event:
     del me
     emoji = [
-        _text(each, "emoji")
-        for each in _list(body, "new_reaction")
+        text_of(each, "emoji")
+        for each in list_of(body, "new_reaction")
         if isinstance(each, Mapping) and each.get("type") == "emoji"
     ]
     return Event(
@@ -216,7 +237,7 @@ def _reaction(update_id: int, body: Json, me: Me) -> Event:
         **_where(body),
         **_who(body, "user"),
         for_chat="actor_chat" in body,
-        at=_ms(body, "date"),
+        at=milliseconds(body, "date"),
         emoji=tuple(emoji),
     )
 
@@ -228,7 +249,7 @@ def _membership(update_id: int, body: Json, me: Me) -> Event:
         EventKind.MEMBERSHIP,
         **_where({**body, "message_id": 0}),
         **_who(body, "from"),
-        membership=_text(_object(body, "new_chat_member"), "status"),
+        membership=text_of(object_of(body, "new_chat_member"), "status"),
     )
 
 
@@ -246,17 +267,17 @@ _READERS = {
 
 
 def _where(body: Json) -> dict[str, Any]:
-    chat = _object(body, "chat")
-    chat_type = _text(chat, "type")
+    chat = object_of(body, "chat")
+    chat_type = text_of(chat, "type")
     if not chat_type:
         raise Malformed("a chat without a type")
     topic_id = body.get("message_thread_id") if body.get("is_topic_message") else None
     return {
-        "chat_id": _int(chat, "id"),
+        "chat_id": integer(chat, "id"),
         "chat_type": chat_type,
-        "chat_title": _text(chat, "title"),
-        "topic_id": topic_id if _is_int(topic_id) else None,
-        "message_id": _int(body, "message_id"),
+        "chat_title": text_of(chat, "title"),
+        "topic_id": topic_id if is_int(topic_id) else None,
+        "message_id": integer(body, "message_id"),
     }
 
 
@@ -264,13 +285,13 @@ def _who(body: Json, name: str) -> dict[str, Any]:
     """The person, or nobody: posts of channels and anonymous reactions have none."""
     if name not in body:
         return {}
-    user = _object(body, name)
-    user_id = _int(user, "id")
-    full = f"{_text(user, 'first_name')} {_text(user, 'last_name')}".strip()
+    user = object_of(body, name)
+    user_id = integer(user, "id")
+    full = f"{text_of(user, 'first_name')} {text_of(user, 'last_name')}".strip()
     return {
         "user_id": user_id,
-        "user_name": full or _text(user, "username"),
-        "language": _text(user, "language_code"),
+        "user_name": full or text_of(user, "username"),
+        "language": text_of(user, "language_code"),
         "is_bot": user.get("is_bot") is not False or user_id == _ANONYMOUS,
     }
 
@@ -287,34 +308,34 @@ def _marks(body: Json, text: str) -> list[_Mark]:
     """The entities with the text they cover; offsets count UTF-16 units."""
     units = text.encode("utf-16-le", "surrogatepass")
     found = []
-    for each in (*_list(body, "entities"), *_list(body, "caption_entities")):
-        if not isinstance(each, Mapping) or not _is_int(each.get("offset")):
+    for each in (*list_of(body, "entities"), *list_of(body, "caption_entities")):
+        if not isinstance(each, Mapping) or not is_int(each.get("offset")):
             continue
         offset, length = each["offset"], each.get("length", 0)
-        if not _is_int(length) or offset < 0 or length < 0:
+        if not is_int(length) or offset < 0 or length < 0:
             continue
         covered = units[2 * offset : 2 * (offset + length)].decode("utf-16-le", "replace")
         user = each.get("user")
         user_id = user.get("id") if isinstance(user, Mapping) else None
-        found.append(_Mark(_text(each, "type"), offset, covered, user_id))
+        found.append(_Mark(text_of(each, "type"), offset, covered, user_id))
     return found
 
 
 def _quoted(body: Json, me: Me) -> Quoted | None:
     reply = body.get("reply_to_message")
-    if not isinstance(reply, Mapping) or not _is_int(reply.get("message_id")):
+    if not isinstance(reply, Mapping) or not is_int(reply.get("message_id")):
         return None
     if "forum_topic_created" in reply:
         return None  # every message of a topic "replies" to its beginning
     sender = reply.get("from")
     sender = sender if isinstance(sender, Mapping) else {}
     chosen = body.get("quote")
-    part = _text(chosen, "text") if isinstance(chosen, Mapping) else ""
+    part = text_of(chosen, "text") if isinstance(chosen, Mapping) else ""
     return Quoted(
         reply["message_id"],
         is_ours=sender.get("id") == me.bot_id,
-        who=_text(sender, "first_name") or _text(sender, "username"),
-        text=part or _text(reply, "text") or _text(reply, "caption"),
+        who=text_of(sender, "first_name") or text_of(sender, "username"),
+        text=part or text_of(reply, "text") or text_of(reply, "caption"),
     )
 
 
@@ -325,9 +346,9 @@ def _forwarded(body: Json) -> str:
     user = origin.get("sender_user")
     chat = origin.get("chat") or origin.get("sender_chat")
     named = (
-        (_text(user, "first_name") if isinstance(user, Mapping) else "")
-        or (_text(chat, "title") if isinstance(chat, Mapping) else "")
-        or _text(origin, "sender_user_name")
+        (text_of(user, "first_name") if isinstance(user, Mapping) else "")
+        or (text_of(chat, "title") if isinstance(chat, Mapping) else "")
+        or text_of(origin, "sender_user_name")
     )
     return named or "somebody"
 
@@ -345,7 +366,7 @@ _FILES = {
 
 def _attachments(body: Json) -> list[Attachment]:
     found = []
-    sizes = [each for each in _list(body, "photo") if isinstance(each, Mapping)]
+    sizes = [each for each in list_of(body, "photo") if isinstance(each, Mapping)]
     if sizes:
         largest = max(sizes, key=lambda each: (each.get("width") or 0) * (each.get("height") or 0))
         found.append(_attachment("photo", largest, "photo.jpg"))
@@ -358,65 +379,32 @@ def _attachments(body: Json) -> list[Attachment]:
 
 def _attachment(kind: str, body: Json, name: str) -> Attachment:
     size = body.get("file_size")
-    file_id = _text(body, "file_id")
+    file_id = text_of(body, "file_id")
     if not file_id:
         raise Malformed(f"a {kind} without a file_id")
-    return Attachment(kind, file_id, _text(body, "file_name") or name, _int_or_none(size))
+    return Attachment(kind, file_id, text_of(body, "file_name") or name, int_or_none(size))
 
 
 def _notes(body: Json) -> list[str]:
     found = []
     if isinstance(place := body.get("location"), Mapping):
-        found.append(f"[place: {place.get('latitude')}, {place.get('longitude')}]")
+        spot = f"{place.get('latitude')}, {place.get('longitude')}"
+        venue = body.get("venue")
+        named = (
+            [text_of(venue, "title"), text_of(venue, "address")]
+            if isinstance(venue, Mapping)
+            else []
+        )
+        found.append(f"[place: {', '.join([*filter(None, named), spot])}]")
+    if isinstance(listed := body.get("checklist"), Mapping):
+        tasks = [text_of(t, "text") for t in list_of(listed, "tasks") if isinstance(t, Mapping)]
+        found.append(f"[checklist: {text_of(listed, 'title')} ({', '.join(tasks)})]")
     if isinstance(contact := body.get("contact"), Mapping):
-        name = f"{_text(contact, 'first_name')} {_text(contact, 'last_name')}".strip()
-        found.append(f"[contact: {name}, {_text(contact, 'phone_number')}]")
+        name = f"{text_of(contact, 'first_name')} {text_of(contact, 'last_name')}".strip()
+        found.append(f"[contact: {name}, {text_of(contact, 'phone_number')}]")
     if isinstance(poll := body.get("poll"), Mapping):
-        options = [_text(o, "text") for o in _list(poll, "options") if isinstance(o, Mapping)]
-        found.append(f"[poll: {_text(poll, 'question')} ({', '.join(options)})]")
+        options = [text_of(o, "text") for o in list_of(poll, "options") if isinstance(o, Mapping)]
+        found.append(f"[poll: {text_of(poll, 'question')} ({', '.join(options)})]")
     if isinstance(dice := body.get("dice"), Mapping):
-        found.append(f"[{_text(dice, 'emoji')} {dice.get('value')}]")
+        found.append(f"[{text_of(dice, 'emoji')} {dice.get('value')}]")
     return found
-
-
-# -- JSON of unknown shape -------------------------------------------------------------------------
-
-
-def _is_int(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _int_or_none(value: object) -> int | None:
-    return value if _is_int(value) else None
-
-
-def _int(body: Json, name: str) -> int:
-    value = _int_or_none(body.get(name))
-    if value is None:
-        raise Malformed(f"{name} is missing or no number")
-    return value
-
-
-def _ms(body: Json, name: str) -> int:
-    return _int(body, name) * 1000
-
-
-def _text(body: Json, name: str) -> str:
-    value = body.get(name, "")
-    if not isinstance(value, str):
-        raise Malformed(f"{name} is no text")
-    return value
-
-
-def _list(body: Json, name: str) -> list[Any]:
-    value = body.get(name, [])
-    if not isinstance(value, list):
-        raise Malformed(f"{name} is no list")
-    return value
-
-
-def _object(body: Json, name: str) -> Json:
-    value = body.get(name)
-    if not isinstance(value, Mapping):
-        raise Malformed(f"{name} is missing or no object")
-    return value

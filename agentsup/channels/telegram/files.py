@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from agentsup.catalogue import Words
-from agentsup.channels.received import FOLDER, give_up, reserve
+from agentsup.channels.received import FOLDER, Landing
 from agentsup.channels.telegram.errors import (
     FateUnknown,
     FloodWait,
@@ -17,10 +18,11 @@ from agentsup.channels.telegram.errors import (
 )
 from agentsup.channels.telegram.event import Attachment
 from agentsup.kit.clock import Clock
+from agentsup.kit.entropy import Entropy
 from agentsup.model.errors import TooLarge
 from agentsup.model.message import Part
 
-__all__ = ["Fetched", "fetch"]
+__all__ = ["Fetched", "FileClient", "discard", "fetch"]
 
 _TRIES = 3
 
@@ -30,7 +32,7 @@ class FileClient(Protocol):
 
     async def call(self, method: str, *, timeout_s: float = 20.0, **fields: Any) -> Any: ...
 
-    async def download(self, file_path: str, to: Path, max_bytes: int) -> int: ...
+    async def download(self, file_path: str, to: IO[bytes], max_bytes: int) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +48,16 @@ async def fetch(
     attachment: Attachment,
     workspace: Path,
     *,
+    owner: str,
     clock: Clock,
+    entropy: Entropy,
     max_bytes: int,
     say: Words,
 ) -> Fetched:
-    """Fetch one file to ``<workspace>/inbox/<date>-<name>``; trouble comes back in words."""
+    """Fetch one file to ``<workspace>/inbox/<date>-<name>``; trouble comes back in words.
+
+    ``owner`` is the agent's id.
+    """
     if attachment.size is not None and attachment.size > max_bytes:
         return Fetched(problem=_too_large(attachment, max_bytes, say))
     for attempt in range(1, _TRIES + 1):
@@ -59,14 +66,15 @@ async def fetch(
             path = info.get("file_path") if isinstance(info, dict) else None
             if not isinstance(path, str) or not path:
                 raise TelegramError("the answer to getFile names no file")
-            to = await asyncio.to_thread(reserve, workspace, attachment.name, now_ms=clock.now_ms())
+            landing = await asyncio.to_thread(
+                Landing, workspace, owner=owner, token=entropy.token()
+            )
             try:
-                await client.download(path, to, max_bytes)
-            except BaseException:
-                await asyncio.to_thread(give_up, to)
-                raise
-            part = Part("file", path=f"{FOLDER}/{to.name}", name=attachment.name)
-            return Fetched(part)
+                await client.download(path, landing.out, max_bytes)
+                to = await asyncio.to_thread(landing.keep, attachment.name, now_ms=clock.now_ms())
+            finally:
+                await asyncio.to_thread(landing.close)
+            return Fetched(Part("file", path=f"{FOLDER}/{to.name}", name=attachment.name))
         except TooLarge:
             return Fetched(problem=_too_large(attachment, max_bytes, say))
         except (NotSent, FateUnknown, FloodWait) as error:
@@ -83,6 +91,18 @@ async def fetch(
                 problem=_failed(attachment, error.strerror or say("file.unwritable"), say)
             )
     raise AssertionError("the last try returns")
+
+
+async def discard(parts: Sequence[Part], workspace: Path) -> None:
+    """Remove what was fetched for a message that was not taken."""
+
+    def remove() -> None:
+        for part in parts:
+            if part.path:
+                (workspace / part.path).unlink(missing_ok=True)
+
+    if parts:
+        await asyncio.to_thread(remove)
 
 
 def _too_large(attachment: Attachment, max_bytes: int, say: Words) -> str:

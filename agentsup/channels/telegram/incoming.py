@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
@@ -10,33 +10,37 @@ from typing import Protocol
 from agentsup.catalogue import words
 from agentsup.channels.telegram import compose, updates
 from agentsup.channels.telegram.access import People, Reason, Verdict, may, named, remedy
-from agentsup.channels.telegram.event import Event, EventKind, Malformed, read
-from agentsup.channels.telegram.lanes import Item, Lane, Lanes
-from agentsup.channels.telegram.menus import Press
-from agentsup.channels.telegram.saying import (
+from agentsup.channels.telegram.cards import QUESTION
+from agentsup.channels.telegram.desk import (
     SayDeps,
-    Saying,
     TypedAnswers,
     notice_tx,
     write_patiently,
 )
+from agentsup.channels.telegram.event import Event, EventKind, Malformed, read
+from agentsup.channels.telegram.lanes import Item, Lane, Lanes
+from agentsup.channels.telegram.menus import Press
+from agentsup.channels.telegram.saying import Saying
 from agentsup.channels.telegram.updates import Row
 from agentsup.channels.telegram.waiting import Waiting
 from agentsup.kit import faults
+from agentsup.kit.tasks import TaskOwner
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import AgentsupError, Overloaded, StoreUnavailable
 from agentsup.model.principal import Principal
 from agentsup.observe.logging import get_logger
-from agentsup.store.database import Tx
+from agentsup.store.database import Reader, Tx
 
 __all__ = ["Buttons", "Incoming"]
 
 _log = get_logger(__name__)
 
-_URGENT = re.compile(r"[/!](?:stop|stop_all|interrupt)\b", re.IGNORECASE)
 _TOLD_MAX = 1000
 _LATE_WAIT_S = 2.0
 _STORE_PAUSE_S = 1.0
+_PAGE = 500
+_LEFT_MAX = 50_000
+"""As many kept updates may wait outside of memory before the next poll waits for them."""
 _MESSAGES = frozenset({EventKind.MESSAGE, EventKind.EDITED})
 
 
@@ -83,35 +87,92 @@ class Incoming:
         self._lanes = Lanes(
             self._handle, name=f"telegram:{deps.agent_name}", at_once=chats_at_once, backlog=backlog
         )
+        self._owner = TaskOwner(f"telegram incoming of {deps.agent_name}")
+        self._left_to: int | None = None
+        """The last row that waits in the store for room in memory; None if none does."""
+        self._left = 0
+        self._passed: set[int] = set()
+        """Rows that were quicker than those left in the store."""
+        self._caught = asyncio.Event()
 
     async def take(self, rows: Sequence[Row]) -> None:
-        """Hand rows to their chats, in order; waits while too many are in memory."""
+        """Hand rows to their chats, in order. Where memory is full they stay in the store until
+        there is room, so that what must not wait is read on; waits only while too many do."""
         for row in rows:
             item = self._read(row)
-            event = item.event
-            chat_id = 0 if event is None or event.chat_id is None else event.chat_id
-            may_pass = event is not None and (
-                event.kind is EventKind.PRESS
-                or (event.kind is EventKind.MESSAGE and _URGENT.match(event.text) is not None)
-            )
-            await self._lanes.put(chat_id, item, may_pass=may_pass)
+            if self._passes(item):
+                self._passed.add(row.row_id)
+            elif self._left_to is not None or self._lanes.is_full:
+                while self._left >= _LEFT_MAX:
+                    self._caught.clear()
+                    await self._caught.wait()
+                self._leave(row.row_id)
+            else:
+                await self._lanes.put(_chat_of(item), item)
+        if self._left_to is None:
+            self._passed.clear()
 
     async def take_leftovers(self) -> None:
-        """What earlier lives kept and did not finish."""
-        after = 0
-        while True:
-            rows = await self._deps.database.read(
-                partial(updates.received, bot_id=self._deps.bot_id, after=after),
-                name="telegram.received",
-            )
-            if not rows:
-                return
-            after = rows[-1].row_id
-            await self.take(rows)
+        """What earlier lives kept and did not finish; it is handled before what comes now."""
+        last = await self._deps.database.read(
+            partial(updates.last_received, bot_id=self._deps.bot_id), name="telegram.received"
+        )
+        if last:
+            self._leave(last, after=0)
+
+    def _passes(self, item: Item) -> bool:
+        """Let it by if it must not wait: a stop, a press; and an answer waits for no menu."""
+        event = item.event
+        if event is None or self._is_late(item):
+            return False
+        if event.kind is EventKind.PRESS:
+            queue = "answer" if event.data.startswith(QUESTION) else "press"
+        elif event.is_stop and event.kind is EventKind.MESSAGE:
+            queue = "stop"
+        else:
+            return False
+        return self._lanes.pass_by(_chat_of(item), item, queue)
+
+    def _leave(self, row_id: int, *, after: int | None = None) -> None:
+        """It stays in the store for now, like all that come until there is room."""
+        self._left += 1
+        if self._left_to is None:
+            start = row_id - 1 if after is None else after
+            name = f"catch-up:{self._deps.agent_name}"
+            self._owner.spawn(self._catch_up(start), name=name)
+        self._left_to = row_id
+
+    async def _catch_up(self, after: int) -> None:
+        """Hand over what was left in the store, in order, until nothing is."""
+        while self._left_to is not None and after < self._left_to:
+            try:
+                rows = await self._deps.database.read(
+                    partial(updates.received, bot_id=self._deps.bot_id, after=after, limit=_PAGE),
+                    name="telegram.received",
+                )
+            except (StoreUnavailable, Overloaded) as error:
+                if updates.is_over(error):
+                    return
+                await self._deps.clock.sleep(_STORE_PAUSE_S)
+                continue
+            # What is younger was kept, but not given to `take` yet.
+            rows = [row for row in rows if row.row_id <= self._left_to]
+            items = [self._read(row) for row in rows if row.row_id not in self._passed]
+            waiting = [item for item in items if not self._passes(item)]
+            for item in waiting:
+                await self._lanes.put(_chat_of(item), item)
+            after = rows[-1].row_id if rows else self._left_to
+            self._left = max(0, self._left - len(rows))
+            self._caught.set()
+        self._left_to, self._left = None, 0
+        self._passed.clear()
+        self._caught.set()
 
     async def close(self, drain_s: float) -> None:
         """Let what is under way end, at most ``drain_s``; the rest is kept for the next life."""
+        await self._owner.close(1.0)
         await self._lanes.close(drain_s)
+        await self._saying.close()
 
     def _read(self, row: Row) -> Item:
         try:
@@ -157,17 +218,20 @@ class Incoming:
             await self._migrated(item, event)
             return
         verdict = may(event, self._spec(), self._people)
+        if event.album and verdict.reason in (Reason.ALLOWED, Reason.NOT_ADDRESSED):
+            event = await self._saying.rest_of_album(event, lane)
+            verdict = may(event, self._spec(), self._people)
         if verdict.principal is None:
-            await self._refuse(item, event, verdict)
+            await self._refuse([item, *lane.taken], event, verdict)
             return
         principal = named(verdict.principal, event)
         if event.kind is EventKind.PRESS:
-            await self._menus.on_press(self._press(item, event), principal)
+            await self._menus.on_press(await self._press(item, event), principal)
             await self._done(item)
         elif event.kind is EventKind.REACTION:
             await self._reaction(item, event, principal)
         elif not event.has_content:
-            await self._skip([item], "nothing to answer")
+            await self._unreadable(item, event)
         elif self._is_late(item):
             await self._late(item, lane)
         else:
@@ -181,20 +245,54 @@ class Incoming:
             )
         await self._done(item)
 
-    def _press(self, item: Item, event: Event) -> Press:
+    async def _unreadable(self, item: Item, event: Event) -> None:
+        """Nothing to answer; where a person sent something, that is said."""
+
+        def step(tx: Tx) -> None:
+            if event.unreadable and event.kind is EventKind.MESSAGE:
+                told = words(event.language)(f"unreadable.{event.unreadable}")
+                notice_tx(tx, self._deps, event.place.conversation, told)
+            updates.skip_tx(tx, [item.row], "nothing to answer")
+
+        await write_patiently(self._deps, step, "telegram.skip")
+
+    async def _press(self, item: Item, event: Event) -> Press:
+        conversation = event.place.conversation
+        if event.is_placeless:
+            conversation = await self._deps.database.read(
+                lambda reader: self._shown_in(reader, event) or conversation,
+                name="telegram.pressed",
+            )
         return Press(
             callback_id=event.callback_id,
             data=event.data,
             press_id=item.row.external_id(self._deps.bot_id),
-            conversation=event.place.conversation,
+            conversation=conversation,
             chat_id=event.chat_id or 0,
             message_id=event.message_id,
             language=event.language,
         )
 
+    def _shown_in(self, reader: Reader, event: Event) -> str | None:
+        """The conversation in which we sent the message that was pressed."""
+        found: str | None = reader.scalar(
+            "SELECT conversation FROM outbox WHERE agent_id = ? AND channel = ?"
+            " AND (conversation = ? OR conversation GLOB ?)"
+            " AND EXISTS (SELECT 1 FROM json_each(platform_ids) WHERE CAST(value AS TEXT) = ?)"
+            " ORDER BY outbox_id DESC LIMIT 1",
+            (
+                self._deps.agent_id,
+                updates.CHANNEL,
+                str(event.chat_id),
+                f"{event.chat_id}/*",
+                str(event.message_id),
+            ),
+        )
+        return found
+
     # -- not let through ---------------------------------------------------------------------------
 
-    async def _refuse(self, item: Item, event: Event, verdict: Verdict) -> None:
+    async def _refuse(self, items: Sequence[Item], event: Event, verdict: Verdict) -> None:
         """A stranger gets nothing; the operator reads once how to let him in."""
         told = (
             verdict.reason,
@@ -206,8 +304,8 @@ class Incoming:
             _log.warning(text, agent=self._deps.agent_name)
         if event.kind is EventKind.PRESS and self._is_guest(event, verdict):
             # He sees the buttons of others, and would wait for ever for an answer.
-            await self._menus.on_press(self._press(item, event), None)
-        await self._skip([item], verdict.reason.value)
+            await self._menus.on_press(await self._press(items[0], event), None)
+        await self._skip(items, verdict.reason.value)
 
     def _is_guest(self, event: Event, verdict: Verdict) -> bool:
         """Whether it is a stranger in a group that the agent talks in."""
@@ -238,7 +336,7 @@ class Incoming:
 
     async def _late(self, first: Item, lane: Lane) -> None:
         """One notice for all that came too late, once the platform has given everything."""
-        items = [first]
+        items = [first, *lane.taken]
         while True:
             wait_s = 0.0 if self._caught_up() else _LATE_WAIT_S
             item = await lane.next_like(self._is_late, wait_s)
@@ -251,8 +349,7 @@ class Incoming:
         for item in items:
             event = item.event
             if event is not None and event.has_content and may(event, spec, self._people).allowed:
-                text = event.text or "".join(each.name for each in event.attachments)
-                texts.setdefault(event.place.conversation, []).append(text or event.notes[0])
+                texts.setdefault(event.place.conversation, []).append(compose.named(event))
                 languages[event.place.conversation] = event.language
         notices = {
             conversation: compose.late_notice(
@@ -309,3 +406,7 @@ class Incoming:
         except (StoreUnavailable, Overloaded):
             return
         self._set_aside()
+
+
+def _chat_of(item: Item) -> int:
+    return 0 if item.event is None or item.event.chat_id is None else item.event.chat_id

@@ -11,6 +11,7 @@ from typing import Any
 
 from agentsup.catalogue import Catalogue
 from agentsup.channels.inbox import Inbox
+from agentsup.channels.received import sweep
 from agentsup.channels.telegram import updates
 from agentsup.channels.telegram.access import People
 from agentsup.channels.telegram.client import SharedHttp, TelegramClient
@@ -20,6 +21,7 @@ from agentsup.channels.telegram.deliver import (
     TelegramChannel,
     TelegramSettings,
 )
+from agentsup.channels.telegram.desk import SayDeps
 from agentsup.channels.telegram.errors import TelegramError, TokenRefused
 from agentsup.channels.telegram.event import Me
 from agentsup.channels.telegram.incoming import Incoming
@@ -27,7 +29,6 @@ from agentsup.channels.telegram.menus import Menus
 from agentsup.channels.telegram.poll import Poller, judge
 from agentsup.channels.telegram.profile import publish_profile
 from agentsup.channels.telegram.report import ChannelReport, ChannelState
-from agentsup.channels.telegram.saying import SayDeps
 from agentsup.channels.telegram.sender import Sender
 from agentsup.channels.telegram.stream import Streams
 from agentsup.channels.telegram.waiting import Waiting
@@ -66,7 +67,6 @@ class ReceiveLimits:
     chats_at_once: int = 16
     backlog: int = 2000
     """Stored updates held in memory; beyond it the next poll waits."""
-    file_s: float = 120.0
     album_s: float = 1.0
     """How long the rest of an album is waited for."""
     waiting_note_s: float = 3.0
@@ -149,6 +149,8 @@ class TelegramBot:
         deps = self._deps
         ready()
         me = await self._meet(client)
+        # No other life of this bot fetches any now.
+        await asyncio.to_thread(sweep, deps.workspace, owner=deps.agent_id)
         set_aside = await deps.database.read(
             lambda reader: updates.quarantined(reader, client.bot_id), name="telegram.quarantined"
         )

@@ -6,118 +6,34 @@ update and not the effect; a command, which the mailbox can't recognise, is mark
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol
+from dataclasses import replace
 
 from agentsup.catalogue import words
-from agentsup.channels.inbox import Inbox, InboxReply
-from agentsup.channels.telegram import compose, files, updates
-from agentsup.channels.telegram.buttons import mint_tx
-from agentsup.channels.telegram.event import Event, EventKind, Malformed, Me, read
+from agentsup.channels.inbox import InboxReply
+from agentsup.channels.telegram import compose, files, stops, updates
+from agentsup.channels.telegram.desk import SayDeps, notice_tx, write_patiently
+from agentsup.channels.telegram.editing import Editing
+from agentsup.channels.telegram.event import Event, EventKind
 from agentsup.channels.telegram.lanes import Item, Lane
+from agentsup.channels.telegram.refusals import Refusal, Refusals
 from agentsup.channels.telegram.updates import CHANNEL, Row
 from agentsup.channels.telegram.waiting import Waiting, ahead_of
-from agentsup.kit.clock import Clock
-from agentsup.kit.entropy import Entropy
-from agentsup.mailbox import outbox
-from agentsup.mailbox.mailbox import Mailbox
-from agentsup.model.control import Button, Commands
 from agentsup.model.errors import AgentsupError, NotReady, Overloaded, StoreUnavailable
 from agentsup.model.message import Accepted, Part
 from agentsup.model.principal import Principal
-from agentsup.store.database import Database, Tx
+from agentsup.store.database import Tx
 
-__all__ = ["SayDeps", "Saying", "TypedAnswers", "notice_tx", "write_patiently"]
+__all__ = ["Saying"]
 
 _ALBUM_MAX = 20
+_DOWNLOADS = 8
+"""At once for a bot: half of the calls it may have under way, so that answers go on."""
 
 
-class TypedAnswers(Protocol):
-    """Where a text may turn out to be the answer of an open question."""
-
-    async def on_text(
-        self,
-        conversation: str,
-        text: str,
-        reply_to: int | None,
-        principal: Principal,
-        press_id: str,
-        language: str = "",
-        *,
-        quoted: str = "",
-    ) -> str | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class SayDeps:
-    """What is needed to say something to one agent."""
-
-    agent_id: str
-    agent_name: str
-    bot_id: str
-    me: Me
-    database: Database
-    mailbox: Mailbox
-    inbox: Inbox
-    commands: Commands
-    clock: Clock
-    entropy: Entropy
-    client: files.FileClient
-    workspace: Any
-    answers: TypedAnswers
-    accepted: Callable[[str, str, int], None]
-    """Told of each new message: its id, the conversation, Telegram's id of it."""
-    album_s: float
-    max_file_bytes: int
-
-
-def notice_tx(
-    tx: Tx,
-    deps: SayDeps,
-    conversation: str,
-    text: str,
-    *,
-    buttons: Sequence[Sequence[Button]] = (),
-    origin: str = "",
-    **facts: Any,
-) -> None:
-    """Put plain text for people into the outbox, with buttons if there are any."""
-    at = deps.clock.now_ms()
-    body: dict[str, Any] = {"text": text, "plain": True, **facts}
-    if buttons:
-        body["buttons"] = mint_tx(
-            tx,
-            buttons,
-            agent_id=deps.agent_id,
-            conversation=conversation,
-            origin=origin,
-            at=at,
-            entropy=deps.entropy,
-        )
-    outbox.add_tx(
-        tx,
-        agent_id=deps.agent_id,
-        channel=CHANNEL,
-        conversation=conversation,
-        kind="notice",
-        body=body,
-        at=at,
-    )
-
-
-async def write_patiently(deps: SayDeps, fn: Callable[[Tx], object], name: str) -> None:
-    """Write, and wait while the store can't; raises ``StoreUnavailable`` once it is closed."""
-    while True:
-        try:
-            await deps.database.write(fn, name=name)
-        except (StoreUnavailable, Overloaded) as error:
-            if updates.is_over(error):
-                raise
-            await deps.clock.sleep(1.0)
-        else:
-            return
+class _Dropped(Exception):
+    """A stop was quicker than the message."""
 
 
 class Saying:
@@ -126,20 +42,45 @@ class Saying:
     def __init__(self, deps: SayDeps, waiting: Waiting) -> None:
         self._deps = deps
         self._waiting = waiting
+        self._editing = Editing(deps)
+        self._refusals = Refusals(deps.clock, self._tell_refused)
+        self._downloads = asyncio.Semaphore(_DOWNLOADS)
+        self._dropped: set[int] = set()
+        """Rows still in memory that a stop has dropped."""
 
     async def handle(self, item: Item, event: Event, principal: Principal, lane: Lane) -> None:
         """Say it to the agent, or answer why not. Raises ``StoreUnavailable`` at the end."""
-        if event.kind is EventKind.EDITED and await self._edit(item, event, principal):
+        rows = [each.row for each in (item, *lane.taken)]
+        if any(row.row_id in self._dropped for row in rows):
+            await self._stopped(rows, event)
+            return
+        if event.kind is EventKind.EDITED and await self._editing.edit(item.row, event, principal):
             return
         if not event.attachments and self._deps.commands.is_command(event.text):
             await self._command(item, event, principal)
             return
-        items, events = [item], [event]
-        if event.album:
-            await self._rest_of_album(items, events, lane)
-        elif not event.attachments and await self._answers(item, event, principal):
+        rest = [each.event for each in lane.taken if each.event is not None]
+        is_plain = not event.attachments and not event.album
+        if is_plain and await self._answers(item, event, principal):
             return
-        await self._say(items, events, principal, lane)
+        await self._say(rows, [event, *rest], principal, lane)
+
+    async def rest_of_album(self, event: Event, lane: Lane) -> Event:
+        """Take along the pictures sent together with this one: messages of their own, one right
+        after the other. What one of them is addressed to, the whole is."""
+
+        def belongs(other: Item) -> bool:
+            return other.event is not None and other.event.album == event.album
+
+        while len(lane.taken) < _ALBUM_MAX:
+            if await lane.next_like(belongs, self._deps.album_s) is None:
+                break
+        is_meant = any(each.event is not None and each.event.addressed for each in lane.taken)
+        return replace(event, addressed=event.addressed or is_meant)
+
+    async def close(self) -> None:
+        """What nobody was told yet is left to the next life."""
+        await self._refusals.close()
 
     # -- texts and files ---------------------------------------------------------------------------
 
@@ -163,29 +104,20 @@ class Saying:
         await self._close([item.row], conversation, word)
         return True
 
-    async def _rest_of_album(self, items: list[Item], events: list[Event], lane: Lane) -> None:
-        """Pictures sent together come as messages of their own, one right after the other."""
-        album = events[0].album
-
-        def belongs(other: Item) -> bool:
-            return other.event is not None and other.event.album == album
-
-        while len(items) < _ALBUM_MAX:
-            other = await lane.next_like(belongs, self._deps.album_s)
-            if other is None or other.event is None:
-                return
-            items.append(other)
-            events.append(other.event)
-
     async def _say(
-        self, items: list[Item], events: list[Event], principal: Principal, lane: Lane
+        self, rows: Sequence[Row], events: list[Event], principal: Principal, lane: Lane
     ) -> None:
         deps, event = self._deps, events[0]
         conversation = event.place.conversation
-        rows = [item.row for item in items]
+        has_files = any(each.attachments for each in events)
+        if has_files and not await self._is_welcome(rows, events, principal):
+            return
         parts, problems = await self._fetch(events, lane)
         text = compose.said(events, deps.me.username)
-        if event.kind is EventKind.EDITED and await self._was_seen(event):
+        if (
+            event.kind is EventKind.EDITED
+            and (await self._editing.before(event, rows[0])).message_id
+        ):
             text = compose.edited(text)
         if not text.strip() and not parts:
             await self._close(rows, conversation, "\n".join(problems))
@@ -194,19 +126,48 @@ class Saying:
 
         def also(tx: Tx, accepted: Accepted) -> None:
             nonlocal ahead
+            if updates.is_skipped(tx, rows):
+                raise _Dropped
             updates.done_tx(tx, rows, message_id=accepted.message_id)
             if problems:
                 notice_tx(tx, deps, conversation, "\n".join(problems))
             if not accepted.duplicate:
                 ahead = ahead_of(tx, deps.agent_id, accepted)
 
-        reply = await self._to_inbox(rows, text, event, principal, files=parts, also=also)
+        try:
+            reply = await self._to_inbox(rows, text, events, principal, files=parts, also=also)
+        except _Dropped:
+            reply = None
+            await self._stopped(rows, event)
         if reply is None or reply.message is None or reply.message.duplicate:
+            await files.discard(parts, deps.workspace)
             return
         message_id = reply.message.message_id
         deps.accepted(message_id, conversation, event.message_id or 0)
         if ahead:
             self._waiting.watch(message_id, conversation)
+
+    async def _is_welcome(
+        self, rows: Sequence[Row], events: Sequence[Event], principal: Principal
+    ) -> bool:
+        """Whether it would be taken now: what is refused anyway leaves no file behind."""
+        deps, event = self._deps, events[0]
+        if await deps.database.read(
+            lambda reader: updates.is_skipped(reader, rows), name="telegram.is_skipped"
+        ):
+            await self._stopped(rows, event)
+            return False
+        try:
+            await deps.inbox.check(deps.agent_name, principal)
+        except (StoreUnavailable, NotReady):
+            return True  # the inbox waits
+        except Overloaded as error:
+            self._refuse(rows, events, error.message)
+            return False
+        except AgentsupError as error:
+            await self._close(rows, event.place.conversation, error.message)
+            return False
+        return True
 
     async def _fetch(
         self, events: Sequence[Event], lane: Lane
@@ -214,14 +175,15 @@ class Saying:
         parts: list[Part] = []
         problems: list[str] = []
         deps = self._deps
-        lane.is_slow = True
-        try:
+        async with lane.away(), self._downloads:
             for attachment in (each for event in events for each in event.attachments):
                 got = await files.fetch(
                     deps.client,
                     attachment,
                     deps.workspace,
+                    owner=deps.agent_id,
                     clock=deps.clock,
+                    entropy=deps.entropy,
                     max_bytes=deps.max_file_bytes,
                     say=words(events[0].language),
                 )
@@ -229,22 +191,21 @@ class Saying:
                     parts.append(got.part)
                 else:
                     problems.append(got.problem)
-        finally:
-            lane.is_slow = False
         return tuple(parts), problems
 
     async def _to_inbox(
         self,
         rows: Sequence[Row],
         text: str,
-        event: Event,
+        events: Sequence[Event],
         principal: Principal,
         *,
         files: tuple[Part, ...] = (),
         also: Callable[[Tx, Accepted], None] | None = None,
     ) -> InboxReply | None:
         """Hand it over; a refusal is told to the person, and None returned."""
-        deps, conversation = self._deps, event.place.conversation
+        deps, event = self._deps, events[0]
+        conversation = event.place.conversation
         while True:
             try:
                 return await deps.inbox.say(
@@ -267,7 +228,7 @@ class Saying:
                 if error.facts.get("queue") == "store.write":
                     await deps.clock.sleep(1.0)
                     continue
-                await self._close(rows, conversation, error.message)
+                self._refuse(rows, events, error.message)
                 return None
             except AgentsupError as error:
                 await self._close(rows, conversation, error.message)
@@ -281,18 +242,22 @@ class Saying:
             text = words(event.language)("message.restarted", command=event.text.split()[0])
             await self._close([row], conversation, text)
             return
-        await write_patiently(deps, partial(updates.begin_tx, row=row), "telegram.begin")
-        reply = await self._to_inbox([row], event.text, event, principal)
+        dropped = await self._begin(row, event, principal)
+        reply = await self._to_inbox([row], event.text, [event], principal)
         if reply is None:
             return
+        told = reply.text
+        if dropped and reply.ok:
+            say = words(event.language)
+            told = f"{told}\n{say.count('stopped.unread', dropped)}".lstrip()
 
         def step(tx: Tx) -> None:
-            if reply.text:
+            if told:
                 notice_tx(
                     tx,
                     deps,
                     conversation,
-                    reply.text,
+                    told,
                     buttons=reply.buttons,
                     origin=event.text,
                 )
@@ -300,64 +265,50 @@ class Saying:
 
         await write_patiently(deps, step, "telegram.replied")
 
-    # -- edits -------------------------------------------------------------------------------------
-
-    async def _edit(self, item: Item, event: Event, principal: Principal) -> bool:
-        """Whether the edit is dealt with: it changed a waiting message, or nothing at all."""
-        deps, row = self._deps, item.row
-        chat_id, platform_id = event.chat_id, event.message_id
-        if chat_id is None or platform_id is None:
-            return False
-        before = await deps.database.read(
-            lambda reader: updates.became(reader, deps.bot_id, chat_id, platform_id),
-            name="telegram.became",
+    async def _begin(self, row: Row, event: Event, principal: Principal) -> int:
+        """Mark that the command runs; if it is a stop, also how many texts of this conversation
+        it drops that nobody has read yet."""
+        deps, conversation = self._deps, event.place.conversation
+        scope = stops.scope_of(
+            event.text,
+            agent_id=deps.agent_id,
+            agent_name=deps.agent_name,
+            bot_id=deps.bot_id,
+            conversation=conversation,
+            principal=principal,
+            commands=deps.commands,
         )
-        if before is None:
-            return False
-        if self._text_before(before.raw) == event.text:
-            await write_patiently(
-                deps, lambda tx: updates.skip_tx(tx, [row], "no other text"), "telegram.skip"
-            )
-            return True
-        if deps.commands.is_command(event.text):
-            return False
-        text = compose.said([event], deps.me.username)
+        dropped: tuple[Row, ...] = ()
 
-        def step(tx: Tx) -> bool:
-            message = tx.one(
-                "SELECT principal ->> '$.subject' AS subject FROM messages WHERE message_id = ?",
-                (before.message_id,),
-            )
-            # What anonymous or other people changed is not what this person said.
-            if message is None or message["subject"] != principal.subject:
-                return False
-            if not deps.mailbox.edit_tx(tx, before.message_id, text):
-                return False
-            updates.done_tx(tx, [row], message_id=before.message_id)
-            return True
+        def step(tx: Tx) -> None:
+            nonlocal dropped
+            updates.begin_tx(tx, row)
+            if scope is not None:
+                dropped = stops.drop_tx(
+                    tx,
+                    scope,
+                    row,
+                    me=deps.me,
+                    conversation=conversation,
+                    is_command=deps.commands.is_command,
+                )
 
-        try:
-            return await deps.database.write(step, name="telegram.edit")
-        except (StoreUnavailable, Overloaded):
-            return False  # the inbox waits for the store
-        except AgentsupError as error:
-            await self._close([row], event.place.conversation, error.message)
-            return True
+        await write_patiently(deps, step, "telegram.begin")
+        self._dropped |= {each.row_id for each in dropped}
+        return len(dropped)
 
-    def _text_before(self, raw: str) -> str | None:
-        try:
-            return read(updates.load(raw), self._deps.me).text
-        except Malformed:
-            return None
+    async def _stopped(self, rows: Sequence[Row], event: Event) -> None:
+        """A stop has dropped it; if that came from another chat, its people hear of it here."""
+        deps = self._deps
+        self._dropped -= {row.row_id for row in rows}
 
-    async def _was_seen(self, event: Event) -> bool:
-        deps, chat_id, platform_id = self._deps, event.chat_id, event.message_id
-        if chat_id is None or platform_id is None:
-            return False
-        return await deps.database.read(
-            lambda reader: updates.was_seen(reader, deps.bot_id, chat_id, platform_id),
-            name="telegram.was_seen",
-        )
+        def step(tx: Tx) -> None:
+            if updates.is_skipped(tx, rows, why=stops.ELSEWHERE):
+                say = words(event.language)
+                notice_tx(tx, deps, event.place.conversation, say.count("stopped.unread", 1))
+            updates.skip_tx(tx, rows, stops.HERE)
+
+        await write_patiently(deps, step, "telegram.stopped")
 
     # -- ends --------------------------------------------------------------------------------------
 
@@ -370,3 +321,25 @@ class Saying:
             updates.done_tx(tx, rows)
 
         await write_patiently(self._deps, step, "telegram.done")
+
+    def _refuse(self, rows: Sequence[Row], events: Sequence[Event], why: str) -> None:
+        """The queue is full; the person reads it in one word about all that was refused."""
+        event = events[0]
+        self._refusals.add(
+            event.place.conversation,
+            rows,
+            compose.named(event),
+            why=why,
+            language=event.language,
+        )
+
+    async def _tell_refused(self, refusal: Refusal) -> None:
+        def step(tx: Tx) -> None:
+            left = [row for row in refusal.rows if not updates.is_skipped(tx, [row])]
+            texts = [refusal.texts[row.row_id] for row in left if row.row_id in refusal.texts]
+            if texts:
+                text = compose.refused_notice(texts, refusal.why, words(refusal.language))
+                notice_tx(tx, self._deps, refusal.conversation, text)
+            updates.done_tx(tx, left)
+
+        await write_patiently(self._deps, step, "telegram.refused")

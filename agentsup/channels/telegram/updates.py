@@ -20,22 +20,25 @@ from agentsup.store.retention import Retention
 __all__ = [
     "CHANNEL",
     "SILENCE_MS",
-    "Became",
+    "Before",
     "Offset",
     "Row",
-    "became",
+    "before",
     "begin_tx",
     "done_tx",
     "is_over",
+    "is_skipped",
     "keep_tx",
+    "last_received",
     "load",
     "offset_of",
+    "pieces",
     "quarantine_tx",
     "quarantined",
     "received",
     "retention_rules",
     "skip_tx",
-    "was_seen",
+    "waiting",
 ]
 
 CHANNEL = "telegram"
@@ -44,6 +47,8 @@ SILENCE_MS = 6 * _DAY_MS
 """After a week without updates Telegram may count anew, from a number lower than our offset; an
 offset that is too high would throw the new ones away. So after this long we ask without one."""
 _ERROR_CHARS = 500
+_NEAR = 100
+"""How far apart the platform's ids of an album's messages may lie."""
 _TOO_LARGE = 2**63
 """What SQLite holds as a number."""
 
@@ -80,11 +85,13 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Became:
-    """What an earlier update of the same message became; ``message_id`` may be empty."""
+class Before:
+    """The earlier updates of one Telegram message."""
 
-    message_id: str
-    raw: str
+    raw: str = ""
+    """The latest, whatever it became; empty if none is kept."""
+    message_id: str = ""
+    """What the agent was given of it last; empty if nothing."""
 
 
 def offset_of(reader: Reader, bot_id: str) -> Offset:
@@ -203,19 +210,67 @@ def quarantined(reader: Reader, bot_id: str) -> int:
     )
 
 
-def became(reader: Reader, bot_id: str, chat_id: int, platform_id: int) -> Became | None:
-    """What the latest update of a Telegram message became that the agent has seen."""
-    row = reader.one(
+def before(reader: Reader, bot_id: str, chat_id: int, platform_id: int, row: Row) -> Before:
+    """What came of a Telegram message before that row."""
+    rows = reader.all(
         "SELECT message_id, raw FROM updates WHERE channel = ? AND bot_id = ? AND chat_id = ?"
-        " AND platform_id = ? AND message_id <> '' ORDER BY row_id DESC LIMIT 1",
-        (CHANNEL, bot_id, chat_id, platform_id),
+        " AND platform_id = ? AND row_id < ? ORDER BY row_id",
+        (CHANNEL, bot_id, chat_id, platform_id, row.row_id),
     )
-    return None if row is None else Became(row["message_id"], row["raw"])
+    if not rows:
+        return Before()
+    given = [each["message_id"] for each in rows if each["message_id"]]
+    return Before(rows[-1]["raw"], given[-1] if given else "")
 
 
-def was_seen(reader: Reader, bot_id: str, chat_id: int, platform_id: int) -> bool:
-    """Whether the agent has read an earlier text of that Telegram message."""
-    return became(reader, bot_id, chat_id, platform_id) is not None
+def pieces(
+    reader: Reader, bot_id: str, chat_id: int, platform_id: int, message_id: str
+) -> dict[int, str]:
+    """The updates that a message was made of, by the platform's id of each, latest texts; those
+    of an album lie close to each other."""
+    rows = reader.all(
+        "SELECT platform_id, raw FROM updates WHERE channel = ? AND bot_id = ? AND chat_id = ?"
+        " AND platform_id BETWEEN ? AND ? AND message_id = ? ORDER BY row_id",
+        (CHANNEL, bot_id, chat_id, platform_id - _NEAR, platform_id + _NEAR, message_id),
+    )
+    latest = {each["platform_id"]: each["raw"] for each in rows}
+    return dict(sorted(latest.items()))
+
+
+def waiting(
+    reader: Reader, *, before: int, bot_id: str = "", chat_id: int | None = None
+) -> list[Row]:
+    """Texts and edits older than row ``before`` that were not handled yet; of all bots or one,
+    of all chats or one."""
+    rows = reader.all(
+        "SELECT row_id, run, update_id, raw, begun FROM updates WHERE channel = ?"
+        " AND (? = '' OR bot_id = ?) AND state = 'received' AND row_id < ?"
+        " AND chat_id IS NOT NULL AND (? IS NULL OR chat_id = ?) ORDER BY row_id",
+        (CHANNEL, bot_id, bot_id, before, chat_id, chat_id),
+    )
+    return [Row(r[0], r[1], r[2], r[3], bool(r[4])) for r in rows]
+
+
+def is_skipped(reader: Reader, rows: Sequence[Row], *, why: str = "") -> bool:
+    """Whether nothing is to be done any more about one of them: a stop was quicker. ``why``
+    counts only those that were skipped for that reason."""
+    return any(
+        reader.scalar(
+            "SELECT 1 FROM updates WHERE row_id = ? AND state = 'skipped' AND (? = '' OR error = ?)",
+            (row.row_id, why, why),
+        )
+        is not None
+        for row in rows
+    )
+
+
+def last_received(reader: Reader, bot_id: str) -> int:
+    """The number of the last row that is left to do, or 0."""
+    found = reader.scalar(
+        "SELECT MAX(row_id) FROM updates WHERE channel = ? AND bot_id = ? AND state = 'received'",
+        (CHANNEL, bot_id),
+    )
+    return int(found or 0)
 
 
 def load(raw: str) -> Mapping[str, Any]:

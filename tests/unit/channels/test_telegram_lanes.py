@@ -21,20 +21,18 @@ def item(chat_id: int, number: int) -> Item:
 class Work:
     """Takes ``seconds[chat]`` for each item, and notes what happened."""
 
-    def __init__(self, seconds: dict[int, float] | None = None, *, is_slow: bool = False) -> None:
+    def __init__(self, seconds: dict[int, float] | None = None) -> None:
         self.seconds = seconds or {}
-        self.is_slow = is_slow
         self.done: list[tuple[int, int]] = []
         self.at_once = self.most = 0
 
     async def handle(self, item: Item, lane: Lane) -> None:
+        del lane
         assert item.event is not None
         chat_id = item.event.chat_id or 0
         self.at_once += 1
         self.most = max(self.most, self.at_once)
-        lane.is_slow = self.is_slow
         await asyncio.sleep(self.seconds.get(chat_id, 0.0))
-        lane.is_slow = False
         self.at_once -= 1
         self.done.append((chat_id, item.row.row_id))
 
@@ -78,8 +76,8 @@ async def test_a_full_memory_holds_up_the_giver() -> None:
     await lanes.close(1.0)
 
 
-async def test_what_must_not_wait_passes_what_is_slow_only() -> None:
-    work = Work({1: 5.0}, is_slow=True)
+async def test_what_must_not_wait_passes_what_waits_in_its_chat() -> None:
+    work = Work({1: 5.0})
     lanes = Lanes(work.handle, name="t", at_once=4, backlog=100)
     await lanes.put(1, item(1, 0))
     await lanes.put(1, item(1, 1))
@@ -90,14 +88,80 @@ async def test_what_must_not_wait_passes_what_is_slow_only() -> None:
     assert work.done == [(1, 2)]
     await asyncio.sleep(10)
     assert work.done == [(1, 2), (1, 0), (1, 1)]
-    quick = Work({1: 5.0})
-    ordered = Lanes(quick.handle, name="t", at_once=4, backlog=100)
-    await ordered.put(1, item(1, 0))
-    await ordered.put(1, item(1, 1), may_pass=True)
-    await asyncio.sleep(20)
-    assert quick.done == [(1, 0), (1, 1)]
     await lanes.close(1.0)
-    await ordered.close(1.0)
+
+
+async def test_what_passes_waits_for_no_place_and_no_memory() -> None:
+    work = Work({1: 50.0, 2: 50.0})
+    lanes = Lanes(work.handle, name="t", at_once=2, backlog=1)
+    for chat_id in (1, 2, 3):
+        await lanes.put(chat_id, item(chat_id, 0))
+        await asyncio.sleep(0)
+    assert lanes.is_full
+    async with asyncio.timeout(1):
+        await lanes.put(4, item(4, 0), may_pass=True, queue="stop")
+        await asyncio.sleep(0.1)
+    assert work.done == [(4, 0)]
+    await lanes.close(1.0)
+
+
+async def test_what_comes_after_what_passes_waits_for_it() -> None:
+    work = Work({1: 5.0})
+    lanes = Lanes(work.handle, name="t", at_once=4, backlog=100)
+    await lanes.put(1, item(1, 0), may_pass=True)
+    await lanes.put(1, item(1, 1))
+    await lanes.put(2, item(2, 2))
+    await asyncio.sleep(1)
+    assert work.done == [(2, 2)]
+    await asyncio.sleep(20)
+    assert work.done == [(2, 2), (1, 0), (1, 1)]
+    await lanes.close(1.0)
+
+
+async def test_what_passes_in_one_queue_keeps_its_order_and_is_one_task() -> None:
+    work = Work({1: 0.1})
+    lanes = Lanes(work.handle, name="t", at_once=4, backlog=100)
+    before = len(asyncio.all_tasks())
+    for number in range(50):
+        await lanes.put(1, item(1, number), may_pass=True, queue="press")
+    await lanes.put(1, item(1, 99), may_pass=True, queue="stop")
+    await asyncio.sleep(0.15)
+    assert len(asyncio.all_tasks()) - before <= 2
+    assert (1, 99) in work.done
+    await asyncio.sleep(20)
+    assert [number for _, number in work.done if number != 99] == list(range(50))
+    await lanes.close(1.0)
+
+
+async def test_no_more_pass_than_are_borne_and_the_others_wait_their_turn() -> None:
+    work = Work({1: 0.1})
+    lanes = Lanes(work.handle, name="t", at_once=4, backlog=1000)
+    passed = [lanes.pass_by(1, item(1, number)) for number in range(200)]
+    assert passed.count(True) == 64
+    assert passed.index(False) == 64
+    await asyncio.sleep(60)
+    assert len(work.done) == 64
+    await lanes.close(1.0)
+
+
+async def test_who_is_away_gives_the_place_to_another_chat() -> None:
+    done: list[int] = []
+
+    async def handle(item: Item, lane: Lane) -> None:
+        if item.row.row_id == 1:
+            async with lane.away():
+                await asyncio.sleep(5.0)
+        done.append(item.row.row_id)
+
+    lanes = Lanes(handle, name="t", at_once=1, backlog=100)
+    await lanes.put(1, item(1, 1))
+    await lanes.put(2, item(2, 2))
+    await lanes.put(1, item(1, 3))
+    await asyncio.sleep(1)
+    assert done == [2]
+    await asyncio.sleep(10)
+    assert done == [2, 1, 3]
+    assert await lanes.close(1.0) == []
 
 
 async def test_an_end_lets_what_is_under_way_end_and_begins_nothing() -> None:

@@ -228,15 +228,6 @@ async def test_a_download_that_fails_is_tried_again(rig: Rig) -> None:
     assert [part.type for part in rig.agent.seen[0][2]] == ["text", "file"]
 
 
-async def test_a_stop_passes_a_slow_download(rig: Rig) -> None:
-    await rig.start()
-    await rig.people.fault("hang", method="getFile", count=1, seconds=3)
-    await rig.people.send_file(rig.chat, b"data", name="a.txt", caption="slow")
-    await rig.people.say(rig.chat, "/stop")
-    await rig.people.wait_text(rig.chat, "stopped", timeout_s=2)
-    await rig.people.wait_text(rig.chat, "echo: slow")
-
-
 # -- commands --------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,93 @@
+"""What a stop in a chat does to texts that nobody has read yet: they are not begun after it.
+
+A text waits unread while a file before it is fetched, or its own, or while the store is slow. It
+was sent before the stop, so it is dropped by the stop like what waits in the mailbox. The rows of
+updates decide: one that is dropped in a transaction can't be accepted in a later one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agentsup.channels.telegram import updates
+from agentsup.channels.telegram.event import EventKind, Malformed, Me, read
+from agentsup.channels.telegram.updates import Row
+from agentsup.model.agent import MAIN
+from agentsup.model.control import Commands
+from agentsup.model.principal import PersonRole, Principal
+from agentsup.store.database import Tx
+
+__all__ = ["ELSEWHERE", "HERE", "Scope", "drop_tx", "scope_of"]
+
+_STOP = re.compile(r"[/!](stop|stop_all)(?:@\S+)?\s*\Z", re.IGNORECASE)
+HERE = "stopped"
+ELSEWHERE = "stopped from another chat"
+"""Why a row was skipped whose people have not been told by the answer to the stop."""
+_TEXTS = frozenset({EventKind.MESSAGE, EventKind.EDITED})
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a stop is about. ``bot_id`` empty: all bots; ``conversation`` empty: all chats."""
+
+    bot_id: str = ""
+    conversation: str = ""
+
+
+def scope_of(
+    text: str,
+    *,
+    agent_id: str,
+    agent_name: str,
+    bot_id: str,
+    conversation: str,
+    principal: Principal,
+    commands: Commands,
+) -> Scope | None:
+    """What ``text`` stops, or None if it is no stop, or not one that this person may give."""
+    match = _STOP.match(text.strip())
+    if match is None or principal.role < PersonRole.USER:
+        return None
+    name = match[1].casefold()
+    info = next((each for each in commands.offered(agent_id) if each.name == name), None)
+    if info is None or (info.operator and principal.role < PersonRole.OPERATOR):
+        return None
+    if name == "stop":
+        return Scope(bot_id, conversation)
+    return Scope() if agent_name == MAIN else Scope(bot_id)
+
+
+def drop_tx(
+    tx: Tx,
+    scope: Scope,
+    row: Row,
+    *,
+    me: Me,
+    conversation: str,
+    is_command: Callable[[str], bool],
+) -> tuple[Row, ...]:
+    """Drop the texts and files in ``scope`` that came before the stop ``row`` and are not in a
+    mailbox yet; commands stay. Returns those of ``conversation``, whose people are told by the
+    answer to the stop."""
+    chat_id = int(scope.conversation.partition("/")[0]) if scope.conversation else None
+    found = updates.waiting(tx, before=row.row_id, bot_id=scope.bot_id, chat_id=chat_id)
+    here, elsewhere = [], []
+    for each in found:
+        try:
+            event = read(updates.load(each.raw), me)
+        except (Malformed, ValueError):
+            continue
+        if event.kind not in _TEXTS or not event.has_content:
+            continue
+        if not event.attachments and is_command(event.text):
+            continue
+        place = event.place.conversation
+        if place == conversation:
+            here.append(each)
+        elif not scope.conversation:
+            elsewhere.append(each)
+    updates.skip_tx(tx, here, HERE)
+    updates.skip_tx(tx, elsewhere, ELSEWHERE)
+    return tuple(here)

@@ -1,0 +1,231 @@
+"""A stop waits for nothing, and what was sent before it does not begin after it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from agentsup.agents.commands.dispatch import Command
+from agentsup.model.control import CommandContext, CommandReply
+from tests.component.channels.telegram.rig import Rig, rigged
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    async with rigged(tmp_path, limits="count") as rig:
+        yield rig
+
+
+async def until(is_so: Callable[[], bool], timeout_s: float) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
+async def another(rig: Rig, name: str) -> str:
+    """The private chat of one more person who may write."""
+    person = await rig.people.user(name)
+    rig.allow(person)
+    return await rig.people.private(person, rig.bot.bot_id)
+
+
+def add_command(rig: Rig, name: str) -> asyncio.Event:
+    """A command that lasts until the event is set, however it is given."""
+    gate = asyncio.Event()
+
+    async def slow(context: CommandContext, rest: str) -> CommandReply:
+        rig.ran.append(f"{name} began")
+        await gate.wait()
+        return CommandReply(f"{name} is done")
+
+    rig.commands._table[name] = Command(name, "", "takes long", slow)
+    return gate
+
+
+async def test_a_stop_passes_a_slow_download_which_is_dropped(rig: Rig) -> None:
+    await rig.start()
+    await rig.people.fault("hang", method="getFile", count=1, seconds=2)
+    await rig.people.send_file(rig.chat, b"data", name="a.txt", caption="slow")
+    await rig.people.say(rig.chat, "and this text")
+    await rig.people.say(rig.chat, "/stop")
+    await rig.people.wait_text(rig.chat, "2 messages that were not read yet were dropped too")
+    await rig.people.say(rig.chat, "after it")
+    await rig.people.wait_text(rig.chat, "echo: after it")
+    await rig.settled()
+    assert rig.agent.texts == ["after it"]
+    assert list((rig.folder / "workspace").rglob("*a.txt*")) == []
+
+
+async def test_a_stop_passes_a_slow_command(rig: Rig) -> None:
+    gate = add_command(rig, "restart")
+    await rig.start()
+    await rig.people.say(rig.chat, "/restart")
+    await until(lambda: "restart began" in rig.ran, 5)
+    await rig.people.say(rig.chat, "/stop")
+    await rig.people.wait_text(rig.chat, "stopped", timeout_s=5)
+    gate.set()
+    await rig.people.wait_text(rig.chat, "restart is done")
+
+
+async def test_a_press_passes_a_slow_command_and_a_stop_a_slow_press(rig: Rig) -> None:
+    gate = add_command(rig, "slow")
+    await rig.start()
+    await rig.people.say(rig.chat, "/ping one")
+    record = await rig.people.wait_text(rig.chat, "pong one")
+    await rig.people.say(rig.chat, "/slow")
+    await until(lambda: "slow began" in rig.ran, 5)
+    await rig.people.press(rig.chat, record["message_id"], text="again")
+    await until(lambda: "ping again" in rig.ran, 5)
+    rig.commands._table["ping"] = rig.commands._table["slow"]
+    record = await rig.people.wait_text(rig.chat, "pong again")
+    await rig.people.press(rig.chat, record["message_id"], text="again")
+    await until(lambda: rig.ran.count("slow began") == 2, 5)
+    await rig.people.say(rig.chat, "/stop")
+    await rig.people.wait_text(rig.chat, "stopped", timeout_s=5)
+    gate.set()
+
+
+async def test_downloads_in_all_places_hold_up_no_stop_and_no_text_elsewhere(rig: Rig) -> None:
+    rig.limits = rig.quick(chats_at_once=3)
+    await rig.start()
+    await rig.people.fault("hang", method="getFile", seconds=8)
+    for number in range(4):
+        chat = await another(rig, f"U{number}")
+        await rig.people.send_file(chat, b"d", name="a.txt", caption="x")
+    await rig.people.say(rig.chat, "/stop")
+    await rig.people.wait_text(rig.chat, "stopped", timeout_s=5)
+    await rig.people.say(rig.chat, "a text")
+    await rig.people.wait_text(rig.chat, "echo: a text", timeout_s=5)
+    await rig.people.clear_faults()
+
+
+async def test_commands_in_all_places_hold_up_no_stop(rig: Rig) -> None:
+    rig.limits = rig.quick(chats_at_once=1)
+    gate = add_command(rig, "slow")
+    chat = await another(rig, "Zoe")
+    await rig.start()
+    await rig.people.say(chat, "/slow")
+    await until(lambda: "slow began" in rig.ran, 5)
+    await rig.people.say(rig.chat, "waits for a place")
+    await rig.people.say(rig.chat, "/stop")
+    await rig.people.wait_text(rig.chat, "stopped", timeout_s=5)
+    gate.set()
+    await rig.settled()
+    assert rig.agent.texts == []
+
+
+async def test_a_full_memory_holds_up_no_stop_and_keeps_the_order(rig: Rig) -> None:
+    rig.limits = rig.quick(backlog=10)
+    other = await another(rig, "Zoe")
+    await rig.start()
+    await rig.people.fault("hang", method="getFile", count=1, seconds=3)
+    await rig.people.send_file(rig.chat, b"d", name="a.txt", caption="first")
+    wanted = [f"t{number}" for number in range(30)]
+    for text in wanted:
+        await rig.people.say(rig.chat, text)
+    await rig.people.say(other, "/stop")
+    await rig.people.wait_text(other, "stopped", timeout_s=2.5)
+    await until(lambda: len(rig.agent.seen) == 31, 12)
+    assert rig.agent.texts == ["first", *wanted]
+
+
+async def test_what_memory_could_not_hold_is_handled_once_across_lives(rig: Rig) -> None:
+    rig.limits = rig.quick(backlog=3)
+    wanted = [f"t{number}" for number in range(40)]
+    for text in wanted:
+        await rig.people.say(rig.chat, text)
+    for _ in range(3):
+        await rig.start()
+        await rig.die()
+    await rig.start()
+    await rig.people.say(rig.chat, "the last")
+    await until(lambda: len(rig.agent.seen) >= 41, 10)
+    await rig.settled()
+    assert rig.agent.texts == [*wanted, "the last"]
+
+
+async def test_a_stop_behind_many_texts_drops_them_all(rig: Rig) -> None:
+    rig.agent.gate.clear()
+    for number in range(100):
+        await rig.people.say(rig.chat, f"t{number}")
+    await rig.people.say(rig.chat, "/stop")
+    await rig.people.say(rig.chat, "after it")
+    stopped = asyncio.Event()
+
+    async def stop(context: CommandContext, rest: str) -> CommandReply:
+        """As the real one does, what is in the mailbox ends."""
+        await rig.mailbox.stop(f"agent:{context.agent_id}", context.principal)
+        stopped.set()
+        return CommandReply("stopped")
+
+    rig.commands._table["stop"] = Command("stop", "", "", stop)
+    await rig.start()
+    async with asyncio.timeout(5):
+        await stopped.wait()
+    rig.agent.gate.set()
+    await rig.people.wait_text(rig.chat, "echo: after it")
+    await rig.settled()
+    assert [text for text in rig.agent.texts if text != "t0"] == ["after it"]
+
+
+async def test_who_may_not_stop_drops_nothing(rig: Rig) -> None:
+    """A stop of all chats is an operator's; another person's text waits on."""
+    rig.commands._table["stop_all"] = Command(
+        "stop_all", "", "", rig.commands._table["stop"].run, operator=True
+    )
+    chat = await another(rig, "Ben")
+    await rig.start()
+    await rig.people.fault("hang", method="getFile", count=1, seconds=2)
+    await rig.people.send_file(rig.chat, b"data", name="a.txt", caption="stays")
+    await rig.people.say(chat, "/stop_all")
+    await rig.people.wait_text(chat, "operator")
+    await rig.people.wait_text(rig.chat, "echo: stays")
+
+
+async def test_a_stop_of_all_chats_is_told_where_it_dropped_something(rig: Rig) -> None:
+    rig.commands._table["stop_all"] = Command(
+        "stop_all", "", "", rig.commands._table["stop"].run, operator=True
+    )
+    chat = await another(rig, "Ben")
+    await rig.start()
+    await rig.people.fault("hang", method="getFile", count=1, seconds=1)
+    await rig.people.send_file(chat, b"data", name="a.txt", caption="goes")
+    await rig.people.say(rig.chat, "/stop_all")
+    await rig.people.wait_text(rig.chat, "stopped")
+    await rig.people.wait_text(chat, "not read yet was dropped")
+    await rig.settled()
+    assert rig.agent.texts == []
+
+
+async def test_many_presses_are_a_bounded_number_of_tasks(rig: Rig) -> None:
+    await rig.start()
+    await rig.people.say(rig.chat, "/ping one")
+    record = await rig.people.wait_text(rig.chat, "pong one")
+    await rig.people.fault("hang", method="getFile", count=1, seconds=5)
+    await rig.people.fault("hang", method="answerCallbackQuery", seconds=5)
+    await rig.people.send_file(rig.chat, b"d", name="a.txt", caption="slow")
+    data = record["message"]["reply_markup"]["inline_keyboard"][0][0]["callback_data"]
+    before = len(asyncio.all_tasks())
+    for _ in range(150):
+        await rig.people.press(rig.chat, record["message_id"], data=data)
+    async with asyncio.timeout(10):
+        while (await rig.rows("SELECT COUNT(*) FROM updates"))[0][0] < 152:
+            await asyncio.sleep(0.01)
+    assert len(asyncio.all_tasks()) - before < 15
+    await rig.people.clear_faults()
+
+
+async def test_a_stop_needs_no_name_in_a_group(rig: Rig) -> None:
+    await rig.people.add_bot(rig.bot.token, can_read_all_group_messages=True)
+    group = await rig.people.group("Team", [rig.ann, rig.bot.bot_id])
+    rig.allow(groups=(int(group),))
+    await rig.start()
+    await rig.people.say(group, "/stop@other_bot", user=rig.ann)
+    await rig.people.say(group, "/ping", user=rig.ann)
+    await rig.people.say(group, "/stop", user=rig.ann)
+    await rig.people.wait_text(group, "stopped")
+    await rig.settled()
+    assert rig.ran == ["stop"]
