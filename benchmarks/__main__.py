@@ -32,6 +32,7 @@ NAMES = (
     "lag",
     "imports",
     "telegram",
+    "web",
 )
 """The order of a whole run."""
 
