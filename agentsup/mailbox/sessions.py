@@ -12,7 +12,17 @@ from agentsup.kit.entropy import Entropy
 from agentsup.model.errors import BadRequest, NotFound
 from agentsup.store.database import Reader, Tx
 
-__all__ = ["PREFIX", "Session", "current", "find", "list_of", "new_tx", "point_tx", "resolve_tx"]
+__all__ = [
+    "PREFIX",
+    "Session",
+    "current",
+    "find",
+    "list_of",
+    "move_tx",
+    "new_tx",
+    "point_tx",
+    "resolve_tx",
+]
 
 PREFIX = "ses"
 _COLUMNS = "session_id, agent_id, key, title, created_at, updated_at, closed_at, engine"
@@ -78,6 +88,15 @@ def point_tx(tx: Tx, agent_id: str, key: str, session_id: str) -> None:
     """Let ``key`` continue an existing session. Raises ``NotFound`` if the agent has no such."""
     find(tx, session_id, agent_id=agent_id)
     _point(tx, agent_id, key, session_id)
+
+
+def move_tx(tx: Tx, agent_id: str, key: str, to: str) -> bool:
+    """A place has another name from now on: its session goes on there, unless one was begun
+    there already. Whether it was moved."""
+    moved = tx.execute(
+        "UPDATE OR IGNORE pointers SET key = ? WHERE agent_id = ? AND key = ?", (to, agent_id, key)
+    )
+    return bool(moved.rowcount)
 
 
 def find(reader: Reader, session_id: str, *, agent_id: str = "") -> Session:

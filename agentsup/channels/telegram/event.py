@@ -120,6 +120,7 @@ class Event:
     is_placeless: bool = False
     """The platform says the chat, but not which topic of it."""
     migrated_to: int | None = None
+    migrated_from: int | None = None
     membership: str = ""
 
     @property
@@ -194,7 +195,8 @@ def _written(update_id: int, kind: EventKind, body: Json, me: Me) -> Event:
         notes=tuple(_notes(body)),
         album=text_of(body, "media_group_id"),
         unreadable=next((each for each in _UNREADABLE if each in body), ""),
-        migrated_to=body.get("migrate_to_chat_id"),
+        migrated_to=int_or_none(body.get("migrate_to_chat_id")),
+        migrated_from=int_or_none(body.get("migrate_from_chat_id")),
     )
 
 

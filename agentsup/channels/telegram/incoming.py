@@ -25,6 +25,7 @@ from agentsup.channels.telegram.updates import Row
 from agentsup.channels.telegram.waiting import Waiting
 from agentsup.kit import faults
 from agentsup.kit.tasks import TaskOwner
+from agentsup.mailbox import sessions
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import AgentsupError, Overloaded, StoreUnavailable
 from agentsup.model.principal import Principal
@@ -214,7 +215,7 @@ class Incoming:
         if event is None:
             await self._quarantine(item, item.fault)
             return
-        if event.migrated_to is not None:
+        if event.migrated_to is not None or event.migrated_from is not None:
             await self._migrated(item, event)
             return
         verdict = may(event, self._spec(), self._people)
@@ -312,7 +313,15 @@ class Incoming:
         return verdict.reason is Reason.STRANGER and event.chat_id in self._spec().allowed_group_ids
 
     async def _migrated(self, item: Item, event: Event) -> None:
-        if event.chat_id in self._spec().allowed_group_ids:
+        """A group has another id: its session goes on there, and the operator is told once."""
+        deps = self._deps
+        old, new = event.migrated_from or event.chat_id, event.migrated_to or event.chat_id
+        if old in self._spec().allowed_group_ids:
+            keys = [f"chat:{updates.CHANNEL}:{each}" for each in (old, new)]
+            await write_patiently(
+                deps, lambda tx: sessions.move_tx(tx, deps.agent_id, *keys), "telegram.moved"
+            )
+        if event.migrated_to is not None and old in self._spec().allowed_group_ids:
             name = self._deps.agent_name
             text = (
                 f"The Telegram group {event.chat_title!r} has a new id: {event.migrated_to} instead "

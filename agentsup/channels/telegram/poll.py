@@ -47,6 +47,8 @@ _STORE_PAUSE_S = 1.0
 _ID_LIMIT = 2**53
 _SHOWN_AFTER = 2
 """A single failed poll is no news."""
+_SHOWN_WAIT_S = 15.0
+"""But one after which we may not ask for this long is."""
 
 
 class PollClient(Protocol):
@@ -203,7 +205,8 @@ class Poller:
         detail = trial.detail
         if trial.state is ChannelState.CONFLICT:
             detail = second_poller(await self._webhook())
-        if self._failures >= _SHOWN_AFTER or trial.state is ChannelState.CONFLICT:
+        is_long = trial.wait_s >= min(_SHOWN_WAIT_S, self._deaf_after_s)
+        if self._failures >= _SHOWN_AFTER or is_long or trial.state is ChannelState.CONFLICT:
             self._show(trial.state, detail, None)
         if self._failures in (1, 10, 100, 1000):
             _log.warning(
@@ -213,14 +216,25 @@ class Poller:
                 why=error.message,
                 next_s=round(trial.wait_s, 1),
             )
-        silent_s = self._clock.monotonic() - self._answered_at
-        if silent_s >= self._deaf_after_s and not self._is_told:
-            self._is_told = True
-            await self._say(
-                f"The Telegram bot of {self._agent_name} has heard nothing for "
-                f"{round(silent_s / 60)} minutes. {detail[:1].upper()}{detail[1:]}."
-            )
-        await self._clock.sleep(trial.wait_s)
+        await self._sit_out(trial.wait_s, detail)
+
+    async def _sit_out(self, wait_s: float, detail: str) -> None:
+        """Wait that long, but no longer than the operator may be left without a word."""
+        until = self._clock.monotonic() + wait_s
+        while True:
+            silent_s = self._clock.monotonic() - self._answered_at
+            left_s = until - self._clock.monotonic()
+            if silent_s >= self._deaf_after_s and not self._is_told:
+                self._is_told = True
+                await self._say(
+                    f"The Telegram bot of {self._agent_name} has heard nothing for "
+                    f"{round(silent_s / 60)} minutes. {detail[:1].upper()}{detail[1:]}."
+                )
+            elif left_s <= 0:
+                return
+            else:
+                to_word_s = left_s if self._is_told else self._deaf_after_s - silent_s
+                await self._clock.sleep(max(0.001, min(left_s, to_word_s)))
 
     async def _webhook(self) -> str:
         """Where a webhook sends the updates, or empty."""

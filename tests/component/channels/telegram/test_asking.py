@@ -177,3 +177,26 @@ async def test_a_question_of_unknown_fate_takes_no_reply_to_another_message(rig:
     await rig.people.wait_text(rig.chat, "may not have reached")
     await rig.people.say(rig.chat, "what was this?", reply_to=earlier)
     await kept_as_a_message(rig, "what was this?")
+
+
+async def test_a_press_counts_where_the_platform_does_not_say_the_topic(rig: Rig) -> None:
+    """A message that is too old comes as inaccessible: with its chat, without its topic."""
+    group = await rig.people.group("Forum", [rig.ann, rig.bot.bot_id], supergroup=True, forum=True)
+    rig.allow(groups=(int(group),))
+    topic = await rig.people.topic(group, "Plans", user=rig.ann)
+    await rig.people.say(group, "@bob_bot an option", user=rig.ann, thread=topic)
+    record = await rig.people.wait_text(group, "About an option?")
+    button = record["message"]["reply_markup"]["inline_keyboard"][0][0]
+    press = {
+        "id": "77",
+        "from": {"id": rig.ann, "is_bot": False, "first_name": "Ann"},
+        "chat_instance": "1",
+        "data": button["callback_data"],
+        "message": {
+            "chat": {"id": int(group), "type": "supergroup", "title": "Forum", "is_forum": True},
+            "message_id": record["message_id"],
+            "date": 0,
+        },
+    }
+    await rig.people.inject(rig.bot.bot_id, {"callback_query": press})
+    await rig.people.wait_text(group, f"so it is {button['text']}")

@@ -221,6 +221,19 @@ async def test_a_deaf_bot_says_so_elsewhere_and_says_when_it_hears(rig: Rig) -> 
     assert "hears again" in rig.told[1]
 
 
+async def test_a_long_pause_of_polls_is_shown_at_once_and_told(rig: Rig) -> None:
+    """The platform says to ask again in 50 minutes, in answer to a single poll."""
+    rig.limits = rig.quick(deaf_after_s=0.5, poll_s=1.0)
+    await rig.start()
+    await rig.people.fault("flood", method="getUpdates", retry_after=3000, count=1)
+    await rig.until(lambda: rig.reports[-1].state is ChannelState.RETRYING)
+    await rig.until(lambda: bool(rig.told))
+    assert "has heard nothing" in rig.told[0]
+    assert not rig.reports[-1].is_well
+    await asyncio.sleep(0.6)  # a second word would come by now
+    assert len(rig.told) == 1
+
+
 async def test_strangers_get_nothing(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
     eve = await rig.people.user("Eve")
     chat = await rig.people.private(eve, rig.bot.bot_id)
@@ -271,6 +284,42 @@ async def test_a_full_mailbox_is_an_honest_refusal(rig: Rig) -> None:
     await rig.people.wait_text(rig.chat, "echo: text 1")
     await rig.settled()
     assert rig.agent.texts == ["text 0", "text 1"]
+
+
+async def test_many_refused_texts_are_one_word_with_their_number(rig: Rig) -> None:
+    rig.agent.gate.clear()
+    object.__setattr__(rig.mailbox.limits, "queue_limit", 3)
+    await rig.start()
+    for number in range(25):
+        await rig.people.say(rig.chat, f"t{number}")
+    await rig.updates_done(25)
+    rig.agent.gate.set()
+    await rig.people.wait_text(rig.chat, "echo: t2")
+    told = [text for text in await rig.people.texts(rig.chat) if "is full" in text]
+    assert len(told) == 1
+    assert told[0].startswith("22 messages were not taken")
+    assert "t3" in told[0]
+    assert "and 17 more" in told[0]
+    assert rig.agent.texts == ["t0", "t1", "t2"]
+
+
+async def test_what_was_refused_and_not_told_is_left_to_the_next_life(rig: Rig) -> None:
+    rig.agent.gate.clear()
+    object.__setattr__(rig.mailbox.limits, "queue_limit", 1)
+    await rig.start()
+    await rig.people.say(rig.chat, "t0")
+    await rig.updates_done(1)
+    await rig.people.say(rig.chat, "t1")
+    async with asyncio.timeout(5):
+        while (await rig.states()).get("received") != 1:
+            await asyncio.sleep(0.01)
+    await rig.die()
+    rig.agent.gate.set()
+    async with asyncio.timeout(5):
+        while await rig.rows("SELECT 1 FROM messages WHERE state <> 'done'"):
+            await asyncio.sleep(0.01)
+    await rig.start()
+    await rig.people.wait_text(rig.chat, "echo: t1")
 
 
 async def test_a_store_that_fails_confirms_nothing(

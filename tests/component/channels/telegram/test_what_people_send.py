@@ -111,6 +111,65 @@ async def test_a_group_that_moved_is_told_to_the_operator(rig: Rig) -> None:
     assert group in rig.told[0]
 
 
+async def test_an_album_is_meant_for_it_where_any_of_its_pictures_says_so(rig: Rig) -> None:
+    await rig.people.add_bot(rig.bot.token, can_read_all_group_messages=True)
+    group, _ = await group_of(rig)
+    await rig.start()
+    for number in range(3):
+        await rig.people.send_file(
+            group,
+            b"x",
+            name=f"{number}.txt",
+            caption="@bob_bot look" if number == 1 else "",
+            user=rig.ann,
+            media_group_id="for it",
+        )
+    await rig.people.wait_text(group, "echo: look")
+    for number in range(2):
+        await rig.people.send_file(
+            group, b"x", name=f"{number}.txt", user=rig.ann, media_group_id="for others"
+        )
+    await rig.people.say(group, "@bob_bot next", user=rig.ann)
+    await rig.people.wait_text(group, "echo: next")
+    assert [len([p for p in parts if p.type == "file"]) for _, _, parts in rig.agent.seen] == [3, 0]
+    assert await rig.states() == {"done": 4, "skipped": 2}
+
+
+async def test_a_group_that_moved_keeps_its_session(rig: Rig) -> None:
+    await rig.people.add_bot(rig.bot.token, can_read_all_group_messages=True)
+    group, _ = await group_of(rig)
+    await rig.start()
+    await rig.people.say(group, "@bob_bot one", user=rig.ann)
+    await rig.people.wait_text(group, "echo: one")
+    moved = await rig.people.migrate(group)
+    rig.allow(groups=(int(moved),))
+    await rig.people.say(moved, "@bob_bot two", user=rig.ann)
+    await rig.people.wait_text(moved, "echo: two")
+    assert len(await rig.rows("SELECT DISTINCT session_id FROM messages")) == 1
+
+
+async def test_what_holds_nothing_to_read_is_said_and_the_rest_is_told(rig: Rig) -> None:
+    await rig.start()
+    kinds: dict[str, dict[str, Any]] = {
+        "story": {"id": 1, "chat": {"id": 5, "type": "private"}},
+        "checklist": {"title": "shopping", "tasks": [{"id": 1, "text": "milk"}]},
+        "venue": {"title": "Café", "address": "High Street 1"},
+    }
+    for number, (kind, body) in enumerate(kinds.items()):
+        update = await rig.message_update("x" * (number + 1))
+        del update["message"]["text"]
+        update["message"][kind] = body
+        if kind == "venue":
+            update["message"]["location"] = {"latitude": 1.0, "longitude": 2.0}
+        await rig.people.inject(rig.bot.bot_id, update)
+    await rig.people.wait_text(rig.chat, "I can't read stories")
+    await rig.settled()
+    assert rig.agent.texts == [
+        "[checklist: shopping (milk)]",
+        "[place: Café, High Street 1, 1.0, 2.0]",
+    ]
+
+
 # -- edits -----------------------------------------------------------------------------------------
 
 
