@@ -11,8 +11,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 import aiohttp
@@ -39,6 +38,7 @@ _PLACE_WAIT_S = 10.0
 _CHUNK_BYTES = 64 * 1024
 _DOWNLOAD_S = 120.0
 _UPLOAD_S = 120.0
+_MEDIA = "/_matrix/client/v1/media"
 _ANSWER_BYTES = 64 * 1024 * 1024
 _IN_THREAD_BYTES = 128 * 1024
 """JSON longer than this would hold up the loop while it is read."""
@@ -240,39 +240,32 @@ class MatrixClient:
                 )
         return _text(await _read(answer), "content_uri")
 
-    async def download(self, mxc: str, to: Path, max_bytes: int) -> int:
+    async def download(self, mxc: str, to: IO[bytes], max_bytes: int) -> int:
         """Fetch a file by its ``mxc://`` address into ``to`` and return its size in bytes.
 
-        ``to`` appears only when it is whole. Raises a ``MatrixError``; ``TooLarge`` over
-        ``max_bytes``; ``OSError`` if the file can't be written; ``ValueError`` for another address.
+        Raises a ``MatrixError``; ``TooLarge`` over ``max_bytes``; ``OSError`` if it can't be
+        written; ``ValueError`` for another address. Then ``to`` holds a piece at most.
         """
         scheme, _, rest = mxc.partition("://")
         server, _, media_id = rest.partition("/")
         if scheme != "mxc" or not server or not media_id or "/" in media_id:
             raise ValueError("the file has no usable mxc:// address")
         # The authenticated way; the open one is closed on today's servers.
-        path = (
-            f"/_matrix/client/v1/media/download/{quote(server, safe='')}/{quote(media_id, safe='')}"
-        )
-        part = to.with_name(f".{to.name}.part")
-        try:
-            async with (
-                self._place(),
-                _translated(),
-                self._http.open(
-                    "GET", self._root + path, headers=self._headers(None), timeout_s=_DOWNLOAD_S
-                ) as response,
-            ):
-                if response.status != 200:
-                    body = await response.content.read(_CHUNK_BYTES)
-                    raise error_of(
-                        response.status, body, retry_after=response.headers.get("Retry-After", "")
-                    )
-                size = await _save(response, part, max_bytes)
-            await asyncio.to_thread(part.replace, to)
-        finally:
-            await asyncio.to_thread(part.unlink, missing_ok=True)
-        return size
+        path = f"{_MEDIA}/download/{quote(server, safe='')}/{quote(media_id, safe='')}"
+        headers = self._headers(None)
+        async with (
+            self._place(),
+            _translated(),
+            self._http.open(
+                "GET", self._root + path, headers=headers, timeout_s=_DOWNLOAD_S
+            ) as response,
+        ):
+            if response.status != 200:
+                body = await response.content.read(_CHUNK_BYTES)
+                raise error_of(
+                    response.status, body, retry_after=response.headers.get("Retry-After", "")
+                )
+            return await _save(response, to, max_bytes)
 
     # -- one call ----------------------------------------------------------------------------------
 
@@ -389,14 +382,12 @@ def _text(answer: Json, name: str) -> str:
     return value
 
 
-async def _save(response: aiohttp.ClientResponse, part: Path, max_bytes: int) -> int:
+async def _save(response: aiohttp.ClientResponse, to: IO[bytes], max_bytes: int) -> int:
     size = 0
-    with await asyncio.to_thread(part.open, "wb") as out:
-        async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
-            size += len(chunk)
-            if size > max_bytes:
-                raise TooLarge(
-                    f"the file is over {max_bytes // (1024 * 1024)} MiB", limit=max_bytes
-                )
-            await asyncio.to_thread(out.write, chunk)
+    async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
+        size += len(chunk)
+        if size > max_bytes:
+            raise TooLarge(f"the file is over {max_bytes // (1024 * 1024)} MiB", limit=max_bytes)
+        await asyncio.to_thread(to.write, chunk)
+    await asyncio.to_thread(to.flush)
     return size

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from agentsup.catalogue import Words
 from agentsup.channels.matrix.errors import FateUnknown, MatrixError, NotSent, RateLimited
 from agentsup.channels.matrix.event import Attachment
-from agentsup.channels.received import FOLDER, give_up, reserve
+from agentsup.channels.received import FOLDER, Landing
 from agentsup.kit.clock import Clock
+from agentsup.kit.entropy import Entropy
 from agentsup.model.errors import TooLarge
 from agentsup.model.message import Part
 
-__all__ = ["Fetched", "FileClient", "fetch"]
+__all__ = ["Fetched", "FileClient", "discard", "fetch"]
 
 _TRIES = 3
 
@@ -23,7 +25,7 @@ _TRIES = 3
 class FileClient(Protocol):
     """What is needed of a client."""
 
-    async def download(self, mxc: str, to: Path, max_bytes: int) -> int: ...
+    async def download(self, mxc: str, to: IO[bytes], max_bytes: int) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +41,28 @@ async def fetch(
     attachment: Attachment,
     workspace: Path,
     *,
+    owner: str,
     clock: Clock,
+    entropy: Entropy,
     max_bytes: int,
     say: Words,
 ) -> Fetched:
-    """Fetch one file to ``<workspace>/inbox/<date>-<name>``; trouble comes back in words."""
+    """Fetch one file to ``<workspace>/inbox/<date>-<name>``; trouble comes back in words.
+
+    ``owner`` names whose unfinished files a ``sweep`` finds.
+    """
     if attachment.size is not None and attachment.size > max_bytes:
         return Fetched(problem=_too_large(attachment, max_bytes, say))
     for attempt in range(1, _TRIES + 1):
         try:
-            to = await asyncio.to_thread(reserve, workspace, attachment.name, now_ms=clock.now_ms())
+            landing = await asyncio.to_thread(
+                Landing, workspace, owner=owner, token=entropy.token()
+            )
             try:
-                await client.download(attachment.mxc, to, max_bytes)
-            except BaseException:
-                await asyncio.to_thread(give_up, to)
-                raise
+                await client.download(attachment.mxc, landing.out, max_bytes)
+                to = await asyncio.to_thread(landing.keep, attachment.name, now_ms=clock.now_ms())
+            finally:
+                await asyncio.to_thread(landing.close)
             return Fetched(Part("file", path=f"{FOLDER}/{to.name}", name=attachment.name))
         except TooLarge:
             return Fetched(problem=_too_large(attachment, max_bytes, say))
@@ -70,6 +79,18 @@ async def fetch(
         except ValueError as error:
             return Fetched(problem=_failed(attachment, str(error), say))
     raise AssertionError("the last try returns")
+
+
+async def discard(parts: Sequence[Part], workspace: Path) -> None:
+    """Remove what was fetched for a message that was not taken."""
+
+    def remove() -> None:
+        for part in parts:
+            if part.path:
+                (workspace / part.path).unlink(missing_ok=True)
+
+    if parts:
+        await asyncio.to_thread(remove)
 
 
 def _too_large(attachment: Attachment, max_bytes: int, say: Words) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Protocol
 
 from agentsup.catalogue import words
@@ -21,6 +19,16 @@ from agentsup.channels.matrix.access import (
     named,
     remedy,
 )
+from agentsup.channels.matrix.desk import (
+    Item,
+    Lane,
+    SayDeps,
+    TypedAnswers,
+    Watching,
+    notice_tx,
+    shown,
+    write_patiently,
+)
 from agentsup.channels.matrix.errors import (
     FateUnknown,
     MatrixError,
@@ -29,20 +37,12 @@ from agentsup.channels.matrix.errors import (
     TokenRefused,
 )
 from agentsup.channels.matrix.event import Event, EventKind, Malformed, read
+from agentsup.channels.matrix.feeding import Feeder
 from agentsup.channels.matrix.kept import CHANNEL, Row
 from agentsup.channels.matrix.marks import Marks
 from agentsup.channels.matrix.place import Place
 from agentsup.channels.matrix.rooms import Rooms
-from agentsup.channels.matrix.saying import (
-    Item,
-    Lane,
-    SayDeps,
-    Saying,
-    TypedAnswers,
-    Watching,
-    notice_tx,
-    write_patiently,
-)
+from agentsup.channels.matrix.saying import Saying
 from agentsup.channels.matrix.sync import is_over
 from agentsup.channels.telegram import compose
 from agentsup.kit import faults
@@ -57,7 +57,6 @@ __all__ = ["Buttons", "Doors", "Incoming"]
 
 _log = get_logger(__name__)
 
-_URGENT = re.compile(r"[/!](?:stop|stop_all|interrupt)\b", re.IGNORECASE)
 _TOLD_MAX = 1000
 _STORE_PAUSE_S = 1.0
 _MESSAGES = frozenset({EventKind.MESSAGE, EventKind.EDITED})
@@ -124,33 +123,28 @@ class Incoming:
             at_once=rooms_at_once,
             backlog=backlog,
         )
+        self._feeder = Feeder(
+            lanes=self._lanes,
+            read=self._read,
+            database=deps.database,
+            clock=deps.clock,
+            owner=deps.owner,
+            name=deps.agent_name,
+        )
 
     async def take(self, rows: Sequence[Row]) -> None:
-        """Hand rows to their rooms, in order; waits while too many are in memory."""
-        for row in rows:
-            item = self._read(row)
-            event = item.event
-            may_pass = event is not None and (
-                event.kind is EventKind.REACTION
-                or (event.kind is EventKind.MESSAGE and _URGENT.match(event.text) is not None)
-            )
-            await self._lanes.put(row.room_id, item, may_pass=may_pass)
+        """Hand new rows to their rooms, in order. Never waits for room."""
+        await self._feeder.take(rows)
 
-    async def take_leftovers(self) -> None:
-        """What earlier lives kept and did not finish."""
-        after = 0
-        while True:
-            rows = await self._deps.database.read(
-                partial(kept.received, owner=self._deps.owner, after=after), name="matrix.received"
-            )
-            if not rows:
-                return
-            after = rows[-1].row_id
-            await self.take(rows)
+    def take_leftovers(self) -> None:
+        """Begin with what earlier lives kept and did not finish."""
+        self._feeder.start()
 
     async def close(self, drain_s: float) -> None:
         """Let what is under way end, at most ``drain_s``; the rest is kept for the next life."""
+        await self._feeder.close()
         await self._lanes.close(drain_s)
+        await self._saying.close()
 
     def _read(self, row: Row) -> Item:
         try:
@@ -369,14 +363,14 @@ class Incoming:
     ) -> None:
         """One notice for all that came too late; a sync gives them all at once."""
         items = [first]
-        texts: dict[str, list[str]] = {event.place.conversation: [_shown(event)]}
+        texts: dict[str, list[str]] = {event.place.conversation: [shown(event)]}
         while (item := await lane.next_like(self._is_late, 0.0)) is not None:
             items.append(item)
             if item.event is None or not item.event.has_content:
                 continue
             other = await self._in_context(item.event, room)
             if may(other, self._spec(), self._people, room, self._deps.me.user_id).allowed:
-                texts.setdefault(other.place.conversation, []).append(_shown(other))
+                texts.setdefault(other.place.conversation, []).append(shown(other))
         hours, say = self._max_age_s / 3600, words(principal.language)
 
         def step(tx: Tx) -> None:
@@ -423,9 +417,3 @@ class Incoming:
         except (StoreUnavailable, Overloaded):
             return
         self._set_aside()
-
-
-def _shown(event: Event) -> str:
-    """A few words by which its sender knows a message again."""
-    named_files = "".join(each.name for each in event.attachments)
-    return event.text or named_files or "".join(event.notes[:1])

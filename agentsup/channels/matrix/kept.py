@@ -25,6 +25,7 @@ __all__ = [
     "begin_tx",
     "done_tx",
     "is_encrypted",
+    "is_skipped",
     "keep_tx",
     "known_rooms",
     "load",
@@ -35,6 +36,7 @@ __all__ = [
     "retention_rules",
     "since_of",
     "skip_tx",
+    "waiting",
 ]
 
 CHANNEL = "matrix"
@@ -69,10 +71,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Became:
-    """What an event, or the last edit of it, became."""
+    """What an event, or the last edit of it, became; ``message_id`` may be empty."""
 
     message_id: str
     raw: str
+    """The event as it was last written, whatever it became."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +189,31 @@ def received(reader: Reader, owner: Owner, *, after: int = 0, limit: int = 500) 
     return [Row(r[0], r[1], r[2], r[3], bool(r[4])) for r in rows]
 
 
+def waiting(reader: Reader, *, before: int, agent_id: str = "", room_id: str = "") -> list[Row]:
+    """Texts and edits older than row ``before`` that were not handled yet; of all agents or one, of
+    all rooms or one."""
+    rows = reader.all(
+        "SELECT row_id, room_id, event_id, raw, begun FROM matrix_events"
+        " WHERE state = 'received' AND row_id < ? AND (? = '' OR agent_id = ?)"
+        " AND (? = '' OR room_id = ?) AND raw ->> '$.type' = 'm.room.message' ORDER BY row_id",
+        (before, agent_id, agent_id, room_id, room_id),
+    )
+    return [Row(r[0], r[1], r[2], r[3], bool(r[4])) for r in rows]
+
+
+def is_skipped(reader: Reader, row: Row, *, why: str = "") -> bool:
+    """Whether nothing is to be done any more about it: a stop was quicker. ``why`` counts only what
+    was skipped for that reason."""
+    return (
+        reader.scalar(
+            "SELECT 1 FROM matrix_events"
+            " WHERE row_id = ? AND state = 'skipped' AND (? = '' OR error = ?)",
+            (row.row_id, why, why),
+        )
+        is not None
+    )
+
+
 def begin_tx(tx: Tx, row: Row) -> None:
     """A command is about to run: found again after a crash, it is not run a second time."""
     tx.execute("UPDATE matrix_events SET begun = 1 WHERE row_id = ?", (row.row_id,))
@@ -226,14 +254,25 @@ def quarantined(reader: Reader, owner: Owner) -> int:
     )
 
 
-def became(reader: Reader, owner: Owner, room_id: str, origin_id: str) -> Became | None:
-    """What the latest text of an event became that the agent was given."""
-    row = reader.one(
-        "SELECT message_id, raw FROM matrix_events WHERE agent_id = ? AND room_id = ?"
-        " AND origin_id = ? AND message_id <> '' ORDER BY row_id DESC LIMIT 1",
-        (owner.agent_id, room_id, origin_id),
+def became(
+    reader: Reader, owner: Owner, room_id: str, origin_id: str, *, but: int = 0
+) -> Became | None:
+    """What an event became that was handled before, with the latest words of it.
+
+    ``but`` is the row of the edit that asks.
+    """
+    where = (
+        "FROM matrix_events WHERE agent_id = ? AND room_id = ? AND origin_id = ? AND row_id <> ?"
+        " AND state = 'done'"
     )
-    return None if row is None else Became(row["message_id"], row["raw"])
+    key = (owner.agent_id, room_id, origin_id, but)
+    last = reader.one(f"SELECT raw {where} ORDER BY row_id DESC LIMIT 1", key)
+    if last is None:
+        return None
+    message_id = reader.scalar(
+        f"SELECT message_id {where} AND message_id <> '' ORDER BY row_id DESC LIMIT 1", key
+    )
+    return Became(message_id or "", last["raw"])
 
 
 def is_encrypted(reader: Reader, owner: Owner, room_id: str) -> bool:

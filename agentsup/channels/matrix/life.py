@@ -20,6 +20,7 @@ from agentsup.channels.matrix.deliver import (
     MatrixChannel,
     MatrixSettings,
 )
+from agentsup.channels.matrix.desk import SayDeps
 from agentsup.channels.matrix.errors import MatrixError, TokenRefused
 from agentsup.channels.matrix.event import Me
 from agentsup.channels.matrix.incoming import Incoming
@@ -28,10 +29,10 @@ from agentsup.channels.matrix.login import Account, SignedIn, SignIn
 from agentsup.channels.matrix.marks import Marks
 from agentsup.channels.matrix.menus import Menus
 from agentsup.channels.matrix.rooms import Rooms
-from agentsup.channels.matrix.saying import SayDeps
 from agentsup.channels.matrix.sender import Sender
 from agentsup.channels.matrix.stream import Streams
 from agentsup.channels.matrix.sync import Syncer, judge
+from agentsup.channels.received import sweep
 from agentsup.channels.report import ChannelReport, ChannelState
 from agentsup.channels.waiting import Waiting
 from agentsup.kit.clock import Clock
@@ -176,6 +177,7 @@ class MatrixBot:
             lambda reader: kept.quarantined(reader, whose), name="matrix.quarantined"
         )
         self._report = replace(self._report, quarantined=set_aside)
+        await asyncio.to_thread(sweep, deps.workspace, owner=f"matrix-{deps.agent_id}")
         streams = Streams(deps, sender)
         menus = Menus(
             agent_id=deps.agent_id,

@@ -6,157 +6,43 @@ event and not the effect; a command, which the mailbox can't recognise, is marke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import Any, Protocol
+import asyncio
+from collections.abc import Callable
+from typing import Final
 
 from agentsup.catalogue import words
-from agentsup.channels import lanes
-from agentsup.channels.inbox import Inbox, InboxReply
-from agentsup.channels.matrix import files, kept
-from agentsup.channels.matrix.event import Event, EventKind, Malformed, Me, read
-from agentsup.channels.matrix.kept import CHANNEL, Owner, Row
+from agentsup.channels.inbox import InboxReply
+from agentsup.channels.matrix import files, kept, stops
+from agentsup.channels.matrix.desk import (
+    Item,
+    Lane,
+    SayDeps,
+    Watching,
+    notice_tx,
+    said,
+    shown,
+    write_patiently,
+)
+from agentsup.channels.matrix.editing import Editing
+from agentsup.channels.matrix.event import Event, EventKind
+from agentsup.channels.matrix.kept import CHANNEL, Row
 from agentsup.channels.matrix.sync import is_over
+from agentsup.channels.refusals import Refusal, Refusals
 from agentsup.channels.telegram import compose
-from agentsup.channels.telegram.buttons import mint_tx
 from agentsup.channels.telegram.waiting import ahead_of
-from agentsup.kit.clock import Clock
-from agentsup.kit.entropy import Entropy
-from agentsup.mailbox import outbox
-from agentsup.mailbox.mailbox import Mailbox
-from agentsup.model.control import Button, Commands
 from agentsup.model.errors import AgentsupError, NotReady, Overloaded, StoreUnavailable
 from agentsup.model.message import Accepted, Part
-from agentsup.model.principal import PersonRole, Principal
-from agentsup.store.database import Database, Tx
+from agentsup.model.principal import Principal
+from agentsup.store.database import Tx
 
-__all__ = [
-    "Item",
-    "Lane",
-    "SayDeps",
-    "Saying",
-    "TypedAnswers",
-    "Watching",
-    "notice_tx",
-    "write_patiently",
-]
+__all__ = ["Saying"]
 
-_QUOTE_CHARS = 300
+_DOWNLOADS: Final = 4
+"""Of one bot at a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """A kept event as read; without one it made no sense, and ``fault`` says why."""
-
-    row: Row
-    event: Event | None
-    fault: str = ""
-
-
-Lane = lanes.Lane[Item]
-
-
-class TypedAnswers(Protocol):
-    """Where a text may turn out to be the answer of an open question."""
-
-    async def on_text(
-        self,
-        conversation: str,
-        text: str,
-        reply_to: str | None,
-        principal: Principal,
-        press_id: str,
-        language: str = "",
-    ) -> str | None: ...
-
-
-class Watching(Protocol):
-    """Who tells that a message waits behind others."""
-
-    def watch(self, message_id: str, conversation: str) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class SayDeps:
-    """What is needed to say something to one agent."""
-
-    agent_id: str
-    agent_name: str
-    owner: Owner
-    me: Me
-    database: Database
-    mailbox: Mailbox
-    inbox: Inbox
-    commands: Commands
-    clock: Clock
-    entropy: Entropy
-    client: files.FileClient
-    workspace: Path
-    answers: TypedAnswers
-    accepted: Callable[[str, str, str], None]
-    """Told of each new message: its id, the conversation, the event that it came with."""
-    max_file_bytes: int
-
-
-def notice_tx(
-    tx: Tx,
-    deps: SayDeps,
-    conversation: str,
-    text: str,
-    *,
-    buttons: Sequence[Sequence[Button]] = (),
-    origin: str = "",
-    **facts: Any,
-) -> None:
-    """Put plain text for people into the outbox, with buttons if there are any."""
-    at = deps.clock.now_ms()
-    body: dict[str, Any] = {"text": text, "plain": True, **facts}
-    if buttons:
-        body["buttons"] = mint_tx(
-            tx,
-            buttons,
-            agent_id=deps.agent_id,
-            conversation=conversation,
-            origin=origin,
-            at=at,
-            entropy=deps.entropy,
-            channel=CHANNEL,
-        )
-    outbox.add_tx(
-        tx,
-        agent_id=deps.agent_id,
-        channel=CHANNEL,
-        conversation=conversation,
-        kind="notice",
-        body=body,
-        at=at,
-    )
-
-
-async def write_patiently(deps: SayDeps, fn: Callable[[Tx], object], name: str) -> None:
-    """Write, and wait while the store can't; raises ``StoreUnavailable`` once it is closed."""
-    while True:
-        try:
-            await deps.database.write(fn, name=name)
-        except (StoreUnavailable, Overloaded) as error:
-            if is_over(error):
-                raise
-            await deps.clock.sleep(1.0)
-        else:
-            return
-
-
-def said(event: Event) -> str:
-    """The text that the agent reads. What somebody else wrote and is replied to is quoted, as the
-    agent may not have seen it."""
-    text, quoted = event.text, event.quoted
-    if quoted is not None and not quoted.is_ours and quoted.text.strip():
-        line = " ".join(quoted.text.split())
-        short = line if len(line) <= _QUOTE_CHARS else line[: _QUOTE_CHARS - 1].rstrip() + "…"
-        text = f"[in reply to {quoted.who or 'somebody'}: {short}]\n{text}"
-    return "\n".join(block for block in (text, *event.notes) if block.strip())
+class _Dropped(Exception):
+    """A stop was quicker than the message."""
 
 
 class Saying:
@@ -165,10 +51,18 @@ class Saying:
     def __init__(self, deps: SayDeps, waiting: Watching) -> None:
         self._deps = deps
         self._waiting = waiting
+        self._editing = Editing(deps)
+        self._downloads = asyncio.Semaphore(_DOWNLOADS)
+        self._refusals: Refusals[Row] = Refusals(deps.clock, self._tell_refused)
+        self._dropped: set[int] = set()
+        """Rows still in memory that a stop has dropped."""
 
     async def handle(self, item: Item, event: Event, principal: Principal, lane: Lane) -> None:
         """Say it to the agent, or answer why not. Raises ``StoreUnavailable`` at the end."""
-        if event.kind is EventKind.EDITED and await self._edit(item, event, principal):
+        if item.row.row_id in self._dropped:
+            await self._stopped(item.row, event, principal)
+            return
+        if event.kind is EventKind.EDITED and await self._editing.edit(item, event, principal):
             return
         if not event.attachments:
             if self._deps.commands.is_command(event.text):
@@ -180,26 +74,11 @@ class Saying:
 
     async def take_back(self, item: Item, event: Event, principal: Principal) -> None:
         """A redaction: the message is not to be answered, if its turn has not begun."""
-        deps, row = self._deps, item.row
-        before = await self._became(event)
-        if before is not None and self._is_theirs(before.raw, event, principal):
-            state = await deps.database.read(
-                lambda reader: reader.scalar(
-                    "SELECT state FROM messages WHERE message_id = ?", (before.message_id,)
-                ),
-                name="matrix.redacted",
-            )
-            if state == "queued":
-                try:
-                    await deps.mailbox.cancel(before.message_id, principal)
-                except (StoreUnavailable, Overloaded):
-                    raise
-                except AgentsupError:
-                    pass  # its turn has begun or ended meanwhile, and goes its way
-        await write_patiently(deps, lambda tx: kept.done_tx(tx, [row]), "matrix.done")
+        await self._editing.take_back(item, event, principal)
 
-    def _is_theirs(self, raw: str, event: Event, principal: Principal) -> bool:
-        return kept.load(raw).get("sender") == event.sender or principal.role >= PersonRole.OPERATOR
+    async def close(self) -> None:
+        """What nobody was told yet is left to the next life."""
+        await self._refusals.close()
 
     # -- texts and files ---------------------------------------------------------------------------
 
@@ -222,10 +101,14 @@ class Saying:
     async def _say(self, item: Item, event: Event, principal: Principal, lane: Lane) -> None:
         deps, row = self._deps, item.row
         conversation = event.place.conversation
+        if event.attachments and not await self._is_welcome(row, event, principal):
+            return
         parts, problems = await self._fetch(event, principal, lane)
         text = said(event)
-        if event.kind is EventKind.EDITED and await self._became(event) is not None:
-            text = compose.edited(text)
+        if event.kind is EventKind.EDITED:
+            before = await self._editing.before(event, but=row.row_id)
+            if before is not None and before.message_id:
+                text = compose.edited(text)
         if not text.strip() and not parts:
             await self._close(row, conversation, "\n".join(problems))
             return
@@ -233,19 +116,41 @@ class Saying:
 
         def also(tx: Tx, accepted: Accepted) -> None:
             nonlocal ahead
+            if kept.is_skipped(tx, row):
+                raise _Dropped
             kept.done_tx(tx, [row], message_id=accepted.message_id)
             if problems:
                 notice_tx(tx, deps, conversation, "\n".join(problems))
             if not accepted.duplicate:
                 ahead = ahead_of(tx, deps.agent_id, accepted)
 
-        reply = await self._to_inbox(row, text, event, principal, files=parts, also=also)
+        try:
+            reply = await self._to_inbox(row, text, event, principal, files=parts, also=also)
+        except _Dropped:
+            reply = None
+            await self._stopped(row, event, principal)
         if reply is None or reply.message is None or reply.message.duplicate:
+            await files.discard(parts, deps.workspace)
             return
         message_id = reply.message.message_id
         deps.accepted(message_id, conversation, event.event_id)
         if ahead:
             self._waiting.watch(message_id, conversation)
+
+    async def _is_welcome(self, row: Row, event: Event, principal: Principal) -> bool:
+        """Whether it would be taken now: what is refused anyway leaves no file behind."""
+        deps = self._deps
+        try:
+            await deps.inbox.check(deps.agent_name, principal)
+        except (StoreUnavailable, NotReady):
+            return True  # the inbox waits
+        except Overloaded as error:
+            self._refuse(row, event, principal, error.message)
+            return False
+        except AgentsupError as error:
+            await self._close(row, event.place.conversation, error.message)
+            return False
+        return True
 
     async def _fetch(
         self, event: Event, principal: Principal, lane: Lane
@@ -253,14 +158,15 @@ class Saying:
         parts: list[Part] = []
         problems: list[str] = []
         deps = self._deps
-        lane.is_slow = True
-        try:
+        async with lane.away(), self._downloads:
             for attachment in event.attachments:
                 got = await files.fetch(
                     deps.client,
                     attachment,
                     deps.workspace,
+                    owner=f"matrix-{deps.agent_id}",
                     clock=deps.clock,
+                    entropy=deps.entropy,
                     max_bytes=deps.max_file_bytes,
                     say=words(principal.language),
                 )
@@ -268,8 +174,6 @@ class Saying:
                     parts.append(got.part)
                 else:
                     problems.append(got.problem)
-        finally:
-            lane.is_slow = False
         return tuple(parts), problems
 
     async def _to_inbox(
@@ -306,7 +210,7 @@ class Saying:
                 if error.facts.get("queue") == "store.write":
                     await deps.clock.sleep(1.0)
                     continue
-                await self._close(row, conversation, error.message)
+                self._refuse(row, event, principal, error.message)
                 return None
             except AgentsupError as error:
                 await self._close(row, conversation, error.message)
@@ -316,23 +220,26 @@ class Saying:
 
     async def _command(self, item: Item, event: Event, principal: Principal) -> None:
         deps, row, conversation = self._deps, item.row, event.place.conversation
+        say = words(principal.language)
         if row.begun:
-            say = words(principal.language)
             text = say("message.restarted", command=event.text.split()[0])
             await self._close(row, conversation, text)
             return
-        await write_patiently(deps, partial(kept.begin_tx, row=row), "matrix.begin")
+        dropped = await self._begin(row, event, principal)
         reply = await self._to_inbox(row, event.text, event, principal)
         if reply is None:
             return
+        told = reply.text
+        if dropped and reply.ok:
+            told = f"{told}\n{say.count('stopped.unread', dropped)}".lstrip()
 
         def step(tx: Tx) -> None:
-            if reply.text:
+            if told:
                 notice_tx(
                     tx,
                     deps,
                     conversation,
-                    reply.text,
+                    told,
                     buttons=reply.buttons,
                     origin=event.text,
                 )
@@ -340,55 +247,52 @@ class Saying:
 
         await write_patiently(deps, step, "matrix.replied")
 
-    # -- edits -------------------------------------------------------------------------------------
-
-    async def _edit(self, item: Item, event: Event, principal: Principal) -> bool:
-        """Whether the edit is dealt with: it changed a waiting message, or nothing at all."""
-        deps, row = self._deps, item.row
-        before = await self._became(event)
-        if before is None:
-            return False
-        if kept.load(before.raw).get("sender") != event.sender:
-            # Homeservers pass on any edit; only one's own words can be edited.
-            await self._skip(row, "an edit of another's message")
-            return True
-        if self._text_before(before.raw) == event.text:
-            await self._skip(row, "no other text")
-            return True
-        if deps.commands.is_command(event.text):
-            return False
-
-        def step(tx: Tx) -> bool:
-            if not deps.mailbox.edit_tx(tx, before.message_id, said(event)):
-                return False
-            kept.done_tx(tx, [row], message_id=before.message_id)
-            return True
-
-        try:
-            return await deps.database.write(step, name="matrix.edit")
-        except (StoreUnavailable, Overloaded):
-            return False  # the inbox waits for the store
-        except AgentsupError as error:
-            await self._close(row, event.place.conversation, error.message)
-            return True
-
-    async def _became(self, event: Event) -> kept.Became | None:
-        deps = self._deps
-        return await deps.database.read(
-            lambda reader: kept.became(reader, deps.owner, event.room_id, event.target_id),
-            name="matrix.became",
+    async def _begin(self, row: Row, event: Event, principal: Principal) -> int:
+        """Mark that the command runs; if it is a stop, also how many texts of this conversation
+        it drops that nobody has read yet."""
+        deps, conversation = self._deps, event.place.conversation
+        scope = stops.scope_of(
+            event.text,
+            agent_id=deps.agent_id,
+            agent_name=deps.agent_name,
+            bot_id=deps.agent_id,
+            conversation=conversation,
+            principal=principal,
+            commands=deps.commands,
         )
+        dropped: tuple[Row, ...] = ()
 
-    def _text_before(self, raw: str) -> str | None:
-        try:
-            return read(kept.load(raw), "", self._deps.me).text
-        except Malformed:
-            return None
+        def step(tx: Tx) -> None:
+            nonlocal dropped
+            kept.begin_tx(tx, row)
+            if scope is not None:
+                dropped = stops.drop_tx(
+                    tx,
+                    scope,
+                    row,
+                    me=deps.me,
+                    conversation=conversation,
+                    is_command=deps.commands.is_command,
+                )
+
+        await write_patiently(deps, step, "matrix.begin")
+        self._dropped |= {each.row_id for each in dropped}
+        return len(dropped)
+
+    async def _stopped(self, row: Row, event: Event, principal: Principal) -> None:
+        """A stop has dropped it; if that came from another room, its people hear of it here."""
+        deps = self._deps
+        self._dropped.discard(row.row_id)
+
+        def step(tx: Tx) -> None:
+            if kept.is_skipped(tx, row, why=stops.ELSEWHERE):
+                say = words(principal.language)
+                notice_tx(tx, deps, event.place.conversation, say.count("stopped.unread", 1))
+            kept.skip_tx(tx, [row], stops.HERE)
+
+        await write_patiently(deps, step, "matrix.stopped")
 
     # -- ends --------------------------------------------------------------------------------------
-
-    async def _skip(self, row: Row, why: str) -> None:
-        await write_patiently(self._deps, lambda tx: kept.skip_tx(tx, [row], why), "matrix.skip")
 
     async def _close(self, row: Row, conversation: str, word: str) -> None:
         """It is done, with a word to the person if there is one."""
@@ -399,3 +303,24 @@ class Saying:
             kept.done_tx(tx, [row])
 
         await write_patiently(self._deps, step, "matrix.done")
+
+    def _refuse(self, row: Row, event: Event, principal: Principal, why: str) -> None:
+        """The queue is full; the person reads it in one word about all that was refused."""
+        self._refusals.add(
+            event.place.conversation,
+            [row],
+            shown(event),
+            why=why,
+            language=principal.language,
+        )
+
+    async def _tell_refused(self, refusal: Refusal[Row]) -> None:
+        def step(tx: Tx) -> None:
+            left = [row for row in refusal.rows if not kept.is_skipped(tx, row)]
+            texts = [refusal.texts[row.row_id] for row in left if row.row_id in refusal.texts]
+            if texts:
+                text = compose.refused_notice(texts, refusal.why, words(refusal.language))
+                notice_tx(tx, self._deps, refusal.conversation, text)
+            kept.done_tx(tx, left)
+
+        await write_patiently(self._deps, step, "matrix.refused")

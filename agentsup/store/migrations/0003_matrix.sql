@@ -35,8 +35,8 @@ CREATE TABLE matrix_events (
 ) STRICT;
 CREATE INDEX matrix_events_received ON matrix_events (agent_id, user_id, row_id)
     WHERE state = 'received';
-CREATE INDEX matrix_events_became ON matrix_events (agent_id, room_id, origin_id)
-    WHERE message_id <> '';
+CREATE INDEX matrix_events_became ON matrix_events (agent_id, room_id, origin_id, row_id)
+    WHERE state = 'done';
 CREATE INDEX matrix_events_quarantined ON matrix_events (agent_id, user_id, row_id)
     WHERE state = 'quarantined';
 

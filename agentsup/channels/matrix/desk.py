@@ -1,0 +1,157 @@
+"""What the parts that receive for one Matrix bot share: the desk they work at, and words to people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from agentsup.channels import lanes
+from agentsup.channels.inbox import Inbox
+from agentsup.channels.matrix.event import Event, Me
+from agentsup.channels.matrix.files import FileClient
+from agentsup.channels.matrix.kept import CHANNEL, Owner, Row
+from agentsup.channels.matrix.sync import is_over
+from agentsup.channels.telegram.buttons import mint_tx
+from agentsup.kit.clock import Clock
+from agentsup.kit.entropy import Entropy
+from agentsup.mailbox import outbox
+from agentsup.mailbox.mailbox import Mailbox
+from agentsup.model.control import Button, Commands
+from agentsup.model.errors import Overloaded, StoreUnavailable
+from agentsup.model.principal import Principal
+from agentsup.store.database import Database, Tx
+
+__all__ = [
+    "Item",
+    "Lane",
+    "SayDeps",
+    "TypedAnswers",
+    "Watching",
+    "notice_tx",
+    "said",
+    "shown",
+    "write_patiently",
+]
+
+_QUOTE_CHARS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A kept event as read; without one it made no sense, and ``fault`` says why."""
+
+    row: Row
+    event: Event | None
+    fault: str = ""
+
+
+Lane = lanes.Lane[Item]
+
+
+class TypedAnswers(Protocol):
+    """Where a text may turn out to be the answer of an open question."""
+
+    async def on_text(
+        self,
+        conversation: str,
+        text: str,
+        reply_to: str | None,
+        principal: Principal,
+        press_id: str,
+        language: str = "",
+    ) -> str | None: ...
+
+
+class Watching(Protocol):
+    """Who tells that a message waits behind others."""
+
+    def watch(self, message_id: str, conversation: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SayDeps:
+    """What is needed to say something to one agent."""
+
+    agent_id: str
+    agent_name: str
+    owner: Owner
+    me: Me
+    database: Database
+    mailbox: Mailbox
+    inbox: Inbox
+    commands: Commands
+    clock: Clock
+    entropy: Entropy
+    client: FileClient
+    workspace: Path
+    answers: TypedAnswers
+    accepted: Callable[[str, str, str], None]
+    """Told of each new message: its id, the conversation, the event that it came with."""
+    max_file_bytes: int
+
+
+def notice_tx(
+    tx: Tx,
+    deps: SayDeps,
+    conversation: str,
+    text: str,
+    *,
+    buttons: Sequence[Sequence[Button]] = (),
+    origin: str = "",
+    **facts: Any,
+) -> None:
+    """Put plain text for people into the outbox, with buttons if there are any."""
+    at = deps.clock.now_ms()
+    body: dict[str, Any] = {"text": text, "plain": True, **facts}
+    if buttons:
+        body["buttons"] = mint_tx(
+            tx,
+            buttons,
+            agent_id=deps.agent_id,
+            conversation=conversation,
+            origin=origin,
+            at=at,
+            entropy=deps.entropy,
+            channel=CHANNEL,
+        )
+    outbox.add_tx(
+        tx,
+        agent_id=deps.agent_id,
+        channel=CHANNEL,
+        conversation=conversation,
+        kind="notice",
+        body=body,
+        at=at,
+    )
+
+
+async def write_patiently(deps: SayDeps, fn: Callable[[Tx], object], name: str) -> None:
+    """Write, and wait while the store can't; raises ``StoreUnavailable`` once it is closed."""
+    while True:
+        try:
+            await deps.database.write(fn, name=name)
+        except (StoreUnavailable, Overloaded) as error:
+            if is_over(error):
+                raise
+            await deps.clock.sleep(1.0)
+        else:
+            return
+
+
+def said(event: Event) -> str:
+    """The text that the agent reads. What somebody else wrote and is replied to is quoted, as the
+    agent may not have seen it."""
+    text, quoted = event.text, event.quoted
+    if quoted is not None and not quoted.is_ours and quoted.text.strip():
+        line = " ".join(quoted.text.split())
+        short = line if len(line) <= _QUOTE_CHARS else line[: _QUOTE_CHARS - 1].rstrip() + "…"
+        text = f"[in reply to {quoted.who or 'somebody'}: {short}]\n{text}"
+    return "\n".join(block for block in (text, *event.notes) if block.strip())
+
+
+def shown(event: Event) -> str:
+    """A few words by which its sender knows a message again."""
+    named_files = "".join(each.name for each in event.attachments)
+    return event.text or named_files or "".join(event.notes[:1])

@@ -1,0 +1,128 @@
+"""Kept events on their way to their rooms: in order, and no more of them in memory than there is
+room for. The rest lies in the store, where it was kept before anyway.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from agentsup.channels.lanes import Lanes
+from agentsup.channels.matrix import kept
+from agentsup.channels.matrix.desk import Item
+from agentsup.channels.matrix.event import Event, EventKind
+from agentsup.channels.matrix.kept import Owner, Row
+from agentsup.channels.matrix.sync import is_over
+from agentsup.kit.clock import Clock
+from agentsup.kit.tasks import OwnerClosed, TaskOwner
+from agentsup.model.errors import Overloaded, StoreUnavailable
+from agentsup.store.database import Database
+
+__all__ = ["Feeder"]
+
+_URGENT = re.compile(r"[/!](?:stop|stop_all|interrupt)\b", re.IGNORECASE)
+_STORE_PAUSE_S = 1.0
+
+
+class Feeder:
+    """Hands the rows of one bot to its lanes."""
+
+    def __init__(
+        self,
+        *,
+        lanes: Lanes[Item],
+        read: Callable[[Row], Item],
+        database: Database,
+        clock: Clock,
+        owner: Owner,
+        name: str,
+    ) -> None:
+        self._lanes = lanes
+        self._read = read
+        self._database = database
+        self._clock = clock
+        self._whose = owner
+        self._name = name
+        self._tasks = TaskOwner(f"feeder of {name}")
+        self._is_feeding = self._has_more = False
+        self._fed_to = 0
+        """The last row that was given to its lane; what comes after it is in the store."""
+        self._passed: set[int] = set()
+        """Rows after it that passed."""
+
+    async def take(self, rows: Sequence[Row]) -> None:
+        """Hand over new rows. Never waits for room, so that a stop is heard whatever waits."""
+        items = self._pass(rows)
+        if self._is_feeding:
+            self._has_more = True
+            return
+        for item in items:
+            if self._lanes.is_full:
+                self.start()
+                return
+            await self._put(item)
+        if rows:
+            self._fed_to = rows[-1].row_id
+            self._passed.clear()
+
+    def start(self) -> None:
+        """Hand over what lies in the store, in the background."""
+        feeding = self._feed()
+        try:
+            self._tasks.spawn(feeding, name=f"matrix-feed:{self._name}")
+        except OwnerClosed:
+            feeding.close()
+        else:
+            self._is_feeding = True
+
+    async def close(self) -> None:
+        """No more; what was not handed over is kept for the next life."""
+        await self._tasks.close(1.0)
+
+    def _pass(self, rows: Sequence[Row]) -> list[Item]:
+        """The rows as read, but for those that pass everything that waits."""
+        items = []
+        for row in rows:
+            item = self._read(row)
+            queue = _queue(item.event)
+            if queue and self._lanes.pass_by(row.room_id, item, queue):
+                self._passed.add(row.row_id)
+            else:
+                items.append(item)
+        return items
+
+    async def _put(self, item: Item) -> None:
+        await self._lanes.put(item.row.room_id, item)
+        self._fed_to = item.row.row_id
+
+    async def _feed(self) -> None:
+        while True:
+            self._has_more = False
+            try:
+                rows = await self._database.read(
+                    partial(kept.received, owner=self._whose, after=self._fed_to),
+                    name="matrix.received",
+                )
+            except (StoreUnavailable, Overloaded) as error:
+                if is_over(error):
+                    return
+                await self._clock.sleep(_STORE_PAUSE_S)
+                continue
+            if not rows and not self._has_more:
+                self._is_feeding = False
+                self._passed.clear()
+                return
+            for item in self._pass([row for row in rows if row.row_id not in self._passed]):
+                await self._put(item)
+            self._fed_to = max(self._fed_to, rows[-1].row_id if rows else 0)
+
+
+def _queue(event: Event | None) -> str:
+    """The queue in which an event passes what waits in its room; empty where it waits too."""
+    if event is None:
+        return ""
+    if event.kind is EventKind.REACTION:
+        return "press"
+    is_urgent = event.kind is EventKind.MESSAGE and _URGENT.match(event.text) is not None
+    return "urgent" if is_urgent else ""

@@ -1,0 +1,53 @@
+"""What a stop in a room does to texts that nobody has read yet: they are not begun after it.
+
+A text waits unread while a file before it is fetched, or its own, or while the store is slow. It
+was sent before the stop, so it is dropped by the stop like what waits in the mailbox. The rows of
+events decide: one that is dropped in a transaction can't be accepted in a later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agentsup.channels.matrix import kept
+from agentsup.channels.matrix.event import EventKind, Malformed, Me, read
+from agentsup.channels.matrix.kept import Row
+from agentsup.channels.telegram.stops import ELSEWHERE, HERE, Scope, scope_of
+from agentsup.store.database import Tx
+
+__all__ = ["ELSEWHERE", "HERE", "Scope", "drop_tx", "scope_of"]
+
+_TEXTS = frozenset({EventKind.MESSAGE, EventKind.EDITED})
+
+
+def drop_tx(
+    tx: Tx,
+    scope: Scope,
+    row: Row,
+    *,
+    me: Me,
+    conversation: str,
+    is_command: Callable[[str], bool],
+) -> tuple[Row, ...]:
+    """Drop the texts and files in ``scope`` (its ``bot_id`` is an agent's id) that came before the
+    stop ``row`` and are not in a mailbox yet; commands stay. Returns those of ``conversation``,
+    whose people are told by the answer to the stop."""
+    room_id = scope.conversation.partition("/")[0]
+    here, elsewhere = [], []
+    for each in kept.waiting(tx, before=row.row_id, agent_id=scope.bot_id, room_id=room_id):
+        try:
+            event = read(kept.load(each.raw), each.room_id, me)
+        except (Malformed, ValueError):
+            continue
+        if event.kind not in _TEXTS or not event.has_content or event.sender == me.user_id:
+            continue
+        if not event.attachments and is_command(event.text):
+            continue
+        place = event.place.conversation
+        if place == conversation:
+            here.append(each)
+        elif not scope.conversation:
+            elsewhere.append(each)
+    kept.skip_tx(tx, here, HERE)
+    kept.skip_tx(tx, elsewhere, ELSEWHERE)
+    return tuple(here)
