@@ -71,16 +71,22 @@ class Changes {
   #source = null;
   #timer = 0;
   #kinds = new Set();
+  #isOn = false;
   onLink = () => {};
 
-  start() {
+  constructor() {
     document.addEventListener('visibilitychange', () => this.#follow());
+    addEventListener('online', () => { this.#close(); this.#follow(); });
+  }
+
+  start() {
+    this.#isOn = true;
     this.#follow();
   }
 
   stop() {
-    this.#source?.close();
-    this.#source = null;
+    this.#isOn = false;
+    this.#close();
   }
 
   /** `told(kinds)` at most twice a second; returns how to end it. */
@@ -89,9 +95,14 @@ class Changes {
     return () => this.#listeners.delete(told);
   }
 
+  #close() {
+    this.#source?.close();
+    this.#source = null;
+  }
+
   #follow() {
-    if (document.hidden) {
-      this.stop();
+    if (document.hidden || !this.#isOn) {
+      this.#close();
       return;
     }
     if (this.#source) return;
@@ -113,6 +124,7 @@ class Changes {
     this.#kinds.add(type);
     this.#timer ||= setTimeout(() => {
       this.#timer = 0;
+      if (!this.#isOn) return;
       const kinds = this.#kinds;
       this.#kinds = new Set();
       for (const told of [...this.#listeners]) told(kinds);
