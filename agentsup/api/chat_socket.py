@@ -30,6 +30,7 @@ from agentsup.kit.tasks import OwnerClosed, TaskOwner
 from agentsup.mailbox.bus import DirectoryEntry
 from agentsup.model.errors import AgentsupError, BadRequest, NotReady, Overloaded, Unauthorised
 from agentsup.model.event import Event, EventType
+from agentsup.model.principal import Principal
 from agentsup.store.events import Subscription
 
 HISTORY: Final = 50
@@ -127,7 +128,7 @@ class ChatSocket:
             "write": self._write(),
             "events": self._send_events(hello, entry, seen, subscription),
             "live": self._send_live(feed),
-            "session": self._watch_session(),
+            "session": self._watch_session(hello),
         }
         running = {
             self._tasks.spawn(part, name=f"ws-{kind}:{entry.name}") for kind, part in parts.items()
@@ -185,15 +186,22 @@ class ChatSocket:
             return {}
         return await greeting(self._call, entry, hello.conversation)
 
-    async def _watch_session(self) -> None:
-        """Ends with `Unauthorised` when the browser's session does."""
+    async def _watch_session(self, hello: Hello) -> None:
+        """Ends with `Unauthorised` when the browser's session does, with `Forbidden` when its
+        person may no longer be here."""
         ended = asyncio.Event()
         with self._call.signed_out(ended.set):
             while True:
-                self._call.still_by()
+                self._still_here(hello)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._limits.heartbeat_s):
                         await ended.wait()
+
+    def _still_here(self, hello: Hello) -> Principal:
+        """Who speaks, as it is now."""
+        by = self._call.still_by()
+        privacy.check_enter(by, hello.channel, hello.conversation)
+        return by
 
     # -- to the client ---------------------------------------------------------------------------
 
@@ -283,7 +291,7 @@ class ChatSocket:
                 channel=hello.channel,
                 conversation=hello.conversation,
                 text=frame.text,
-                principal=self._call.still_by(),
+                principal=self._still_here(hello),
                 external_id=frame.id,
                 files=await attached(self._call, entry.name, given),
                 has_buttons=hello.channel == privacy.CHANNEL,

@@ -68,9 +68,8 @@ def _accept_tx(tx: Tx, call: Call, wanted: Wanted, digest: str) -> str:
         " VALUES (?, ?, ?, ?, ?)"
         " ON CONFLICT DO UPDATE SET message_id = excluded.message_id, at = excluded.at"
     )
-    tx.execute(enter, (_AUTO, digest, accepted.message_id, digest, at))
-    if wanted.idempotency_key:
-        tx.execute(enter, (_SOURCE, wanted.idempotency_key, accepted.message_id, digest, at))
+    key = (_SOURCE, wanted.idempotency_key) if wanted.idempotency_key else (_AUTO, digest)
+    tx.execute(enter, (*key, accepted.message_id, digest, at))
     return accepted.message_id
 
 

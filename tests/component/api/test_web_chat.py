@@ -105,6 +105,15 @@ async def test_a_role_that_is_taken_away_holds_for_an_open_socket(rig: Rig) -> N
         assert socket.close_code == 4401
 
 
+async def test_who_is_no_operator_any_more_leaves_others_conversations(rig: Rig) -> None:
+    browser = Browser(rig)
+    await browser.sign_in("otto")
+    async with browser.socket(conversation="uwe") as socket:
+        await frame(socket, "welcome")
+        rig.people["otto"] = PersonRole.USER
+        assert (await frame(socket, "error"))["problem"]["code"] == "forbidden"
+
+
 async def test_a_reload_shows_what_was_said_and_asked(rig: Rig) -> None:
     browser = Browser(rig)
     await browser.sign_in("uwe")
