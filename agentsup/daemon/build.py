@@ -78,7 +78,7 @@ class Daemon:
     fleet: Fleet
     reconciler: Reconciler
     processes: ProcessTable
-    recorder: Recorder
+    alarm: Alarm
     api: ApiServer
     engines: EngineRegistry
     board: Board
@@ -120,7 +120,7 @@ class _Assembly:
             fleet=self.fleet,
             reconciler=self.reconciler,
             processes=self.processes,
-            recorder=self.recorder,
+            alarm=self.alarm,
             api=self.api,
             engines=self.registry,
             board=self.board,
@@ -158,8 +158,22 @@ class _Assembly:
     def _agents(self) -> None:
         g = self.ground
         limits = g.snapshot.settings.limits
+        self.people = People(lambda: self.snapshot)
+        self.alarm = Alarm(
+            database=g.database,
+            clock=g.clock,
+            roster=g.roster,
+            connected=lambda channel: self.channels.connected(channel),  # noqa: PLW0108 - later
+            operator_ids=self.people.operator_ids,
+        )
         self.recorder = Recorder(
-            g.database, g.clock, g.roster, self.board, g.boot.boot_id, self.tasks
+            database=g.database,
+            clock=g.clock,
+            roster=g.roster,
+            board=self.board,
+            boot_id=g.boot.boot_id,
+            tasks=self.tasks,
+            tell=self.alarm.tell,
         )
         self.processes = ProcessTable(g.database, g.clock, g.boot.boot_id)
         self.registry = g.engines or default_registry(g.clock, g.environ)
@@ -211,7 +225,7 @@ class _Assembly:
             roster=g.roster,
             fleet=self.fleet,
             tasks=self.tasks,
-            tell=self.recorder.tell_main,
+            tell=self.alarm.tell,
             on_snapshot=self._on_snapshot,
             on_removed=self._on_removed,
             engine_of=lambda spec: self.engines.choice(spec)[0],
@@ -253,7 +267,7 @@ class _Assembly:
 
     def _measures(self) -> None:
         g = self.ground
-        stalls = measures.StallTeller(g.clock, self.tasks, self.recorder.tell_main)
+        stalls = measures.StallTeller(g.clock, self.tasks, self.alarm.tell)
         self.lag = LagProbe(on_stall=stalls.heard)
         self.watchdog = Watchdog(
             self.lag,
@@ -342,14 +356,6 @@ class _Assembly:
 
     def _channel_services(self) -> ChannelServices:
         g = self.ground
-        people = People(lambda: self.snapshot)
-        alarm = Alarm(
-            database=g.database,
-            clock=g.clock,
-            roster=g.roster,
-            connected=lambda: self.channels.connected("telegram"),
-            operator_ids=people.operator_ids,
-        )
         return ChannelServices(
             home=g.home,
             environ=g.environ,
@@ -359,8 +365,8 @@ class _Assembly:
             commands=self.commands,
             events=self.events,
             live=self.live,
-            people=people,
-            tell=alarm.tell,
+            people=self.people,
+            tell=self.alarm.tell,
         )
 
     def _api_deps(self) -> ApiDeps:

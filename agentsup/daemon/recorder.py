@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from agentsup.daemon import boot
@@ -12,8 +13,6 @@ from agentsup.daemon.roster import Roster
 from agentsup.kit.clock import Clock
 from agentsup.kit.files import write_atomic
 from agentsup.kit.tasks import OwnerClosed, TaskOwner
-from agentsup.mailbox.notices import notify_tx
-from agentsup.model.agent import MAIN
 from agentsup.model.errors import StoreUnavailable
 from agentsup.model.event import EventType
 from agentsup.model.health import AgentState
@@ -31,31 +30,24 @@ class Recorder:
 
     def __init__(
         self,
+        *,
         database: Database,
         clock: Clock,
         roster: Roster,
         board: Board,
         boot_id: str,
         tasks: TaskOwner,
+        tell: Callable[[str], Awaitable[None]],
     ) -> None:
+        """``tell(text)`` reaches an operator."""
         self._database = database
         self._clock = clock
         self._roster = roster
         self._boot_id = boot_id
         self._tasks = tasks
+        self._tell = tell
         self._seen: dict[str, ChildStatus] = {}
         board.listen(self._changed)
-
-    async def tell_main(self, text: str) -> None:
-        """A notice in main's latest conversation."""
-        main = self._roster.entry(MAIN)
-        now = self._clock.now_ms()
-        await self._database.write(
-            lambda tx: notify_tx(
-                tx, message_id="", agent_id=main.agent_id, session_id="", text=text, at=now
-            ),
-            name="recorder.tell",
-        )
 
     async def write_address(self, path: Path, url: str) -> None:
         """Say where this daemon is, for the CLI."""
@@ -105,7 +97,7 @@ class Recorder:
     async def _tell_failed(self, name: str, status: ChildStatus) -> None:
         if self._roster.by_id(status.child_id) is None:
             return  # a part of the spine, which starts it again or ends the daemon
-        await self.tell_main(
+        await self._tell(
             f"{name} has failed and stays down: {status.reason}. /agent_start {name} tries again."
         )
 

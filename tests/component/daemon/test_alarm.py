@@ -8,6 +8,8 @@ import pytest
 from agentsup.daemon.alarm import Alarm
 from agentsup.daemon.roster import Roster
 from agentsup.model.agent import AgentSpec
+from agentsup.model.message import DeliverTo
+from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.testing.mail import MailRig
 
 BOSS, BEN = 11, 22
@@ -24,7 +26,7 @@ class Town:
             database=rig.db,
             clock=rig.clock,
             roster=roster,
-            connected=lambda: frozenset(self.id_of(name) for name in self.hearing),
+            connected=lambda channel: frozenset(self.id_of(n) for n in self.hearing),
             operator_ids=lambda: frozenset({BOSS}),
         )
         self._last_at = 0
@@ -93,6 +95,25 @@ async def test_the_console_is_an_operators_place(town: Town) -> None:
     await town.talked("main", "telegram", str(BOSS))
     await town.talked("main", "console", "desk")
     assert await town.told_at() == ("main", "console", "desk")
+
+
+async def test_a_room_in_which_an_operator_talked_is_told(town: Town) -> None:
+    town.hearing = {"main", "bob"}
+    await town.talked("main", "matrix", "!boss:here")
+    await town.talked("main", "matrix", "!ben:here")
+    main_id = town.id_of("main")
+    for room, role in (("!boss:here", PersonRole.OPERATOR), ("!ben:here", PersonRole.USER)):
+        by = Principal(PrincipalKind.PERSON, room, room, role)
+        to = DeliverTo("chat", agent_id=main_id, channel="matrix", conversation=room)
+        await town.rig.put("hello", main_id, principal=by, deliver_to=to)
+    assert await town.told_at() == ("main", "matrix", "!boss:here")
+
+
+async def test_the_page_is_told_as_the_console_is(town: Town) -> None:
+    await town.talked("main", "web", "ben")
+    await town.talked("main", "web", "local.plans")
+    await town.talked("main", "web", "carl.plans")
+    assert await town.told_at() == ("main", "web", "local.plans")
 
 
 async def test_others_are_never_told(town: Town) -> None:

@@ -140,7 +140,7 @@ async def test_status_diff_and_explain(household: Open) -> None:
 async def test_tell_of_a_stalled_loop_at_most_every_ten_minutes(household: Open) -> None:
     house = await household()
     tasks = TaskOwner("stalls")
-    teller = StallTeller(house.clock, tasks, house.daemon.recorder.tell_main)
+    teller = StallTeller(house.clock, tasks, house.daemon.alarm.tell)
     teller.heard(Stall(0.5, "turn:short"))
     for _ in range(5):
         teller.heard(Stall(2.0, "turn:msg_1"))
