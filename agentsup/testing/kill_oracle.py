@@ -189,12 +189,12 @@ def _answered(sql: sqlite3.Connection, record: Record) -> None:
         assert item.terminal, f"the client never learnt the end of {item}"
         if item.terminal != "ok":
             assert item.message_id in ended_badly, item
-            if item.by == "chat":
+            if item.by in {"chat", "web"}:
                 assert delivered.get(item.message_id), f"ended badly without a word: {item}"
             continue
         if not (item.kind == "ask" and children.get(item.message_id, {}).keys() & ended_badly):
             assert item.answer == item.expected(), item
-        if item.by == "chat":
+        if item.by in {"chat", "web"}:
             seen = record.answers_seen[item.message_id]
             assert list(seen.values()) == [item.answer], (item, seen)
 

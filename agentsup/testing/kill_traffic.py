@@ -17,6 +17,7 @@ import aiohttp
 
 from agentsup.testing.chat_client import Chat
 from agentsup.testing.daemon_process import DaemonProcess
+from agentsup.testing.web_client import Tab
 
 __all__ = ["AGENTS", "RULES", "SLOTS", "Item", "Record", "Stopper", "User", "answer_questions"]
 
@@ -139,7 +140,7 @@ class Record:
 class User:
     """One client; `number` decides by which way it talks."""
 
-    WAYS: Final = ("chat", "async", "chat", "send")
+    WAYS: Final = ("chat", "async", "web", "send")
 
     def __init__(self, number: int, chance: random.Random, record: Record) -> None:
         self._way = self.WAYS[number % len(self.WAYS)]
@@ -149,12 +150,18 @@ class User:
         self._record = record
         self._number = 0
         self._after: int | None = None
+        self._tab: Tab | None = None
         self.item: Item | None = None
+
+    async def close(self) -> None:
+        """The browser of one who talks in the page, which lives through all kills."""
+        if self._tab is not None:
+            await self._tab.close()
 
     async def live(self, daemon: DaemonProcess, wants_more: Callable[[], bool]) -> None:
         """Do one thing after the other until nothing more is wanted or the daemon is gone."""
         try:
-            if self._way == "chat":
+            if self._way in {"chat", "web"}:
                 await self._chat(daemon, wants_more)
             else:
                 await self._http(daemon, wants_more)
@@ -172,7 +179,7 @@ class User:
         return item
 
     async def _chat(self, daemon: DaemonProcess, wants_more: Callable[[], bool]) -> None:
-        chat = await daemon.chat(self._agent, self._name, after=self._after or 0)
+        chat = await self._connect(daemon)
         heard = 0
         try:
             while self.item is not None or wants_more():
@@ -186,6 +193,15 @@ class User:
         finally:
             self._record.hear(chat, heard)
             self._after = max((f["seq"] for f in chat.frames if "seq" in f), default=self._after)
+
+    async def _connect(self, daemon: DaemonProcess) -> Chat:
+        after = self._after or 0
+        if self._way == "chat":
+            return await daemon.chat(self._agent, self._name, after=after)
+        tab = self._tab = self._tab or Tab(daemon)
+        if not tab.is_signed_in:
+            await tab.sign_in()
+        return await tab.chat(self._name, self._agent, after=after)
 
     async def _http(self, daemon: DaemonProcess, wants_more: Callable[[], bool]) -> None:
         while self.item is not None or wants_more():

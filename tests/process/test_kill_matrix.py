@@ -219,6 +219,8 @@ async def test_no_kill_loses_or_doubles_anything(tmp_path: Path) -> None:
     try:
         await matrix.run()
     finally:
+        for user in matrix.users:
+            await user.close()
         await matrix.daemon.close()
     the_oracle_bites(matrix, tmp_path)
     never = CORE_POINTS - set(matrix.fired)

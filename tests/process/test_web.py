@@ -17,7 +17,7 @@ import pytest
 
 from agentsup.kit.tasks import TaskOwner
 from agentsup.testing.daemon_process import DaemonProcess, write_home
-from tests.process.conversation.web import Tab
+from agentsup.testing.web_client import Tab
 
 RULES: list[dict[str, Any]] = [
     {

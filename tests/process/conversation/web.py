@@ -12,56 +12,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import aiohttp
-
-from agentsup.testing.chat_client import Chat
 from agentsup.testing.daemon_process import DaemonProcess, write_home
+from agentsup.testing.web_client import Tab
 from tests.process.conversation.console import ConsoleTalker
 from tests.process.conversation.talker import WAIT_S, Question, Stage
-
-
-class Tab:
-    """One browser, signed in: its cookies, its Origin, its sockets."""
-
-    def __init__(self, daemon: DaemonProcess) -> None:
-        self._daemon = daemon
-        self._http = aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))
-        self._chats: list[Chat] = []
-
-    async def call(self, method: str, path: str, body: Any = None, data: Any = None) -> Any:
-        """One request of the page; its answer as JSON, or as bytes where it is none."""
-        async with self._http.request(
-            method, self._daemon.url + path, json=body, data=data, headers=self._headers
-        ) as answer:
-            assert answer.status < 300, (answer.status, await answer.text())
-            is_json = answer.content_type.endswith("json")
-            return await answer.json() if is_json else await answer.read()
-
-    @property
-    def _headers(self) -> dict[str, str]:
-        return {"Origin": self._daemon.url, "Sec-Fetch-Site": "same-origin"}
-
-    async def sign_in(self, person: str | None = None) -> Any:
-        """By a one-time link, as `agentsup link` makes one."""
-        made = await self._daemon.post("/web/links", {"person": person})
-        code = made.body["url"].partition("/#code=")[2]
-        return await self.call("POST", "/web/login", {"code": code})
-
-    async def chat(self, conversation: str, agent: str = "main", **hello: Any) -> Chat:
-        """Open a conversation and wait for its welcome."""
-        url = f"{self._daemon.url}/ws"
-        opened = await self._http.ws_connect(url, headers=self._headers, heartbeat=None)
-        first = {"type": "hello", "agent": agent, "channel": "web", "conversation": conversation}
-        await opened.send_str(json.dumps({**first, **hello}))
-        chat = Chat(opened, f"web:{agent}/{conversation}")
-        self._chats.append(chat)
-        await chat.frame(type="welcome")
-        return chat
-
-    async def close(self) -> None:
-        for chat in self._chats:
-            await chat.close()
-        await self._http.close()
 
 
 class WebTalker(ConsoleTalker):
