@@ -17,8 +17,8 @@ from agentsup.mailbox.values import Desk
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import Overloaded
 from agentsup.model.ids import AgentId
-from agentsup.model.message import Lane, NewMessage
-from agentsup.store.database import Tx
+from agentsup.model.message import Lane
+from agentsup.store.database import Reader
 from agentsup.supervision import child
 from agentsup.supervision.policy import Decision, Rebuild, Settle, decide
 from tests.component.proofs.house import EVA, House, agent
@@ -216,19 +216,19 @@ def _no_backoff(patch: pytest.MonkeyPatch) -> None:
 
 
 def _one_queue(patch: pytest.MonkeyPatch) -> None:
-    def check(desk: Desk, tx: Tx, new: NewMessage) -> int:
-        size = tx.scalar(
+    def check(desk: Desk, reader: Reader, agent_id: str, *, is_request: bool = True) -> int:
+        size = reader.scalar(
             "SELECT SUM(count) FROM counts WHERE state IN ('queued', 'leased', 'parked')"
         )
-        if (size or 0) >= desk.limits.queue_limit_for(new.agent_id):
+        if is_request and (size or 0) >= desk.limits.queue_limit_for(agent_id):
             raise Overloaded("the queue is full")
         return 0
 
-    patch.setattr(accept, "_check_queue", check)
+    patch.setattr(accept, "room_of", check)
 
 
 def _no_queue_limit(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(accept, "_check_queue", lambda desk, tx, new: 0)
+    patch.setattr(accept, "room_of", lambda *args, **more: 0)
 
 
 def _one_delivery_at_a_time(patch: pytest.MonkeyPatch) -> None:
