@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agentsup.agents.transcript import append_tx
-from agentsup.api.completions.request import Asked, named_key, request_digest
+from agentsup.agents.transcript import HISTORY_LIMIT, append_tx
+from agentsup.api.completions.request import Asked, named_key, remembered, request_digest
 from agentsup.api.route import Call
 from agentsup.mailbox import sessions
 from agentsup.mailbox.bus import DirectoryEntry
@@ -130,14 +130,13 @@ def _fresh_tx(tx: Tx, call: Call, wanted: Wanted, key: str, at: int) -> str:
     first = next((one.text for one in wanted.asked.earlier if one.role == "user"), None)
     title = " ".join((first or wanted.asked.text).split())[:_TITLE_CHARS]
     session_id = sessions.new_tx(tx, agent_id, key, at=at, entropy=entropy, title=title)
-    for number, one in enumerate(wanted.asked.earlier):
-        is_instruction = one.role in ("system", "developer")
+    for number, one in enumerate(remembered(wanted.asked.earlier, HISTORY_LIMIT)):
         append_tx(
             tx,
             session_id=session_id,
             message_id=f"{session_id}#{number}",
-            role="note" if is_instruction else one.role,
-            text=f"Instructions of the client: {one.text}" if is_instruction else one.text,
+            role="note" if one.is_instruction else one.role,
+            text=f"Instructions of the client: {one.text}" if one.is_instruction else one.text,
             at=at,
         )
     return session_id

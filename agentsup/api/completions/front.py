@@ -30,6 +30,7 @@ RETRY: Final = "X-Stainless-Retry-Count"
 """The official clients count their repetitions of a request here."""
 WAIT_S: Final = 590.0
 """A little less than the patience of the official clients; a repetition joins what runs."""
+LONG_BODY: Final = 64 * 1024
 _MAX_NAME: Final = 200
 
 
@@ -37,9 +38,11 @@ async def completions(call: Call) -> web.StreamResponse:
     """Ask an agent; the answer whole or piece by piece."""
     body: CompletionBody = call.body
     entry = call.deps.directory.lookup(body.model)
+    is_long = (call.request.content_length or LONG_BODY) >= LONG_BODY
     wanted = Wanted(
         entry,
-        asked(body.messages),
+        # Hashing a long conversation takes milliseconds, which are not the loop's to give.
+        await asyncio.to_thread(asked, body.messages) if is_long else asked(body.messages),
         conversation=_header(call, CONVERSATION),
         idempotency_key=_header(call, KEY),
         is_retry=_header(call, RETRY) not in ("", "0"),

@@ -60,6 +60,10 @@ class Said:
     role: str
     text: str
 
+    @property
+    def is_instruction(self) -> bool:
+        return self.role in ("system", "developer")
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -101,6 +105,25 @@ def asked(messages: Sequence[ChatMessage]) -> Asked:
         after=_key(heard),
         digest=_digest([[one.role, one.text] for one in said]),
     )
+
+
+def remembered(earlier: Sequence[Said], most: int) -> tuple[Said, ...]:
+    """What of `earlier` a fresh session is told: every instruction, and the latest of the rest.
+
+    More than `most` is never read again.
+    """
+    room = max(0, most - sum(one.is_instruction for one in earlier))
+    others = [one for one in earlier if not one.is_instruction]
+    dropped = len(others) - min(room, len(others))
+    kept = []
+    for one in earlier:
+        if one.is_instruction:
+            kept.append(one)
+        elif dropped:
+            dropped -= 1
+        else:
+            kept.append(one)
+    return tuple(kept[:most])
 
 
 def named_key(name: str) -> str:

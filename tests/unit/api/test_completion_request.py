@@ -1,0 +1,93 @@
+"""What of a resent conversation is asked, what is told, and which conversations are the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentsup.api.completions.front import missing
+from agentsup.api.completions.request import (
+    Asked,
+    ChatMessage,
+    Said,
+    asked,
+    remembered,
+    request_digest,
+)
+from agentsup.model.errors import BadRequest
+
+
+def of(*said: str) -> Asked:
+    """`s:` system, `u:` user, `a:` assistant."""
+    roles = {"s": "system", "d": "developer", "u": "user", "a": "assistant"}
+    return asked(
+        [ChatMessage.model_validate({"role": roles[one[0]], "content": one[2:]}) for one in said]
+    )
+
+
+def test_the_last_texts_are_asked_and_the_rest_was_said() -> None:
+    one = of("s:be brief", "u:a", "a:b", "u:c", "u:d")
+    assert one.text == "c\n\nd"
+    assert [(said.role, said.text) for said in one.earlier] == [
+        ("system", "be brief"),
+        ("user", "a"),
+        ("assistant", "b"),
+    ]
+    assert one.last_answer == "b"
+    assert of("u:a").last_answer is None
+
+
+def test_a_conversation_is_found_by_what_its_person_said() -> None:
+    first = of("s:x", "u:a")
+    second = of("s:x", "u:a", "a:b", "u:c")
+    third = of("s:x", "u:a", "a:other", "u:c", "a:d", "u:e")
+    assert first.before == ""
+    assert second.before == first.after
+    assert third.before == second.after
+    assert of("u:a", "a:b", "u:c").before == of("u:a").after
+    different = [of("s:y", "u:a"), of("u:a"), of("s:x", "u:A"), of("d:x", "u:a"), of("u:x", "u:a")]
+    assert len({one.after for one in [first, *different]}) == 6
+
+
+def test_two_requests_are_the_same_only_word_by_word() -> None:
+    def digest(one: Asked, agent: str = "agt", conversation: str = "") -> str:
+        return request_digest(agent, conversation, one)
+
+    same = digest(of("u:a", "a:b", "u:c"))
+    assert same == digest(of("u:a", "a:b", "u:c"))
+    others = [
+        digest(of("u:a", "a:x", "u:c")),
+        digest(of("u:a", "u:c")),
+        digest(of("u:a", "a:b", "u:c"), agent="other"),
+        digest(of("u:a", "a:b", "u:c"), conversation="desk"),
+    ]
+    assert len({same, *others}) == 5
+
+
+@pytest.mark.parametrize("said", [("a:b",), ("u:a", "a:b"), ("s:x",), ("u: \n",)])
+def test_without_a_question_nothing_is_asked(said: tuple[str, ...]) -> None:
+    with pytest.raises(BadRequest) as caught:
+        of(*said)
+    assert caught.value.facts["field"] == "messages"
+
+
+def test_a_fresh_session_is_told_the_instructions_and_the_latest() -> None:
+    earlier = [Said("system", "s"), *(Said("user", str(n)) for n in range(100))]
+    kept = remembered(earlier, 60)
+    assert [one.text for one in kept] == ["s", *(str(n) for n in range(41, 100))]
+    assert remembered(earlier[:10], 60) == tuple(earlier[:10])
+    assert len(remembered([Said("system", str(n)) for n in range(100)], 60)) == 60
+
+
+@pytest.mark.parametrize(
+    "sent, answer, rest",
+    [
+        ("", "all", "all"),
+        ("one ", "one two", "two"),
+        ("one two", "one two", ""),
+        ("thinking… one two\n", "one two", ""),
+        ("something else", "one two", "\n\none two"),
+        ("", "", ""),
+    ],
+)
+def test_a_reader_has_the_whole_answer_at_the_end(sent: str, answer: str, rest: str) -> None:
+    assert missing(sent, answer) == rest
