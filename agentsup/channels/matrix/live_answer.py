@@ -74,7 +74,9 @@ class LiveAnswer:
         self._place = place
         self._upkeep = Upkeep(bench, message_id, place, left)
         self._event_id = left.event_id if left is not None else ""
-        self._sure_at = 0.0 if left is None else bench.clock.monotonic() + LATE_S
+        self._is_taken = left is not None and left.is_taken
+        is_sure = left is None or left.is_taken
+        self._sure_at = 0.0 if is_sure else bench.clock.monotonic() + LATE_S
         """Until then an edit of the earlier life may still come into effect."""
         self._turn: LiveTurn | None = None
         self._wake = asyncio.Event()
@@ -133,6 +135,9 @@ class LiveAnswer:
             if self._upkeep.is_begun:
                 await self._upkeep.distrust()
             return None
+        if not self._is_taken:
+            await self._upkeep.taken()
+            self._is_taken = True
         return self._event_id
 
     def hush(self) -> None:

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 
 from agentsup.store.database import Reader, Tx
 
-__all__ = ["Placeholder", "all_of", "begin_tx", "distrust_tx", "forget_tx", "short", "shown_tx"]
+__all__ = [
+    "Placeholder",
+    "all_of",
+    "begin_tx",
+    "distrust_tx",
+    "forget_tx",
+    "short",
+    "shown_tx",
+    "taken_tx",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +36,8 @@ class Placeholder:
     is_trusted: bool = True
     """Whether it shows nothing but what we last put there; else an edit whose fate is unknown may
     still change it."""
+    is_taken: bool = False
+    """The answer was being put there: nothing of the stream was under way any more."""
 
     @property
     def txn_id(self) -> str:
@@ -64,6 +75,15 @@ def distrust_tx(tx: Tx, agent_id: str, message_id: str) -> None:
     )
 
 
+def taken_tx(tx: Tx, agent_id: str, message_id: str) -> None:
+    """Nothing of the stream is under way any more; the answer is put there."""
+    tx.execute(
+        "UPDATE matrix_streams SET trusted = 2 WHERE agent_id = ? AND message_id = ?"
+        " AND trusted = 1",
+        (agent_id, message_id),
+    )
+
+
 def forget_tx(tx: Tx, agent_id: str, message_id: str) -> None:
     """Take it off the record; harmless when repeated."""
     tx.execute(
@@ -78,4 +98,7 @@ def all_of(reader: Reader, agent_id: str) -> list[Placeholder]:
         " WHERE agent_id = ?",
         (agent_id,),
     )
-    return [Placeholder(row[0], row[1], row[2], row[3], bool(row[4])) for row in rows]
+    return [
+        Placeholder(row[0], row[1], row[2], row[3], is_trusted=row[4] > 0, is_taken=row[4] == 2)
+        for row in rows
+    ]

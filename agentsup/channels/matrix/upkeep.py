@@ -169,6 +169,16 @@ class Upkeep:
             )
         )
 
+    async def taken(self) -> None:
+        """Put on record that the answer is put there, so that a later life may do so at once."""
+        await self._write(
+            partial(
+                placeholders.taken_tx,
+                agent_id=self._bench.agent_id,
+                message_id=self._message_id,
+            )
+        )
+
     async def forget(self) -> None:
         """Take it off the record."""
         self._row = None

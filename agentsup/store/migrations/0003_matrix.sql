@@ -65,7 +65,7 @@ CREATE TABLE matrix_streams (
     message_id    TEXT NOT NULL,
     conversation  TEXT NOT NULL,
     event_id      TEXT NOT NULL,
-    -- 0: an edit of unknown fate may still change it
+    -- 0: an edit of unknown fate may still change it; 2: the answer is being put there
     trusted       INTEGER NOT NULL,
     at            INTEGER NOT NULL,
     PRIMARY KEY (agent_id, message_id)

@@ -334,6 +334,18 @@ async def test_once_an_answer_went_as_its_own_message_no_later_life_takes_over(
     assert bench.rooms.texts() == []
 
 
+async def test_a_crash_while_the_answer_takes_the_place_lets_it_take_it_again(bench: Bench) -> None:
+    await bench.accept()
+    await bench.turn()
+    await bench.say("The first words of many", then_s=1.0)
+    (event,) = bench.rooms.messages()
+    bench.live.end("m1")
+    await bench.answer("the whole answer")
+    assert await bench.streams.takeover("m1") == event.event_id
+    await bench.crash()
+    assert await bench.streams.takeover("m1") == event.event_id, "at once: no edit is on its way"
+
+
 async def test_a_turn_that_goes_on_in_another_life_goes_on_in_the_same_event(bench: Bench) -> None:
     await bench.accept()
     await bench.turn()
