@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agentsup.channels import lanes
+from agentsup.channels.buttons import mint_tx
+from agentsup.channels.compose import in_reply
 from agentsup.channels.inbox import Inbox
 from agentsup.channels.matrix.event import Event, Me
 from agentsup.channels.matrix.files import FileClient
 from agentsup.channels.matrix.kept import CHANNEL, Owner, Row
 from agentsup.channels.matrix.sync import is_over
-from agentsup.channels.telegram.buttons import mint_tx
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.mailbox import outbox
@@ -34,8 +35,6 @@ __all__ = [
     "shown",
     "write_patiently",
 ]
-
-_QUOTE_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +144,7 @@ def said(event: Event) -> str:
     agent may not have seen it."""
     text, quoted = event.text, event.quoted
     if quoted is not None and not quoted.is_ours and quoted.text.strip():
-        line = " ".join(quoted.text.split())
-        short = line if len(line) <= _QUOTE_CHARS else line[: _QUOTE_CHARS - 1].rstrip() + "…"
-        text = f"[in reply to {quoted.who or 'somebody'}: {short}]\n{text}"
+        text = in_reply(text, quoted.who, quoted.text)
     return "\n".join(block for block in (text, *event.notes) if block.strip())
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from agentsup.catalogue import words
+from agentsup.channels import compose
 from agentsup.channels.lanes import Lanes
 from agentsup.channels.matrix import kept
 from agentsup.channels.matrix.access import (
@@ -44,7 +45,6 @@ from agentsup.channels.matrix.place import Place
 from agentsup.channels.matrix.rooms import Rooms
 from agentsup.channels.matrix.saying import Saying
 from agentsup.channels.matrix.sync import is_over
-from agentsup.channels.telegram import compose
 from agentsup.kit import faults
 from agentsup.kit.backoff import delay_s
 from agentsup.model.agent import AgentSpec

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from agentsup.catalogue import words
+from agentsup.channels import buttons
 from agentsup.channels.matrix import offers
 from agentsup.channels.matrix.choices import Choice, by_emoji, by_text, emojis
 from agentsup.channels.matrix.offers import Offer
@@ -15,7 +16,6 @@ from agentsup.channels.matrix.place import Place, parse
 from agentsup.channels.matrix.screen import CHANNEL, MatrixPress, MatrixScreen
 from agentsup.channels.matrix.upkeep import Outbound
 from agentsup.channels.presses import Presses
-from agentsup.channels.telegram import buttons
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.mailbox.mailbox import Mailbox

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from agentsup.catalogue import words
+from agentsup.channels import compose
 from agentsup.channels.inbox import InboxReply
 from agentsup.channels.matrix import files, kept, stops
 from agentsup.channels.matrix.desk import (
@@ -28,8 +29,7 @@ from agentsup.channels.matrix.event import Event, EventKind
 from agentsup.channels.matrix.kept import CHANNEL, Row
 from agentsup.channels.matrix.sync import is_over
 from agentsup.channels.refusals import Refusal, Refusals
-from agentsup.channels.telegram import compose
-from agentsup.channels.telegram.waiting import ahead_of
+from agentsup.channels.waiting import ahead_of
 from agentsup.model.errors import AgentsupError, NotReady, Overloaded, StoreUnavailable
 from agentsup.model.message import Accepted, Part
 from agentsup.model.principal import Principal

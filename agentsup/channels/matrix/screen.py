@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any, Final
 
+from agentsup.channels import buttons
 from agentsup.channels.asked import AskedCard, Shown
 from agentsup.channels.matrix import offers
 from agentsup.channels.matrix.errors import (
@@ -30,7 +31,7 @@ from agentsup.channels.matrix.placeholders import short
 from agentsup.channels.matrix.render import ON_LOOP_MAX_CHARS, Piece, render
 from agentsup.channels.matrix.status import REACTION, annotation
 from agentsup.channels.matrix.upkeep import Outbound, content_of
-from agentsup.channels.telegram import buttons, cards
+from agentsup.channels.telegram import cards
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.kit.tasks import OwnerClosed, TaskOwner

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from agentsup.channels.matrix import kept
 from agentsup.channels.matrix.event import EventKind, Malformed, Me, read
 from agentsup.channels.matrix.kept import Row
-from agentsup.channels.telegram.stops import ELSEWHERE, HERE, Scope, scope_of
+from agentsup.channels.stops import ELSEWHERE, HERE, Scope, scope_of
 from agentsup.store.database import Tx
 
 __all__ = ["ELSEWHERE", "HERE", "Scope", "drop_tx", "scope_of"]

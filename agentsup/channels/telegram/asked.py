@@ -17,7 +17,8 @@ from datetime import tzinfo
 from typing import Any
 
 from agentsup.catalogue import load
-from agentsup.channels.telegram import buttons, cards
+from agentsup.channels import buttons
+from agentsup.channels.telegram import cards
 from agentsup.channels.telegram.errors import (
     FateUnknown,
     FloodWait,
@@ -29,6 +30,7 @@ from agentsup.channels.telegram.errors import (
 from agentsup.channels.telegram.place import parse
 from agentsup.channels.telegram.render import ON_LOOP_MAX_CHARS, Piece, render
 from agentsup.channels.telegram.sender import Sender, SendPriority
+from agentsup.channels.telegram.updates import CHANNEL
 from agentsup.kit.clock import Clock
 from agentsup.mailbox import outbox
 from agentsup.mailbox.mailbox import Mailbox
@@ -243,7 +245,7 @@ class Asked:
             for row in reader.all(
                 "SELECT body FROM outbox WHERE message_id = ? AND kind = 'question'"
                 " AND agent_id = ? AND channel = ? AND conversation = ?",
-                (question.message_id, self._agent_id, buttons.CHANNEL, conversation),
+                (question.message_id, self._agent_id, CHANNEL, conversation),
             )
         )
 
@@ -255,7 +257,7 @@ class Asked:
             " AND (o.conversation = ? OR o.conversation GLOB ?)",
             (
                 self._agent_id,
-                buttons.CHANNEL,
+                CHANNEL,
                 conversation,
                 f"{conversation}/*" if topics else conversation,
             ),
@@ -301,7 +303,7 @@ class Asked:
             " AND o.state IN ('delivered', 'unknown') AND o.platform_ids <> '[]'"
             " AND NOT EXISTS (SELECT 1 FROM question_ends AS e"
             " WHERE e.question_id = q.question_id) ORDER BY q.answered_at DESC LIMIT ?",
-            (since, self._agent_id, buttons.CHANNEL, _AT_ONCE),
+            (since, self._agent_id, CHANNEL, _AT_ONCE),
         )
         return _cards(rows)
 
@@ -355,7 +357,7 @@ class Asked:
         outbox.add_tx(
             tx,
             agent_id=self._agent_id,
-            channel=buttons.CHANNEL,
+            channel=CHANNEL,
             conversation=card.conversation,
             kind="notice",
             body={

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from agentsup.channels.buttons import mint_tx
 from agentsup.channels.inbox import Inbox
 from agentsup.channels.telegram import files, updates
-from agentsup.channels.telegram.buttons import mint_tx
 from agentsup.channels.telegram.event import Me
 from agentsup.channels.telegram.updates import CHANNEL
 from agentsup.kit.clock import Clock
@@ -85,6 +85,7 @@ def notice_tx(
             origin=origin,
             at=at,
             entropy=deps.entropy,
+            channel=CHANNEL,
         )
     outbox.add_tx(
         tx,

@@ -12,6 +12,7 @@ from typing import Any
 from agentsup.catalogue import Catalogue
 from agentsup.channels.inbox import Inbox
 from agentsup.channels.received import sweep
+from agentsup.channels.report import ChannelReport, ChannelState
 from agentsup.channels.telegram import updates
 from agentsup.channels.telegram.access import People
 from agentsup.channels.telegram.client import SharedHttp, TelegramClient
@@ -28,7 +29,6 @@ from agentsup.channels.telegram.incoming import Incoming
 from agentsup.channels.telegram.menus import Menus
 from agentsup.channels.telegram.poll import Poller, judge
 from agentsup.channels.telegram.profile import publish_profile
-from agentsup.channels.telegram.report import ChannelReport, ChannelState
 from agentsup.channels.telegram.sender import Sender
 from agentsup.channels.telegram.stream import Streams
 from agentsup.channels.telegram.waiting import Waiting

@@ -14,11 +14,13 @@ from datetime import tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from agentsup.catalogue import load
-from agentsup.channels.telegram import buttons, cards
+from agentsup.channels import buttons
+from agentsup.channels.buttons import Pressed, Refusal, Refused
+from agentsup.channels.telegram import cards
 from agentsup.channels.telegram.asked import Asked
-from agentsup.channels.telegram.buttons import Pressed, Refusal, Refused
 from agentsup.channels.telegram.screen import Press, Screen
 from agentsup.channels.telegram.sender import Caller, Sender
+from agentsup.channels.telegram.updates import CHANNEL
 from agentsup.channels.telegram.waiting import buttonless_tx
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
@@ -197,7 +199,7 @@ class Menus:
                 tx,
                 int(number) if number.isdecimal() else 0,
                 agent_id=self._agent_id,
-                channel=buttons.CHANNEL,
+                channel=CHANNEL,
                 conversation=press.conversation,
                 at=at,
             )
@@ -239,6 +241,7 @@ class Menus:
                 principal=principal,
                 press_id=press.press_id,
                 at=self._clock.now_ms(),
+                channel=CHANNEL,
             )
 
         pressed = await self._database.write(step, name="telegram.press")
@@ -306,7 +309,7 @@ class Menus:
         context = CommandContext(
             agent_id=self._agent_id,
             agent_name=self._spec().name,
-            channel=buttons.CHANNEL,
+            channel=CHANNEL,
             conversation=press.conversation,
             principal=principal,
             language=press.language,

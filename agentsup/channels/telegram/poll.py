@@ -13,13 +13,13 @@ from functools import partial
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from agentsup.channels.report import ChannelState
 from agentsup.channels.telegram.errors import (
     FloodWait,
     PollConflict,
     TelegramError,
     TokenRefused,
 )
-from agentsup.channels.telegram.report import ChannelState
 from agentsup.channels.telegram.updates import Offset, Row, is_over, keep_tx, offset_of
 from agentsup.kit import faults
 from agentsup.kit.backoff import delay_s

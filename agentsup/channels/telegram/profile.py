@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentsup.catalogue import ENGLISH, Catalogue
-from agentsup.channels.telegram.buttons import CHANNEL
 from agentsup.channels.telegram.errors import TelegramError, TokenRefused
 from agentsup.channels.telegram.sender import Caller
+from agentsup.channels.telegram.updates import CHANNEL
 from agentsup.kit.clock import Clock
 from agentsup.model.control import CommandInfo, Commands
 from agentsup.store.database import Database, Tx

@@ -12,12 +12,12 @@ from dataclasses import replace
 
 from agentsup.catalogue import words
 from agentsup.channels.inbox import InboxReply
+from agentsup.channels.refusals import Refusal, Refusals
 from agentsup.channels.telegram import compose, files, stops, updates
 from agentsup.channels.telegram.desk import SayDeps, notice_tx, write_patiently
 from agentsup.channels.telegram.editing import Editing
 from agentsup.channels.telegram.event import Event, EventKind
 from agentsup.channels.telegram.lanes import Item, Lane
-from agentsup.channels.telegram.refusals import Refusal, Refusals
 from agentsup.channels.telegram.updates import CHANNEL, Row
 from agentsup.channels.telegram.waiting import Waiting, ahead_of
 from agentsup.model.errors import AgentsupError, NotReady, Overloaded, StoreUnavailable
@@ -43,7 +43,7 @@ class Saying:
         self._deps = deps
         self._waiting = waiting
         self._editing = Editing(deps)
-        self._refusals = Refusals(deps.clock, self._tell_refused)
+        self._refusals: Refusals[Row] = Refusals(deps.clock, self._tell_refused)
         self._downloads = asyncio.Semaphore(_DOWNLOADS)
         self._dropped: set[int] = set()
         """Rows still in memory that a stop has dropped."""
@@ -333,7 +333,7 @@ class Saying:
             language=event.language,
         )
 
-    async def _tell_refused(self, refusal: Refusal) -> None:
+    async def _tell_refused(self, refusal: Refusal[Row]) -> None:
         def step(tx: Tx) -> None:
             left = [row for row in refusal.rows if not updates.is_skipped(tx, [row])]
             texts = [refusal.texts[row.row_id] for row in left if row.row_id in refusal.texts]

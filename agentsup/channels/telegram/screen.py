@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentsup.channels.telegram import buttons, cards
+from agentsup.channels import buttons
+from agentsup.channels.telegram import cards
 from agentsup.channels.telegram.errors import FateUnknown, NotModified, NotSent, TelegramError
 from agentsup.channels.telegram.render import utf16_len
 from agentsup.channels.telegram.sender import Caller, Sender, SendPriority
+from agentsup.channels.telegram.updates import CHANNEL
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.mailbox import outbox
@@ -91,6 +93,7 @@ class Screen:
                 origin=origin,
                 at=self._clock.now_ms(),
                 entropy=self._entropy,
+                channel=CHANNEL,
             )
 
         shown = await self._database.write(mint, name="telegram.mint") if rows else []
@@ -143,7 +146,7 @@ class Screen:
             lambda tx: outbox.add_tx(
                 tx,
                 agent_id=self._agent_id,
-                channel=buttons.CHANNEL,
+                channel=CHANNEL,
                 conversation=press.conversation,
                 kind="notice",
                 body=body,

@@ -7,56 +7,17 @@ updates decide: one that is dropped in a transaction can't be accepted in a late
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from agentsup.channels.stops import ELSEWHERE, HERE, Scope, scope_of
 from agentsup.channels.telegram import updates
 from agentsup.channels.telegram.event import EventKind, Malformed, Me, read
 from agentsup.channels.telegram.updates import Row
-from agentsup.model.agent import MAIN
-from agentsup.model.control import Commands
-from agentsup.model.principal import PersonRole, Principal
 from agentsup.store.database import Tx
 
 __all__ = ["ELSEWHERE", "HERE", "Scope", "drop_tx", "scope_of"]
 
-_STOP = re.compile(r"[/!](stop|stop_all)(?:@\S+)?\s*\Z", re.IGNORECASE)
-HERE = "stopped"
-ELSEWHERE = "stopped from another chat"
-"""Why a row was skipped whose people have not been told by the answer to the stop."""
 _TEXTS = frozenset({EventKind.MESSAGE, EventKind.EDITED})
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """What a stop is about. ``bot_id`` empty: all bots; ``conversation`` empty: all chats."""
-
-    bot_id: str = ""
-    conversation: str = ""
-
-
-def scope_of(
-    text: str,
-    *,
-    agent_id: str,
-    agent_name: str,
-    bot_id: str,
-    conversation: str,
-    principal: Principal,
-    commands: Commands,
-) -> Scope | None:
-    """What ``text`` stops, or None if it is no stop, or not one that this person may give."""
-    match = _STOP.match(text.strip())
-    if match is None or principal.role < PersonRole.USER:
-        return None
-    name = match[1].casefold()
-    info = next((each for each in commands.offered(agent_id) if each.name == name), None)
-    if info is None or (info.operator and principal.role < PersonRole.OPERATOR):
-        return None
-    if name == "stop":
-        return Scope(bot_id, conversation)
-    return Scope() if agent_name == MAIN else Scope(bot_id)
 
 
 def drop_tx(

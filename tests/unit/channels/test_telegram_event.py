@@ -8,12 +8,12 @@ import pytest
 
 from agentsup.catalogue import words
 from agentsup.channels.received import safe_name
+from agentsup.channels.report import ChannelState
 from agentsup.channels.telegram import compose, place
 from agentsup.channels.telegram.errors import FateUnknown, FloodWait, PollConflict
 from agentsup.channels.telegram.event import Attachment, EventKind, Malformed, Me, read
 from agentsup.channels.telegram.place import Place
 from agentsup.channels.telegram.poll import judge, second_poller
-from agentsup.channels.telegram.report import ChannelState
 from agentsup.channels.telegram.updates import SILENCE_MS, Offset, Row
 
 ME = Me(777, "bob_bot")

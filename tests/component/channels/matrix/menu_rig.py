@@ -12,11 +12,11 @@ from typing import Any
 from agentsup.agents.commands import ChatCommands
 from agentsup.agents.commands.chat import CommandServices, chat_commands
 from agentsup.agents.commands.main_chat import main_commands
+from agentsup.channels import buttons
 from agentsup.channels.matrix.deliver import BotHandle, MatrixChannel, MatrixSettings
 from agentsup.channels.matrix.menus import Menus
 from agentsup.channels.matrix.place import parse
 from agentsup.channels.matrix.sender import Sender
-from agentsup.channels.telegram import buttons
 from agentsup.channels.waiting import Waiting
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox import outbox

@@ -17,7 +17,8 @@ from typing import Any
 from agentsup.agents.commands import ChatCommands
 from agentsup.agents.commands.chat import CommandServices, chat_commands
 from agentsup.agents.commands.main_chat import main_commands
-from agentsup.channels.telegram import buttons, cards
+from agentsup.channels import buttons
+from agentsup.channels.telegram import cards
 from agentsup.channels.telegram.client import TelegramClient
 from agentsup.channels.telegram.http import SharedHttp
 from agentsup.channels.telegram.menus import Menus, Press
@@ -252,7 +253,7 @@ class MenuRig:
         def put(tx: Tx) -> None:
             rows = buttons.mint_tx(
                 tx, reply.buttons, agent_id=MAIN_ID, conversation=conversation, origin=text,
-                at=at, entropy=self.mail.entropy,
+                at=at, entropy=self.mail.entropy, channel="telegram",
             )  # fmt: skip
             outbox.add_tx(
                 tx, agent_id=MAIN_ID, channel="telegram", conversation=conversation,

@@ -17,10 +17,10 @@ from typing import Any
 from agentsup.agents.commands.dispatch import ChatCommands, Command
 from agentsup.catalogue import load as load_catalogue
 from agentsup.channels.inbox import Inbox
+from agentsup.channels.report import ChannelReport
 from agentsup.channels.telegram.client import SharedHttp
 from agentsup.channels.telegram.deliver import TelegramChannel, TelegramSettings
 from agentsup.channels.telegram.life import ReceiveLimits, TelegramBot, TelegramDeps
-from agentsup.channels.telegram.report import ChannelReport
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.tasks import TaskOwner

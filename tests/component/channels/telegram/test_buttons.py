@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from agentsup.channels.telegram import buttons
-from agentsup.channels.telegram.buttons import Pressed, Refusal, Refused
+from agentsup.channels import buttons
+from agentsup.channels.buttons import Pressed, Refusal, Refused
 from agentsup.model.control import Button
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.testing.mail import MailRig
@@ -30,7 +30,13 @@ class Shop:
         self.presses = 0
 
     async def mint(self, *row: Button, **changed: Any) -> list[str]:
-        place = {"agent_id": "a", "conversation": "7", "origin": "/agents", **changed}
+        place = {
+            "agent_id": "a",
+            "channel": "telegram",
+            "conversation": "7",
+            "origin": "/agents",
+            **changed,
+        }
         rows = await self.rig.db.write(
             lambda tx: buttons.mint_tx(
                 tx, [row, ()], at=self.rig.clock.now_ms(), entropy=self.rig.entropy, **place
@@ -42,7 +48,13 @@ class Shop:
 
     async def press(self, data: str, who: Principal = ANN, **changed: Any) -> Pressed | Refused:
         self.presses += 1
-        press = {"agent_id": "a", "conversation": "7", "press_id": f"p{self.presses}", **changed}
+        press = {
+            "agent_id": "a",
+            "channel": "telegram",
+            "conversation": "7",
+            "press_id": f"p{self.presses}",
+            **changed,
+        }
         return await self.rig.db.write(
             lambda tx: buttons.press_tx(
                 tx, data, principal=who, at=self.rig.clock.now_ms(), **press

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from agentsup.channels.report import ChannelState
+from agentsup.channels import poison
 from agentsup.channels.telegram import updates
 from agentsup.channels.telegram.errors import TokenRefused
-from agentsup.channels.telegram.report import ChannelState
 from agentsup.channels.telegram.saying import Saying
 from agentsup.kit import faults
-from agentsup.model.errors import StoreUnavailable
+from agentsup.model.errors import Conflict, NotFound, StoreUnavailable
 from agentsup.store.retention import prune
 from tests.component.channels.telegram.rig import TOKEN, Rig, rigged
 
@@ -138,6 +139,63 @@ async def test_a_fault_in_here_costs_one_update_and_says_so(
     await rig.people.wait_text(rig.chat, "echo: good")
     await rig.people.wait_text(rig.chat, "could not be handled")
     assert rig.reports[-1].quarantined == 1
+
+
+async def test_what_was_set_aside_is_named_tried_again_and_dropped(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, is_broken = Saying.handle, True
+
+    async def handle(self: Any, item: Any, event: Any, principal: Any, lane: Any) -> None:
+        if is_broken:
+            raise ZeroDivisionError("on purpose")
+        await real(self, item, event, principal, lane)
+
+    monkeypatch.setattr(Saying, "handle", handle)
+    await rig.start()
+    for text in ("one", "two"):
+        await rig.people.say(rig.chat, text)
+    await rig.until(lambda: rig.reports[-1].quarantined == 2)
+    two, one = await rig.database.read(lambda reader: poison.latest(reader, limit=10))
+    assert "on purpose" in one.error
+    assert '"text":"one"' in one.raw
+    await rig.people.wait_text(rig.chat, f"as update {one.poison_id}")
+    # Still broken: it comes back, and can be tried once more.
+    await rig.database.write(lambda tx: poison.retry_tx(tx, one.poison_id))
+    async with asyncio.timeout(5):
+        while (await rig.states()).get("quarantined") != 2:
+            await asyncio.sleep(0.01)
+    is_broken = False
+    await rig.database.write(lambda tx: poison.retry_tx(tx, one.poison_id))
+    await rig.people.wait_text(rig.chat, "echo: one")
+    await rig.until(lambda: rig.reports[-1].quarantined == 1)
+    await rig.database.write(lambda tx: poison.drop_tx(tx, two.poison_id))
+    await rig.until(lambda: rig.reports[-1].quarantined == 0)
+    with pytest.raises(Conflict):
+        await rig.database.write(lambda tx: poison.retry_tx(tx, two.poison_id))
+    with pytest.raises(NotFound):
+        await rig.database.read(lambda reader: poison.find(reader, "telegram.99999"))
+    assert rig.agent.texts == ["one"]
+
+
+async def test_what_is_to_be_tried_again_while_the_bot_is_down_is_so_at_its_start(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def handle(*_: Any) -> None:
+        raise ZeroDivisionError("on purpose")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Saying, "handle", handle)
+        await rig.start()
+        await rig.people.say(rig.chat, "one")
+        await rig.until(lambda: rig.reports[-1].quarantined == 1)
+        await rig.stop()
+    (one,) = await rig.database.read(lambda reader: poison.latest(reader, limit=10))
+    await rig.database.write(lambda tx: poison.retry_tx(tx, one.poison_id))
+    await rig.start()
+    await rig.people.wait_text(rig.chat, "echo: one")
+    await rig.settled()
+    assert rig.agent.texts == ["one"]
 
 
 async def test_numbers_that_begin_anew_after_a_week_of_silence(rig: Rig) -> None:

@@ -18,7 +18,6 @@ from agentsup.model.principal import PersonRole, Principal
 from agentsup.store.database import Reader, Tx
 
 __all__ = [
-    "CHANNEL",
     "PREFIX",
     "Pressed",
     "Refusal",
@@ -30,7 +29,6 @@ __all__ = [
     "release_tx",
 ]
 
-CHANNEL = "telegram"
 PREFIX = "b:"
 KEPT_MS = 30 * 86_400_000
 _PRESSES_KEPT_MS = 3 * 86_400_000
@@ -83,7 +81,7 @@ def mint_tx(
     origin: str,
     at: int,
     entropy: Entropy,
-    channel: str = CHANNEL,
+    channel: str,
     kept_ms: int = KEPT_MS,
 ) -> list[list[dict[str, str]]]:
     """Store what ``rows`` stand for; returns rows of ``{"label", "data"}`` for an outbox body.
@@ -117,7 +115,7 @@ def press_tx(
     principal: Principal,
     press_id: str,
     at: int,
-    channel: str = CHANNEL,
+    channel: str,
 ) -> Pressed | Refused:
     """Take one press: who may, in which chat, and whether it was used up.
 
