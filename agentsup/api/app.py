@@ -7,7 +7,16 @@ from typing import Final
 
 from aiohttp import web
 
-from agentsup.api import agents, chat_socket, interagent, messages, openapi, streams, system
+from agentsup.api import (
+    agents,
+    chat_socket,
+    interagent,
+    messages,
+    openapi,
+    poison,
+    streams,
+    system,
+)
 from agentsup.api.access import HostRules
 from agentsup.api.completions import front
 from agentsup.api.connections import Connections
@@ -23,6 +32,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *interagent.ROUTES,
     *agents.ROUTES,
     *messages.ROUTES,
+    *poison.ROUTES,
     *streams.ROUTES,
     *chat_socket.ROUTES,
     *login.ROUTES,

@@ -165,6 +165,12 @@ class DeadQuery(PageQuery):
     agent: str | None = None
 
 
+class PoisonQuery(Query):
+    """How much of what is set aside to list."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 100
+
+
 class QuestionsQuery(Query):
     """Which questions to list, oldest first."""
 

@@ -201,6 +201,20 @@ class DeadList(Document):
     next_cursor: int | None
 
 
+class PoisonDocument(Document):
+    id: str
+    channel: str
+    account: str = Field(description="the bot's id on the platform")
+    state: str = Field(description="quarantined; received once it is tried again")
+    at: int
+    error: str
+    raw: dict[str, Any] = Field(description="what the platform gave")
+
+
+class PoisonList(Document):
+    poison: list[PoisonDocument]
+
+
 class Thread(Document):
     thread_id: str
     messages: list[MessageDocument]

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from agentsup import __version__
-from agentsup.cli import agents, control, lifecycle, messages, web
+from agentsup.cli import agents, control, lifecycle, messages, poison, web
 from agentsup.cli.locate import Place
 from agentsup.cli.options import group
 
@@ -44,4 +44,5 @@ web.register(app)
 app.add_typer(agents.app, name="agents")
 app.add_typer(messages.messages, name="messages")
 app.add_typer(messages.dead, name="dead")
+app.add_typer(poison.poison, name="poison")
 app.add_typer(messages.questions, name="questions")

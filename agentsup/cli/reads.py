@@ -25,6 +25,8 @@ READS: Mapping[tuple[str, ...], str] = MappingProxyType(
         ("messages", "thread", "ID"): "/threads/{}",
         ("dead", "list"): f"/dead?limit={PAGE}",
         ("dead", "show", "ID"): "/messages/{}",
+        ("poison", "list"): f"/poison?limit={PAGE}",
+        ("poison", "show", "ID"): "/poison/{}",
         ("questions", "list"): f"/questions?state=open&limit={PAGE}",
     }
 )

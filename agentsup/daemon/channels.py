@@ -70,7 +70,10 @@ class _Bot:
     def notes(self) -> tuple[str, ...]:
         """What the agent's view says about it."""
         set_aside = self.report.quarantined if self.report is not None else 0
-        what = f"{set_aside} {self.transport.title} updates could not be handled and are set aside"
+        what = (
+            f"{set_aside} {self.transport.title} updates could not be handled and are set aside: "
+            "`agentsup poison list`"
+        )
         return tuple(filter(None, (self.trouble, what if set_aside else "")))
 
 

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
 from agentsup.catalogue import words
+from agentsup.channels import poison
 from agentsup.channels.telegram import compose, updates
 from agentsup.channels.telegram.access import People, Reason, Verdict, may, named, remedy
-from agentsup.channels.telegram.cards import QUESTION
 from agentsup.channels.telegram.desk import (
     SayDeps,
     TypedAnswers,
     notice_tx,
     write_patiently,
 )
-from agentsup.channels.telegram.event import Event, EventKind, Malformed, read
+from agentsup.channels.telegram.event import Event, EventKind
+from agentsup.channels.telegram.intake import Intake
 from agentsup.channels.telegram.lanes import Item, Lane, Lanes
 from agentsup.channels.telegram.menus import Press
 from agentsup.channels.telegram.saying import Saying
 from agentsup.channels.telegram.updates import Row
 from agentsup.channels.telegram.waiting import Waiting
 from agentsup.kit import faults
-from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox import sessions
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import AgentsupError, Overloaded, StoreUnavailable
@@ -39,9 +38,6 @@ _log = get_logger(__name__)
 _TOLD_MAX = 1000
 _LATE_WAIT_S = 2.0
 _STORE_PAUSE_S = 1.0
-_PAGE = 500
-_LEFT_MAX = 50_000
-"""As many kept updates may wait outside of memory before the next poll waits for them."""
 _MESSAGES = frozenset({EventKind.MESSAGE, EventKind.EDITED})
 
 
@@ -71,10 +67,10 @@ class Incoming:
         backlog: int,
         tell: Callable[[str], Awaitable[None]],
         caught_up: Callable[[], bool],
-        set_aside: Callable[[], None],
+        set_aside: Callable[[int], None],
     ) -> None:
-        """``caught_up``: whether the platform has nothing more waiting; ``set_aside`` hears of
-        each update that went into quarantine."""
+        """``caught_up``: whether the platform has nothing more waiting; ``set_aside`` hears
+        how many updates are in quarantine whenever that changes."""
         self._deps = deps
         self._spec = spec
         self._people = people
@@ -88,101 +84,25 @@ class Incoming:
         self._lanes = Lanes(
             self._handle, name=f"telegram:{deps.agent_name}", at_once=chats_at_once, backlog=backlog
         )
-        self._owner = TaskOwner(f"telegram incoming of {deps.agent_name}")
-        self._left_to: int | None = None
-        """The last row that waits in the store for room in memory; None if none does."""
-        self._left = 0
-        self._passed: set[int] = set()
-        """Rows that were quicker than those left in the store."""
-        self._caught = asyncio.Event()
+        self._intake = Intake(deps, self._lanes, is_late=self._is_late, counted=set_aside)
 
     async def take(self, rows: Sequence[Row]) -> None:
-        """Hand rows to their chats, in order. Where memory is full they stay in the store until
-        there is room, so that what must not wait is read on; waits only while too many do."""
-        for row in rows:
-            item = self._read(row)
-            if self._passes(item):
-                self._passed.add(row.row_id)
-            elif self._left_to is not None or self._lanes.is_full:
-                while self._left >= _LEFT_MAX:
-                    self._caught.clear()
-                    await self._caught.wait()
-                self._leave(row.row_id)
-            else:
-                await self._lanes.put(_chat_of(item), item)
-        if self._left_to is None:
-            self._passed.clear()
+        """Hand rows to their chats, in order; waits only while very many wait."""
+        await self._intake.take(rows)
 
     async def take_leftovers(self) -> None:
         """What earlier lives kept and did not finish; it is handled before what comes now."""
-        last = await self._deps.database.read(
-            partial(updates.last_received, bot_id=self._deps.bot_id), name="telegram.received"
-        )
-        if last:
-            self._leave(last, after=0)
+        await self._intake.take_leftovers()
 
-    def _passes(self, item: Item) -> bool:
-        """Let it by if it must not wait: a stop, a press; and an answer waits for no menu."""
-        event = item.event
-        if event is None or self._is_late(item):
-            return False
-        if event.kind is EventKind.PRESS:
-            queue = "answer" if event.data.startswith(QUESTION) else "press"
-        elif event.is_stop and event.kind is EventKind.MESSAGE:
-            queue = "stop"
-        else:
-            return False
-        return self._lanes.pass_by(_chat_of(item), item, queue)
-
-    def _leave(self, row_id: int, *, after: int | None = None) -> None:
-        """It stays in the store for now, like all that come until there is room."""
-        self._left += 1
-        if self._left_to is None:
-            start = row_id - 1 if after is None else after
-            name = f"catch-up:{self._deps.agent_name}"
-            self._owner.spawn(self._catch_up(start), name=name)
-        self._left_to = row_id
-
-    async def _catch_up(self, after: int) -> None:
-        """Hand over what was left in the store, in order, until nothing is."""
-        while self._left_to is not None and after < self._left_to:
-            try:
-                rows = await self._deps.database.read(
-                    partial(updates.received, bot_id=self._deps.bot_id, after=after, limit=_PAGE),
-                    name="telegram.received",
-                )
-            except (StoreUnavailable, Overloaded) as error:
-                if updates.is_over(error):
-                    return
-                await self._deps.clock.sleep(_STORE_PAUSE_S)
-                continue
-            # What is younger was kept, but not given to `take` yet.
-            rows = [row for row in rows if row.row_id <= self._left_to]
-            items = [self._read(row) for row in rows if row.row_id not in self._passed]
-            waiting = [item for item in items if not self._passes(item)]
-            for item in waiting:
-                await self._lanes.put(_chat_of(item), item)
-            after = rows[-1].row_id if rows else self._left_to
-            self._left = max(0, self._left - len(rows))
-            self._caught.set()
-        self._left_to, self._left = None, 0
-        self._passed.clear()
-        self._caught.set()
+    async def run(self) -> None:
+        """Take up what an operator wants to be tried again; lasts until it is cancelled."""
+        await self._intake.try_again()
 
     async def close(self, drain_s: float) -> None:
         """Let what is under way end, at most ``drain_s``; the rest is kept for the next life."""
-        await self._owner.close(1.0)
+        await self._intake.close()
         await self._lanes.close(drain_s)
         await self._saying.close()
-
-    def _read(self, row: Row) -> Item:
-        try:
-            return Item(row, read(updates.load(row.raw), self._deps.me))
-        except (Malformed, ValueError) as error:
-            return Item(row, None, str(error))
-        except Exception as error:  # noqa: BLE001
-            # supervision boundary: whatever one update holds, the next ones must be read
-            return Item(row, None, f"{type(error).__name__}: {error}")
 
     # -- one item ----------------------------------------------------------------------------------
 
@@ -403,19 +323,21 @@ class Incoming:
             and may(event, self._spec(), self._people).allowed
         )
 
+        count = 0
+
         def step(tx: Tx) -> None:
+            nonlocal count
             updates.quarantine_tx(tx, item.row, why)
+            count = updates.quarantined(tx, deps.bot_id)
             if is_awaited and event is not None:
                 say = words(event.language)
-                told = say("message.quarantined", id=item.row.update_id)
+                told = say(
+                    "message.quarantined", id=poison.name_of(updates.CHANNEL, item.row.row_id)
+                )
                 notice_tx(tx, deps, event.place.conversation, told)
 
         try:
             await write_patiently(deps, step, "telegram.quarantine")
         except (StoreUnavailable, Overloaded):
             return
-        self._set_aside()
-
-
-def _chat_of(item: Item) -> int:
-    return 0 if item.event is None or item.event.chat_id is None else item.event.chat_id
+        self._set_aside(count)

@@ -196,6 +196,7 @@ class TelegramBot:
                 group.create_task(streams.run(draining), name=f"streams:{deps.agent_name}")
                 group.create_task(menus.run(draining), name=f"menus:{deps.agent_name}")
                 group.create_task(waiting.run(draining), name=f"waiting:{deps.agent_name}")
+                group.create_task(incoming.run(), name=f"again:{deps.agent_name}")
                 await incoming.take_leftovers()
                 await poller.run(incoming.take)
         except ExceptionGroup as errors:
@@ -307,8 +308,8 @@ class TelegramBot:
             new_id=new_id,
         )
 
-    def _set_aside(self) -> None:
-        self._report = replace(self._report, quarantined=self._report.quarantined + 1)
+    def _set_aside(self, count: int) -> None:
+        self._report = replace(self._report, quarantined=count)
         self._deps.report(self._report)
 
     def _show(self, state: ChannelState, detail: str = "", polled_at: int | None = None) -> None:

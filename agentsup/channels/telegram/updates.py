@@ -23,6 +23,7 @@ __all__ = [
     "Before",
     "Offset",
     "Row",
+    "again_tx",
     "before",
     "begin_tx",
     "done_tx",
@@ -197,6 +198,16 @@ def quarantine_tx(tx: Tx, row: Row, why: str) -> None:
         "UPDATE updates SET state = 'quarantined', error = ? WHERE row_id = ?",
         (why[:_ERROR_CHARS], row.row_id),
     )
+
+
+def again_tx(tx: Tx, bot_id: str) -> list[Row]:
+    """What an operator wants to be tried again, each given out once; oldest first."""
+    rows = tx.all(
+        "UPDATE updates SET error = '' WHERE channel = ? AND bot_id = ? AND state = 'received'"
+        " AND error <> '' RETURNING row_id, run, update_id, raw",
+        (CHANNEL, bot_id),
+    )
+    return sorted((Row(*row) for row in rows), key=lambda each: each.row_id)
 
 
 def quarantined(reader: Reader, bot_id: str) -> int:

@@ -33,6 +33,7 @@ QUERIES = [
     *(f"/messages?cursor={n}" for n in ("0", "-1", 2**63, "9" * 30, "1e5", "")),
     f"/dead?cursor={2**63}",
     "/questions?limit=501",
+    "/poison?limit=501",
     "/questions?state=%00",
     "/messages?state=",
     "/messages?limit=1&limit=2",
@@ -50,6 +51,8 @@ PATHS = [
     ("GET", "/events?agent={}"),
     ("POST", "/agents/{}/start"),
     ("POST", "/dead/{}/requeue"),
+    ("GET", "/poison/{}"),
+    ("POST", "/poison/{}/retry"),
     ("POST", "/messages/{}/cancel"),
 ]
 

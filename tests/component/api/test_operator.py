@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from agentsup.channels.telegram import updates
 from agentsup.model.engine import Suspended
+from agentsup.store.database import Tx
 from tests.component.api.conftest import Rig
 
 
@@ -151,6 +153,30 @@ async def dead_letter(rig: Rig, text: str) -> str:
         await rig.lease("worker")
         await rig.mailbox.crashed("ins_worker", "stack went down")
     return message
+
+
+async def test_what_was_set_aside_is_listed_shown_tried_again_and_dropped(rig: Rig) -> None:
+    def keep(tx: Tx) -> None:
+        for number in (1, 2):
+            update = {"update_id": number, "message": {"text": "odd"}}
+            _, (row,) = updates.keep_tx(tx, "777", [update], at=number)
+            updates.quarantine_tx(tx, row, "a chat without a type")
+
+    await rig.database.write(keep)
+    _, page, _ = await rig.call("GET", "/poison")
+    assert [one["id"] for one in page["poison"]] == ["telegram.2", "telegram.1"]
+    status, one, _ = await rig.call("GET", "/poison/telegram.1")
+    assert (status, one["error"], one["raw"]["message"]) == (
+        200,
+        "a chat without a type",
+        {"text": "odd"},
+    )
+    assert (await rig.call("POST", "/poison/telegram.1/retry"))[1]["state"] == "received"
+    assert (await rig.call("POST", "/poison/telegram.2/drop"))[1]["state"] == "skipped"
+    assert (await rig.call("POST", "/poison/telegram.2/drop"))[0] == 409
+    assert (await rig.call("GET", "/poison"))[1]["poison"] == []
+    for token in rig.agent_tokens.values():
+        assert (await rig.call("GET", "/poison/telegram.1", token=token))[0] == 403
 
 
 async def test_dead_letters_are_listed_requeued_and_dropped(rig: Rig) -> None:

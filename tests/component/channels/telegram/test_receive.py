@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agentsup.channels.report import ChannelState
 from agentsup.channels import poison
+from agentsup.channels.report import ChannelState
 from agentsup.channels.telegram import updates
 from agentsup.channels.telegram.errors import TokenRefused
 from agentsup.channels.telegram.saying import Saying
