@@ -32,6 +32,7 @@ from agentsup.daemon.ground import (
     mailbox_limits,
     own_channels,
     redact_secrets,
+    tell_address,
     web_deps,
 )
 from agentsup.daemon.people import People
@@ -395,13 +396,6 @@ class _Assembly:
     def _asker_of(self, identity: TokenIdentity) -> Asker | None:
         return self.fleet.asker(identity.message_id) if identity.message_id else None
 
-    async def _on_listening(self, port: int) -> None:
-        del port
-        g = self.ground
-        await self.recorder.write_address(g.home.daemon_json, self.api.url)
-        if g.announce is not None:
-            g.announce(await self.api.one_time_link())
-
     # -- what keeps it running ---------------------------------------------------------------------
 
     def _supervision(self) -> None:
@@ -440,7 +434,7 @@ class _Assembly:
             grace=lambda: Grace(drain_s=self.snapshot.settings.limits.drain_s),
             main_ready_timeout_s=lambda: self.snapshot.settings.limits.ready_timeout_s,
             first_complaint=g.first_complaint,
-            on_listening=self._on_listening,
+            on_listening=lambda port: tell_address(g, self.recorder, self.api),
             check_health=self.watchdog.check,
             close_channels=self.channels.close,
         )

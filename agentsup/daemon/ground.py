@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentsup.api.ports import WebDeps
+from agentsup.api.server import ApiServer
 from agentsup.channels.console import ConsoleChannel
 from agentsup.channels.web import WebChannel
 from agentsup.config.home import Home
 from agentsup.config.secrets import resolve
 from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.daemon import boot as boots
+from agentsup.daemon.recorder import Recorder
 from agentsup.daemon.roster import Roster
 from agentsup.daemon.tokens import TokenBook
 from agentsup.engines.registry import EngineRegistry
@@ -92,6 +94,13 @@ def web_deps(
         log_file=ground.home.logs / LOG_FILE if logs.file else None,
         offered=offered,
     )
+
+
+async def tell_address(ground: Ground, recorder: Recorder, api: ApiServer) -> None:
+    """Say where the daemon listens: to the command line, and to whoever watches its start."""
+    await recorder.write_address(ground.home.daemon_json, api.url)
+    if ground.announce is not None:
+        ground.announce(await api.one_time_link())
 
 
 def mailbox_limits(ground: Ground, current: Callable[[], ConfigSnapshot]) -> MailboxLimits:
