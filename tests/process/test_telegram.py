@@ -241,3 +241,37 @@ async def test_a_deaf_main_speaks_through_another_agents_bot(
     assert (await daemon.post("/agents/main/restart")).status in (200, 409)
     await connected(daemon, "main")
     await town.ask(main, "hi", "hello")
+
+
+async def test_no_change_or_restart_of_ours_makes_two_pollers(
+    make_daemon: MakeDaemon, town: Town
+) -> None:
+    """Edits of the channel, of the agent, restarts and a SIGKILL: no poll ever meets another."""
+    main = town.entry("main", telegram_token=None)
+    daemon = make_daemon([main, town.entry("bob")], RULES)
+    await daemon.start()
+    chat = await town.chat("bob")
+    await town.ask(chat, "hi", "hello")
+
+    async def lives() -> int:
+        """A bot asks who it is once in each life."""
+        return int((await town.people.report())["calls"]["getMe"])
+
+    for hours in (12, 6):
+        before = await lives()
+        rewrite(daemon, main, town.entry("bob", telegram_backlog_hours=hours))
+        async with asyncio.timeout(20):
+            while await lives() == before:
+                await asyncio.sleep(0.05)
+        await town.ask(chat, "hi", "hello")
+    assert (await daemon.post("/agents/bob/restart")).status == 200
+    await connected(daemon, "bob")
+    await town.ask(chat, "hi", "hello")
+    await daemon.stop()
+    await daemon.start()
+    await town.ask(chat, "hi", "hello")
+    daemon.kill()
+    await daemon.ended()
+    await daemon.start()
+    await town.ask(chat, "hi", "hello")
+    assert [line for line in daemon.log() if "409" in str(line)] == []

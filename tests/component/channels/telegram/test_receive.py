@@ -250,6 +250,21 @@ async def test_a_second_poller_is_named_and_outlived(rig: Rig) -> None:
     assert rig.reports[-1].state is ChannelState.UP
 
 
+async def test_lives_one_after_the_other_are_never_two_pollers(
+    rig: Rig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each life's first poll follows the end of the last one of the life before."""
+    seen: set[ChannelState] = set()
+    for number in range(8):
+        await rig.start()
+        await rig.people.say(rig.chat, f"text {number}")
+        await rig.people.wait_text(rig.chat, f"echo: text {number}")
+        seen |= {report.state for report in rig.reports}
+        await (rig.stop() if number % 2 else rig.die())
+    assert ChannelState.CONFLICT not in seen
+    assert "409" not in capsys.readouterr().out
+
+
 async def test_an_unknown_token_ends_the_life(rig: Rig) -> None:
     await rig.people.revoke(rig.bot.bot_id)
     with pytest.raises(TokenRefused):
