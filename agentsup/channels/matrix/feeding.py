@@ -4,10 +4,12 @@ room for. The rest lies in the store, where it was kept before anyway.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from agentsup.channels import poison
 from agentsup.channels.lanes import Lanes
 from agentsup.channels.matrix import kept
 from agentsup.channels.matrix.desk import Item
@@ -17,7 +19,7 @@ from agentsup.channels.matrix.sync import is_over
 from agentsup.kit.clock import Clock
 from agentsup.kit.tasks import OwnerClosed, TaskOwner
 from agentsup.model.errors import Overloaded, StoreUnavailable
-from agentsup.store.database import Database
+from agentsup.store.database import Database, Tx
 
 __all__ = ["Feeder"]
 
@@ -33,13 +35,18 @@ class Feeder:
         *,
         lanes: Lanes[Item],
         read: Callable[[Row], Item],
+        is_late: Callable[[Item], bool],
+        counted: Callable[[int], None],
         database: Database,
         clock: Clock,
         owner: Owner,
         name: str,
     ) -> None:
+        """``counted`` hears how many events are in quarantine after some were taken out."""
         self._lanes = lanes
         self._read = read
+        self._is_late = is_late
+        self._counted = counted
         self._database = database
         self._clock = clock
         self._whose = owner
@@ -66,6 +73,32 @@ class Feeder:
             self._fed_to = rows[-1].row_id
             self._passed.clear()
 
+    async def try_again(self) -> None:
+        """Take up what an operator wants to be tried again; lasts until it is cancelled."""
+        whose, changed = self._whose, asyncio.Event()
+        topic = poison.topic(kept.CHANNEL, whose.user_id)
+        unlisten = self._database.listen(topic, changed.set)
+
+        def step(tx: Tx) -> tuple[list[Row], int]:
+            return kept.again_tx(tx, whose), kept.quarantined(tx, whose)
+
+        try:
+            while True:
+                await changed.wait()
+                changed.clear()
+                try:
+                    rows, count = await self._database.write(step, name="matrix.again")
+                except (StoreUnavailable, Overloaded):
+                    changed.set()
+                    await self._clock.sleep(_STORE_PAUSE_S)
+                    continue
+                self._passed |= {row.row_id for row in rows}
+                for row in rows:
+                    await self._lanes.put(row.room_id, self._read(row))
+                self._counted(count)
+        finally:
+            unlisten()
+
     def start(self) -> None:
         """Hand over what lies in the store, in the background."""
         feeding = self._feed()
@@ -85,7 +118,7 @@ class Feeder:
         items = []
         for row in rows:
             item = self._read(row)
-            queue = _queue(item.event)
+            queue = "" if self._is_late(item) else _queue(item.event)
             if queue and self._lanes.pass_by(row.room_id, item, queue):
                 self._passed.add(row.row_id)
             else:

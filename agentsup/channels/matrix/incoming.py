@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from agentsup.catalogue import words
-from agentsup.channels import compose
+from agentsup.channels import compose, poison
 from agentsup.channels.lanes import Lanes
 from agentsup.channels.matrix import kept
 from agentsup.channels.matrix.access import (
@@ -102,9 +102,9 @@ class Incoming:
         rooms_at_once: int,
         backlog: int,
         tell: Callable[[str], Awaitable[None]],
-        set_aside: Callable[[], None],
+        set_aside: Callable[[int], None],
     ) -> None:
-        """``set_aside`` hears of each event that went into quarantine."""
+        """``set_aside`` hears how many events are in quarantine whenever that changes."""
         self._deps = deps
         self._spec = spec
         self._people = people
@@ -126,6 +126,8 @@ class Incoming:
         self._feeder = Feeder(
             lanes=self._lanes,
             read=self._read,
+            is_late=self._is_late,
+            counted=set_aside,
             database=deps.database,
             clock=deps.clock,
             owner=deps.owner,
@@ -135,6 +137,10 @@ class Incoming:
     async def take(self, rows: Sequence[Row]) -> None:
         """Hand new rows to their rooms, in order. Never waits for room."""
         await self._feeder.take(rows)
+
+    async def run(self) -> None:
+        """Take up what an operator wants to be tried again; lasts until it is cancelled."""
+        await self._feeder.try_again()
 
     def take_leftovers(self) -> None:
         """Begin with what earlier lives kept and did not finish."""
@@ -406,14 +412,19 @@ class Incoming:
                 may(event, self._spec(), self._people, room, deps.me.user_id).allowed
             )
 
+        count = 0
+
         def step(tx: Tx) -> None:
+            nonlocal count
             kept.quarantine_tx(tx, item.row, why)
+            count = kept.quarantined(tx, deps.owner)
             if is_awaited and event is not None:
-                text = words()("message.quarantined", id=item.row.row_id)
+                name = poison.name_of(CHANNEL, item.row.row_id)
+                text = words()("message.quarantined", id=name)
                 notice_tx(tx, deps, event.place.conversation, text)
 
         try:
             await write_patiently(deps, step, "matrix.quarantine")
         except (StoreUnavailable, Overloaded):
             return
-        self._set_aside()
+        self._set_aside(count)

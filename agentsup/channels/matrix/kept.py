@@ -21,6 +21,7 @@ __all__ = [
     "Owner",
     "RoomNews",
     "Row",
+    "again_tx",
     "became",
     "begin_tx",
     "done_tx",
@@ -212,6 +213,18 @@ def is_skipped(reader: Reader, row: Row, *, why: str = "") -> bool:
         )
         is not None
     )
+
+
+def again_tx(tx: Tx, owner: Owner) -> list[Row]:
+    """What an operator wants to be tried again, and has not been since."""
+    mark = "tried again: "
+    rows = tx.all(
+        "SELECT row_id, room_id, event_id, raw, begun FROM matrix_events WHERE agent_id = ?"
+        " AND user_id = ? AND state = 'received' AND substr(error, 1, ?) = ? ORDER BY row_id",
+        (owner.agent_id, owner.user_id, len(mark), mark),
+    )
+    tx.executemany("UPDATE matrix_events SET error = '' WHERE row_id = ?", [(r[0],) for r in rows])
+    return [Row(r[0], r[1], r[2], r[3], bool(r[4])) for r in rows]
 
 
 def begin_tx(tx: Tx, row: Row) -> None:

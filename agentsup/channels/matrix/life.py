@@ -219,6 +219,7 @@ class MatrixBot:
                 group.create_task(streams.run(draining), name=f"streams:{deps.agent_name}")
                 group.create_task(menus.run(draining), name=f"menus:{deps.agent_name}")
                 group.create_task(waiting.run(draining), name=f"waiting:{deps.agent_name}")
+                group.create_task(incoming.run(), name=f"again:{deps.agent_name}")
                 incoming.take_leftovers()
                 await syncer.run(incoming.take)
         except ExceptionGroup as errors:
@@ -323,8 +324,8 @@ class MatrixBot:
             set_aside=self._set_aside,
         )
 
-    def _set_aside(self) -> None:
-        self._report = replace(self._report, quarantined=self._report.quarantined + 1)
+    def _set_aside(self, count: int) -> None:
+        self._report = replace(self._report, quarantined=count)
         self._deps.report(self._report)
 
     def _show(self, state: ChannelState, detail: str = "", polled_at: int | None = None) -> None:
