@@ -294,6 +294,32 @@ async def test_an_answer_does_not_wait_for_edits_that_were_too_many(stage: Stage
     assert (await stage.people.report())["hammered"] == 0
 
 
+async def test_a_penalty_that_grows_with_each_early_edit_slows_edits_and_no_answer(
+    stage: Stage,
+) -> None:
+    """Whoever goes on at the same pace is shut out for longer each time, the answer as well."""
+    await stage.rig.start()
+    chat = await stage.group()
+    await stage.people.fault("edit_penalty", seconds=1, retry_after=2, grow=2)
+    message_id = await stage.ask(chat)
+    loop = asyncio.get_running_loop()
+    began_at, number = loop.time(), 0
+    while loop.time() - began_at < 6.0:
+        stage.say(message_id, f"words number {number}, ")
+        number += 1
+        await asyncio.sleep(0.1)
+    report = await stage.people.report()
+    assert report["calls"]["editMessageText"] <= 5, "at the usual pace it would be 12"
+    assert report["hammered"] == 0
+    ended_at = loop.time()
+    stage.finish(message_id, "the whole answer")
+    await stage.people.wait_text(chat, "the whole answer", 12)
+    assert loop.time() - ended_at < LATE_S + 3.0
+    await stage.forgotten()
+    assert await stage.texts(chat) == ["the whole answer"]
+    assert (await stage.people.report())["hammered"] == 0
+
+
 @pytest.mark.parametrize(
     "kind, facts",
     [("flood", {"retry_after": 60}), ("hang", {"seconds": 5.0}), ("server_error", {})],
