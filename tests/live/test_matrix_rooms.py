@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agentsup.testing.daemon_process import DaemonProcess
+from agentsup.testing.faulty_proxy import FaultyProxy
 from agentsup.testing.matrix_driver import MatrixPerson, Seen
 from agentsup.testing.synapse import Synapse
 from tests.live.matrix_town import BOT_PASSWORD, Town, accounts, settled
@@ -42,6 +43,15 @@ async def daemon(town: Town, tmp_path: Path) -> AsyncIterator[DaemonProcess]:
         await town.joined()
         await town.ask("hi", "heard hi")
         yield made
+
+
+async def edited(daemon: DaemonProcess, change: Callable[[dict[str, Any]], None]) -> None:
+    """Edit main's entry as an editor does, and wait until it is in effect."""
+    before = len(logged(daemon, "configuration applied"))
+    rewrite(daemon, change)
+    async with asyncio.timeout(10):
+        while len(logged(daemon, "configuration applied")) == before:
+            await asyncio.sleep(0.05)
 
 
 def rewrite(daemon: DaemonProcess, change: Callable[[dict[str, Any]], None]) -> None:
@@ -79,10 +89,8 @@ async def test_a_stranger_gets_no_answer_and_no_entry_and_the_log_says_how_to_al
     await town.person.say(town.room, "now with a guest")
     await until_logged(daemon, town.room, "matrix.allowed_rooms")
     assert town.answers() == ["heard hi"]
-    rewrite(daemon, lambda entry: entry["matrix"].update(allowed_rooms=[town.room]))
-    rewrite(daemon, lambda entry: entry.update(group_mention_only=False))
-    await daemon.until("main", "running", timeout_s=10)
-    await settled(daemon)
+    await edited(daemon, lambda entry: entry["matrix"].update(allowed_rooms=[town.room]))
+    await edited(daemon, lambda entry: entry.update(group_mention_only=False))
     await town.ask("and now", "heard and now")
     await stranger.say(town.room, "still me")
     await until_logged(daemon, stranger.user_id, "got no answer")
@@ -99,7 +107,7 @@ async def test_a_group_is_answered_where_the_bot_is_meant(
         entry["matrix"]["allowed_rooms"] = [town.room]
         entry["matrix"]["allowed_users"].append(stranger.user_id)
 
-    rewrite(daemon, open_up)
+    await edited(daemon, open_up)
     await town.person.invite(town.room, stranger.user_id)
     await stranger.join(town.room)
     await stranger.say(town.room, "among us")
@@ -290,3 +298,73 @@ async def test_what_was_read_is_marked_as_read(daemon: DaemonProcess, town: Town
     said = await town.person.say(town.room, "seen?")
     await town.person.wait_text(town.room, "heard seen?", by=town.bot)
     await town.person.wait_for(town.room, lambda view: view.read.get(town.bot) == said or None)
+
+
+async def test_a_stop_passes_a_download_and_drops_what_nobody_has_read(
+    daemon: DaemonProcess, town: Town, proxy: FaultyProxy
+) -> None:
+    assert await daemon.stop() == 0
+    rewrite(daemon, lambda entry: entry["matrix"].update(homeserver=proxy.url))
+    await daemon.start()
+    await town.ask("by another way", "heard by another way")
+    slow = proxy.fault("hang", path="/media/download/", seconds=30.0)
+    await town.person.send_file(town.room, b"data", name="slow.bin", text="with a file")
+    async with asyncio.timeout(15):
+        while not proxy.hits("hang"):
+            await asyncio.sleep(0.05)
+    await town.person.say(town.room, "behind the file")
+    stop = await town.person.say(town.room, "/stop")
+    told = await town.person.wait_message(
+        town.room, lambda seen: seen.sender == town.bot, 10.0, after=stop
+    )
+    assert told.kind == "m.notice"
+    assert "2 messages that were not read yet" in told.text
+    proxy.clear(slow)
+    await town.ask("after the stop", "heard after the stop", timeout_s=40.0)
+    await settled(daemon)
+    assert not [text for text in town.answers() if "the file" in text or "with a file" in text]
+    assert not list((daemon.home / "agents" / "main" / "workspace" / "inbox").iterdir())
+
+
+async def test_what_a_full_queue_refuses_is_told_in_one_word(
+    daemon: DaemonProcess, town: Town
+) -> None:
+    await edited(daemon, lambda entry: entry.update(queue_limit=2))
+    await town.person.say(town.room, "wait 1")
+    await until_queued(daemon, 1)
+    for number in range(8):
+        await town.person.say(town.room, f"number {number}")
+    notice = await town.person.wait_message(
+        town.room,
+        lambda seen: seen.sender == town.bot and seen.kind == "m.notice" and "full" in seen.text,
+        20.0,
+    )
+    assert "number 7" in notice.text or "more" in notice.text
+    await town.person.wait_text(town.room, "waited 1", by=town.bot)
+    await settled(daemon)
+    full = [seen for seen in town.person.messages(town.room, by=town.bot) if "full" in seen.text]
+    assert len(full) == 1
+
+
+async def test_a_viewers_file_is_not_fetched(daemon: DaemonProcess, town: Town) -> None:
+    assert await daemon.stop() == 0
+    config = daemon.home / "config.toml"
+    person = f'[people.ann]\nrole = "viewer"\nmatrix = ["{town.person.user_id}"]\n'
+    config.write_text((config.read_text() if config.exists() else "") + "\n" + person)
+    await daemon.start()
+    sent = await town.person.send_file(town.room, b"data", name="mine.bin")
+    await town.person.wait_text(town.room, "may look but not write", by=town.bot, after=sent)
+    inbox = daemon.home / "agents" / "main" / "workspace" / "inbox"
+    assert not inbox.exists() or not list(inbox.iterdir())
+
+
+async def test_an_event_that_makes_no_sense_is_set_aside_and_costs_the_others_nothing(
+    daemon: DaemonProcess, town: Town
+) -> None:
+    await town.person.put(town.room, "m.room.message", {"msgtype": "m.image", "body": "no url"})
+    await town.ask("next", "heard next")
+    view = (await daemon.agents())["main"]
+    assert any("set aside" in note for note in view["warnings"])
+    (row,) = daemon.sql("SELECT raw, error FROM matrix_events WHERE state = 'quarantined'")
+    assert "without an address" in row["error"]
+    assert "no url" in row["raw"]
