@@ -214,7 +214,7 @@ class LoginBody(Body):
 
 
 class LinkBody(Body):
-    """Whom a one-time link is for; without a person, the operator."""
+    """Whom a one-time link is for; without a person, for whoever asks."""
 
     person: Annotated[str | None, Field(min_length=1, max_length=200)] = None
 

@@ -279,6 +279,7 @@ class ChatSocket:
             await self._tell(_draining(), frame.id)
 
     async def _say(self, hello: Hello, entry: DirectoryEntry, frame: Say) -> None:
+        self._call.used()
         # A command must not wait behind a text; texts keep their order.
         is_urgent = not frame.files and frame.text.lstrip().startswith(("/", "!"))
         try:

@@ -134,8 +134,11 @@ async def drop(call: Call) -> web.Response:
 
 
 async def _is_asked(call: Call, question: Question) -> bool:
-    """Whether the question came of work that this person asked for."""
-    return privacy.is_own(call.by, await call.deps.mailbox.get(question.message_id))
+    """Whether it came of this person's work, or was asked where this person may write."""
+    message = await call.deps.mailbox.get(question.message_id)
+    to = message.deliver_to
+    is_here = to.kind == "chat" and privacy.may_enter(call.by, to.channel, to.conversation)
+    return is_here or privacy.is_own(call.by, message)
 
 
 async def questions(call: Call) -> web.Response:

@@ -74,6 +74,11 @@ class Call:
             raise Unauthorised("you are signed out; sign in again")
         return principal
 
+    def used(self) -> None:
+        """A socket's browser is used now, which no request tells of."""
+        if self.session is not None:
+            self.api.web.seen(self.session)
+
     def signed_out(self, then: Callable[[], None]) -> AbstractContextManager[None]:
         """Call `then` if the browser's session is ended during the block."""
         return self.session.watched_by(then) if self.session else nullcontext()

@@ -13,7 +13,7 @@ from agentsup.api import bodies, privacy, shapes
 from agentsup.api.access import BROWSER, Access
 from agentsup.api.route import Call, Route, reply
 from agentsup.api.web.book import WebSession
-from agentsup.model.errors import Unauthorised
+from agentsup.model.errors import Forbidden, Unauthorised
 from agentsup.model.principal import OPERATOR, Principal
 
 _NEVER: Final = 400 * 86_400
@@ -76,18 +76,22 @@ async def logout_everywhere(call: Call) -> web.Response:
 
 
 async def link(call: Call) -> web.Response:
-    """A one-time link for the operator or for a person of [people]."""
+    """A one-time link for whoever asks, or, by an operator, for another person of [people]."""
     body: bodies.LinkBody = call.body
-    issued = await call.api.web.issue(body.person or "")
+    own = call.session.subject if call.session is not None else ""
+    person = own if body.person is None else body.person
+    role = call.api.web.people().get(person, call.by.role)
+    if person != own and (not call.by.is_operator or role > call.by.role):
+        raise Forbidden("a link for somebody else is made by an operator, up to the own role")
+    issued = await call.api.web.issue(person)
     headers = call.request.headers
     base = headers.get(hdrs.ORIGIN) or f"http://{headers[hdrs.HOST]}"
-    role = call.api.web.people()[body.person] if body.person else OPERATOR.role
     return reply(
         {
             "url": f"{base}/#code={issued.code}",
             "code": issued.code,
             "expires_at": issued.expires_at,
-            "person": body.person,
+            "person": person or None,
             "role": role.name.lower(),
         }
     )
@@ -171,9 +175,9 @@ ROUTES = (
         "POST",
         "/web/links",
         link,
-        "A one-time link that signs a browser in",
+        "A one-time link that signs a browser in: for oneself, or by an operator for a person",
         {200: shapes.Link},
-        access=Access.STEER,
+        access=Access.LOOK,
         body=bodies.LinkBody,
         body_optional=True,
     ),

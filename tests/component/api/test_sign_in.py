@@ -170,9 +170,14 @@ async def test_a_link_is_made_for_the_operator_or_a_person(rig: Rig) -> None:
     assert session["may"] == ["look", "talk"]
     status, document, _ = await rig.call("POST", "/web/links", {"person": "nobody"})
     assert (status, document["field"]) == (400, "person")
-    assert (await browser.call("POST", "/web/links"))[0] == 403
+    for person, wanted in ((None, 200), ("uwe", 200), ("ute", 403), ("otto", 403)):
+        answer = await browser.call("POST", "/web/links", {"person": person})
+        assert (answer[0], answer[1].get("person")) == (wanted, "uwe" if wanted == 200 else None)
     await browser.sign_in("otto")
-    assert (await browser.call("POST", "/web/links", {"person": "vera"}))[0] == 200
+    rig.people["mia"] = PersonRole.MANAGER
+    for person, wanted in (("vera", 200), ("otto", 200), ("mia", 403), ("nobody", 400)):
+        assert (await browser.call("POST", "/web/links", {"person": person}))[0] == wanted
+    assert (await browser.call("POST", "/web/links"))[1]["person"] == "otto"
     status, document, _ = await browser.call("GET", "/web/people")
     assert {"name": "vera", "role": "viewer"} in document["people"]
 
