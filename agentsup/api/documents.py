@@ -158,6 +158,7 @@ def question(value: Question, directory: AgentDirectory) -> dict[str, Any]:
         "answer": value.answer,
         "asked_at": value.asked_at,
         "deadline_at": value.deadline_at,
+        "who": value.who.value,
         "answered_at": value.answered_at,
         "answered_by": value.answered_by,
     }

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agentsup.model.health import AgentState
 from agentsup.model.message import Outcome, State
-from agentsup.model.question import QuestionState
+from agentsup.model.question import QuestionState, Who
 
 
 class Document(BaseModel):
@@ -239,6 +239,7 @@ class QuestionDocument(Document):
     answer: str
     asked_at: int
     deadline_at: int | None
+    who: Who = Field(description="who may answer; an operator always may")
     answered_at: int | None
     answered_by: str
 

@@ -25,7 +25,7 @@ from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.notices import asked_topic_of, preview
 from agentsup.mailbox.questions import SEEN_SQL
 from agentsup.mailbox.rows import find_question, question_of
-from agentsup.model.errors import Conflict, NotFound
+from agentsup.model.errors import Conflict, Forbidden, NotFound
 from agentsup.model.principal import Principal
 from agentsup.model.question import Question, QuestionState
 from agentsup.store.database import Database, Reader, Tx
@@ -181,7 +181,10 @@ class Asked:
             language,
             is_typed=True,
         )
-        # Closed in this very moment: then it is a text like any other.
+        is_refused = said.question is not None and said.question.state is QuestionState.OPEN
+        if is_refused and reply_to is not None:
+            return said
+        # Closed in this very moment, or not this person's: then it is a text like any other.
         return said if said.counts else None
 
     async def reaction(
@@ -249,6 +252,9 @@ class Asked:
                 question = self._mailbox.answer_tx(tx, question_id, option, principal)
             except Conflict:  # past its deadline, and nobody has closed it yet
                 return late
+            except Forbidden:
+                key = f"press.of_{question.who.value}"
+                return Said(words.text(key, language), counts=False, question=question)
             if is_typed and not question.options and self._shows.needs_no_end(conversation):
                 _mark_tx(tx, question_id, self._clock.now_ms())
             told = words.text("press.answered", language, answer=option)

@@ -42,6 +42,7 @@ from agentsup.model.engine import (
     Usage,
 )
 from agentsup.model.errors import ConfigError
+from agentsup.model.question import Who
 from agentsup.model.tool import Effect
 
 NO_MODEL = "No model is configured, so I can only repeat what you say.\n"
@@ -238,6 +239,7 @@ class ScriptedSession:
                 text=run.fill(asked.text),
                 options=tuple(run.fill(asked.options)),
                 timeout_s=None if asked.timeout is None else run.seconds(asked.timeout),
+                who=Who(asked.who),
             )
         elif step.file is not None:
             path = run.fill(step.file)

@@ -73,6 +73,7 @@ class Ask(_Strict):
     text: Text
     options: list[Text] = Field(default_factory=list)
     timeout: Seconds | None = None
+    who: Literal["people", "asker", "operators"] = "people"
 
 
 class Consumed(_Strict):

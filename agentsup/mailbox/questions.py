@@ -15,11 +15,11 @@ from agentsup.mailbox.notices import drop_pending_tx, place_of, touch_asked_tx
 from agentsup.mailbox.rows import encode, find_question, need_message, question_of
 from agentsup.mailbox.values import Desk, Expired
 from agentsup.model.engine import Suspended
-from agentsup.model.errors import BadRequest, Conflict
+from agentsup.model.errors import BadRequest, Conflict, Forbidden
 from agentsup.model.event import EventType
 from agentsup.model.message import Lease, State, check_transition
 from agentsup.model.principal import Principal
-from agentsup.model.question import Question, QuestionState
+from agentsup.model.question import Question, QuestionState, Who, may_answer
 from agentsup.store.database import Reader, Tx
 from agentsup.store.events import append
 
@@ -47,7 +47,8 @@ def park_tx(desk: Desk, tx: Tx, lease: Lease, suspended: Suspended) -> Question:
     waits.close_tx(tx, message.message_id, as_target=False)
     tx.execute(
         "INSERT INTO questions (question_id, agent_id, session_id, message_id, kind, text,"
-        " options, state, asked_at, deadline_at) VALUES (?, ?, ?, ?, ?, ?, ?, 'open', ?, ?)",
+        " options, state, asked_at, deadline_at, who)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, 'open', ?, ?, ?)",
         (
             question_id,
             message.agent_id,
@@ -58,6 +59,7 @@ def park_tx(desk: Desk, tx: Tx, lease: Lease, suspended: Suspended) -> Question:
             encode(suspended.options),
             at,
             deadline_at,
+            suspended.who.value,
         ),
     )
     agent_id, place = place_of(tx, message.deliver_to, message.agent_id)
@@ -75,6 +77,7 @@ def park_tx(desk: Desk, tx: Tx, lease: Lease, suspended: Suspended) -> Question:
             "text": suspended.text,
             "options": list(suspended.options),
             "deadline_at": deadline_at,
+            "who": suspended.who.value,
         },
         at=at,
     )
@@ -88,8 +91,8 @@ def park_tx(desk: Desk, tx: Tx, lease: Lease, suspended: Suspended) -> Question:
 def answer_tx(desk: Desk, tx: Tx, question_id: str, answer: str, by: Principal) -> Question:
     """Answer once; the message goes back to its place in the queue.
 
-    Raises ``NotFound``, ``BadRequest`` (not one of the options) and ``Conflict`` (answered,
-    expired or void already; says by whom and when).
+    Raises ``NotFound``, ``Forbidden`` (not this one's to answer), ``BadRequest`` (not one of the
+    options) and ``Conflict`` (answered, expired or void already; says by whom and when).
     """
     question = find_question(tx, question_id)
     at = desk.clock.now_ms()
@@ -100,6 +103,11 @@ def answer_tx(desk: Desk, tx: Tx, question_id: str, answer: str, by: Principal) 
             f"this question expired at {_clock_time(question.deadline_at)}",
             question_id=question_id,
             state=QuestionState.EXPIRED.value,
+        )
+    if not may_answer(question, need_message(tx, question.message_id).principal, by):
+        whose = "an operator's" if question.who is Who.OPERATORS else "somebody else's"
+        raise Forbidden(
+            f"this question is {whose} to answer", question_id=question_id, who=question.who.value
         )
     if question.options and answer not in question.options:
         raise BadRequest(

@@ -10,7 +10,7 @@ from agentsup.model.errors import NotFound
 from agentsup.model.ids import AgentId, MessageId, SessionId
 from agentsup.model.message import DeliverTo, Kind, Lane, Message, Outcome, Part, Priority, State
 from agentsup.model.principal import Principal
-from agentsup.model.question import Question, QuestionState
+from agentsup.model.question import Question, QuestionState, Who
 from agentsup.store.database import Reader
 
 __all__ = [
@@ -112,6 +112,7 @@ def question_of(row: Mapping[str, Any]) -> Question:
         deadline_at=row["deadline_at"],
         answered_at=row["answered_at"],
         answered_by=row["answered_by"],
+        who=Who(row["who"]),
     )
 
 

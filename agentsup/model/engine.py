@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from agentsup.model.message import Part
+from agentsup.model.question import Who
 from agentsup.model.tool import Effect, Tool, ToolResult
 
 # -- what an engine is given -----------------------------------------------------------------------
@@ -153,6 +154,7 @@ class Suspended:
     options: tuple[str, ...] = ()
     timeout_s: float | None = None
     kind: str = "question"
+    who: Who = Who.PEOPLE
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from agentsup.model.principal import PersonRole, Principal, PrincipalKind
+
 
 class QuestionState(StrEnum):
     OPEN = "open"
     ANSWERED = "answered"
     EXPIRED = "expired"
     CANCELLED = "cancelled"
+
+
+class Who(StrEnum):
+    """Who may answer; an operator always may."""
+
+    PEOPLE = "people"
+    """Whoever may write where it was asked."""
+    ASKER = "asker"
+    """The person whose message led to it."""
+    OPERATORS = "operators"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +42,15 @@ class Question:
     deadline_at: int | None
     answered_at: int | None
     answered_by: str
+    who: Who = Who.PEOPLE
+
+
+def may_answer(question: Question, asker: Principal, by: Principal) -> bool:
+    """Whether ``by`` may answer what was asked about a message of ``asker``."""
+    if by.is_operator:
+        return True
+    if by.kind is PrincipalKind.PERSON and by.role < PersonRole.USER:
+        return False
+    if question.who is Who.ASKER:
+        return (by.kind, by.subject) == (asker.kind, asker.subject)
+    return question.who is Who.PEOPLE

@@ -31,6 +31,7 @@ from agentsup.model.agent import AgentSpec
 from agentsup.model.control import Button, CommandContext, CommandReply, Commands
 from agentsup.model.errors import Conflict, NotFound, Overloaded, StoreUnavailable
 from agentsup.model.principal import PersonRole, Principal
+from agentsup.model.question import QuestionState
 from agentsup.store.database import Database, Tx
 
 __all__ = ["Menus", "Press"]
@@ -175,6 +176,8 @@ class Menus:
             )
             await self._screen.answer(press, said.text, alert=not said.counts)
             question = said.question
+            if question is not None and question.state is QuestionState.OPEN:
+                return  # somebody else may press it still
             # Also where the button was still there although its question is closed.
             text = None if question is None else await self._asked.end_of(question, press.language)
             if text and await self._screen.edit(press, "editMessageText", **text):

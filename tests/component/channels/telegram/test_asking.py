@@ -12,6 +12,7 @@ from agentsup.mailbox.pump import Work
 from agentsup.model.engine import Suspended
 from agentsup.model.message import Outcome
 from agentsup.model.principal import OPERATOR
+from agentsup.model.question import Who
 from tests.component.channels.telegram.rig import Rig, rigged
 
 OPTIONS = ("red", "blue")
@@ -34,7 +35,8 @@ async def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
                 await rig.mailbox.complete(work.lease, Completion(Outcome.OK, text=text))
                 return
             options = OPTIONS if "option" in message.text else ()
-            ask = Suspended(b"", f"About {message.text}?", options, timeout_s=3600.0)
+            who = next((w for w in Who if w.value in message.text), Who.PEOPLE)
+            ask = Suspended(b"", f"About {message.text}?", options, timeout_s=3600.0, who=who)
             await rig.database.write(lambda tx: rig.mailbox.park_tx(tx, work.lease, ask))
 
         monkeypatch.setattr(rig.agent, "handle", asks)
@@ -200,3 +202,25 @@ async def test_a_press_counts_where_the_platform_does_not_say_the_topic(rig: Rig
     }
     await rig.people.inject(rig.bot.bot_id, {"callback_query": press})
     await rig.people.wait_text(group, f"so it is {button['text']}")
+
+
+async def test_who_may_press_is_said_with_the_question(rig: Rig) -> None:
+    ben = await rig.people.user("Ben")
+    group = await rig.people.group(
+        "Group", [rig.ann, ben, rig.bot.bot_id], administrators=[rig.bot.bot_id]
+    )
+    rig.allow(ben, groups=(int(group),))
+    rig.spec = rig.spec_with(group_mention_only=False)
+    await rig.people.say(group, "an option of the asker", user=rig.ann)
+    record = await rig.people.wait_text(group, "About")
+    foreign = await rig.people.press(group, record["message_id"], text="red", user=ben)
+    told = await rig.people.pressed(foreign)
+    assert told["text"] == "Only the person whose message this is about may answer it."
+    await rig.people.say(group, "red", user=ben, reply_to=record["message_id"])
+    await rig.people.wait_text(group, "Only the person")
+    (question,) = await rig.mailbox.questions()
+    own = await rig.people.press(group, record["message_id"], text="blue", user=rig.ann)
+    assert (await rig.people.pressed(own))["text"] == "Answered: blue"
+    await rig.people.wait_text(group, "so it is blue")
+    assert [each.answer for each in await rig.mailbox.questions(None)] == ["blue"]
+    assert question.who is Who.ASKER
