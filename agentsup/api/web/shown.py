@@ -9,29 +9,34 @@ builds elements from values and never parses markup that an agent has written.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 from agentsup.api import documents
-from agentsup.channels.answer.markdown import parse
 from agentsup.channels.answer.split import utf16_len
 from agentsup.model.answer import Block, Code, Span, Table, Text
 from agentsup.model.event import Event, EventType
 
 ON_LOOP_MAX_CHARS = 500
 """Parsing costs up to 10 µs a character; more than this goes to a thread."""
+_PARSER = "agentsup.channels.answer.markdown"
+"""Loaded with the first answer a page shows: a daemon without a page does without it."""
 
 
 async def shown(events: Iterable[Event]) -> list[dict[str, Any]]:
     """The documents of a conversation's events, with blocks where an agent speaks Markdown."""
     found = [*events]
-    if sum(len(_markdown(event)) for event in found) > ON_LOOP_MAX_CHARS:
+    size = sum(len(_markdown(event)) for event in found)
+    if size > ON_LOOP_MAX_CHARS or (size and _PARSER not in sys.modules):
         return await asyncio.to_thread(_documents, found)
     return _documents(found)
 
 
 def blocks_of(markdown: str) -> list[dict[str, Any]]:
-    """The blocks of a text. Pure."""
+    """The blocks of a text. Pure, but for a library that the first text loads."""
+    from agentsup.channels.answer.markdown import parse
+
     return [one for block in parse(markdown).blocks for one in _block(block)]
 
 
