@@ -17,8 +17,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from agentsup.catalogue import load
-from agentsup.channels import buttons
-from agentsup.channels.telegram import cards
+from agentsup.channels import buttons, cards
 from agentsup.kit.clock import Clock
 from agentsup.mailbox import outbox
 from agentsup.mailbox.mailbox import Mailbox

@@ -16,10 +16,9 @@ from typing import Generic, Protocol, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from agentsup.catalogue import words
-from agentsup.channels import buttons
+from agentsup.channels import buttons, cards
 from agentsup.channels.asked import Asked, Shows
 from agentsup.channels.buttons import Pressed, Refusal, Refused
-from agentsup.channels.telegram import cards
 from agentsup.channels.waiting import buttonless_tx
 from agentsup.kit.clock import Clock
 from agentsup.kit.tasks import TaskOwner

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentsup.catalogue import words
+from agentsup.channels import cards
 from agentsup.channels.matrix.render import Piece
-from agentsup.channels.telegram import cards
 
 __all__ = [
     "Choice",

@@ -29,7 +29,7 @@ from agentsup.channels.matrix.render import (
     with_line,
 )
 from agentsup.channels.matrix.upkeep import Bench, Upkeep, content_of
-from agentsup.channels.telegram.pace import (
+from agentsup.channels.pace import (
     Heard,
     Mode,
     Pace,
@@ -38,7 +38,7 @@ from agentsup.channels.telegram.pace import (
     complete_length,
     next_show_at,
 )
-from agentsup.channels.telegram.placeholders import Fate, Outcome
+from agentsup.channels.streamed import Fate, Outcome
 from agentsup.observe.live import LiveTurn
 
 __all__ = ["LATE_S", "LiveAnswer"]

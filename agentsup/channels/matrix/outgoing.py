@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agentsup.catalogue import Words, words
+from agentsup.channels import cards
 from agentsup.channels.answer.long import as_file
 from agentsup.channels.attachment import attached
 from agentsup.channels.matrix.choices import Choice, choices_of, listed
@@ -28,11 +29,11 @@ from agentsup.channels.matrix.render import (
     render,
     render_plain,
 )
-from agentsup.channels.telegram import cards
 from agentsup.channels.upload import UploadFile
 from agentsup.model.channel import OutboxPart
 
 __all__ = [
+    "MARK",
     "MESSAGE",
     "MatrixSettings",
     "Outgoing",
@@ -44,6 +45,8 @@ __all__ = [
 ]
 
 MESSAGE = "m.room.message"
+MARK = "!"
+"""Clients keep a command that begins with a slash for themselves."""
 _FALLBACK_CHARS = 200
 _KINDS = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
 
@@ -140,7 +143,7 @@ async def pieces_of(part: OutboxPart, settings: MatrixSettings) -> tuple[Outgoin
     kind, body = part.kind, part.body
     language = str(body.get("language") or "")
     say = words(language)
-    text = cards.text_of(kind, body, timezone=settings.timezone, language=language)
+    text = cards.text_of(kind, body, timezone=settings.timezone, language=language, mark=MARK)
     if "repeat_of" in body:
         text = f"{say('part.repeat')}\n\n{text}"
     if len(text) > ON_LOOP_MAX_CHARS or "path" in body:

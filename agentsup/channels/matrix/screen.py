@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any, Final
 
-from agentsup.channels import buttons
+from agentsup.channels import buttons, cards
 from agentsup.channels.asked import AskedCard, Shown
 from agentsup.channels.matrix import offers
 from agentsup.channels.matrix.errors import (
@@ -25,13 +25,12 @@ from agentsup.channels.matrix.errors import (
     RateLimited,
     TokenRefused,
 )
-from agentsup.channels.matrix.outgoing import MESSAGE, edit_of
+from agentsup.channels.matrix.outgoing import MARK, MESSAGE, edit_of
 from agentsup.channels.matrix.place import parse
 from agentsup.channels.matrix.placeholders import short
 from agentsup.channels.matrix.render import ON_LOOP_MAX_CHARS, Piece, render
 from agentsup.channels.matrix.status import REACTION, annotation
 from agentsup.channels.matrix.upkeep import Outbound, content_of
-from agentsup.channels.telegram import cards
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.kit.tasks import OwnerClosed, TaskOwner
@@ -257,7 +256,13 @@ class MatrixScreen:
             cards.ended_text(card.question, timezone=timezone, language=card.language)
         )
         shown = await _rendered(
-            cards.text_of("question", card.body, timezone=timezone, language=card.language)
+            cards.text_of(
+                "question",
+                card.body,
+                timezone=timezone,
+                language=card.language,
+                mark=MARK,
+            )
         )
         # It shows the end too, unless that would take an event more (or less) than there are.
         last = (ended if len(ended) == len(shown) else shown)[-1]

@@ -19,8 +19,8 @@ from agentsup.channels.matrix.live_answer import LiveAnswer
 from agentsup.channels.matrix.place import Place, parse
 from agentsup.channels.matrix.status import Reactions, Typing
 from agentsup.channels.matrix.upkeep import Bench, Outbound
-from agentsup.channels.telegram.pace import Mode
-from agentsup.channels.telegram.placeholders import is_shown_here
+from agentsup.channels.pace import Mode
+from agentsup.channels.streamed import is_shown_here
 from agentsup.kit.clock import Clock
 from agentsup.kit.tasks import OwnerClosed, TaskOwner
 from agentsup.model.agent import AgentSpec, Streaming

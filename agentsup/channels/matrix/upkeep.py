@@ -23,8 +23,8 @@ from agentsup.channels.matrix.outgoing import MESSAGE, edit_of, new_of
 from agentsup.channels.matrix.place import Place
 from agentsup.channels.matrix.placeholders import Placeholder, short
 from agentsup.channels.matrix.render import Piece, render
-from agentsup.channels.telegram.pace import Mode
-from agentsup.channels.telegram.placeholders import Fate, Outcome, fate_of
+from agentsup.channels.pace import Mode
+from agentsup.channels.streamed import Fate, Outcome, fate_of
 from agentsup.kit.clock import Clock
 from agentsup.model.agent import Streaming
 from agentsup.model.errors import Overloaded, StoreUnavailable

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
-import stat
 from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
-from io import BytesIO
-from pathlib import Path
 from typing import IO, Any, Protocol
 
 import aiohttp
@@ -19,6 +13,7 @@ from agentsup.channels.telegram import library
 from agentsup.channels.telegram.errors import FateUnknown, NotSent, error_of
 from agentsup.channels.telegram.flood import Flood
 from agentsup.channels.telegram.http import SharedHttp
+from agentsup.channels.upload import UploadFile, open_upload
 from agentsup.model.errors import TooLarge
 
 __all__ = ["DEFAULT_BASE_URL", "SharedHttp", "TelegramClient", "UploadFile"]
@@ -37,17 +32,6 @@ class SecretText(Protocol):
 
     @property
     def written(self) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
-class UploadFile:
-    """A file to upload: one on disk, read while it is sent, or `data`."""
-
-    path: Path | None
-    name: str
-    data: bytes = b""
-    within: Path | None = None
-    """The opened file must lie in this (resolved) directory, wherever links lead to."""
 
 
 class TelegramClient:
@@ -95,7 +79,7 @@ class TelegramClient:
         async with self._place():
             with ExitStack() as opened:
                 for name, file in (files or {}).items():
-                    handle = opened.enter_context(await asyncio.to_thread(_open, file))
+                    handle = opened.enter_context(await asyncio.to_thread(open_upload, file))
                     library_ = await self._loaded()
                     fields[name] = library_.telegram.InputFile(
                         handle, filename=file.name, read_file_handle=False
@@ -154,27 +138,6 @@ class TelegramClient:
     async def close(self) -> None:
         """No more calls; the shared session stays open."""
         self._is_closed = True
-
-
-def _open(file: UploadFile) -> IO[bytes]:
-    """Open a regular file; what is checked is what was opened, so nobody can change it between."""
-    if file.path is None:
-        return BytesIO(file.data)
-    # Without waiting for the other end, should it be a pipe.
-    descriptor = os.open(file.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    handle = os.fdopen(descriptor, "rb")
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file")
-        opened = Path(f"/proc/self/fd/{descriptor}")
-        if file.within is not None and opened.exists():
-            opened = opened.resolve()
-            if not opened.is_relative_to(file.within):
-                raise PermissionError(errno.EACCES, "it lies outside the workspace")
-    except BaseException:
-        handle.close()
-        raise
-    return handle
 
 
 async def _save(response: aiohttp.ClientResponse, to: IO[bytes], max_bytes: int) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentsup.catalogue import Words, words
+from agentsup.channels.attachment import unreadable
 from agentsup.channels.telegram.client import TelegramClient
 from agentsup.channels.telegram.errors import (
     ChatGone,
@@ -33,7 +34,6 @@ from agentsup.channels.telegram.outgoing import (
     TelegramSettings,
     could_not_send,
     pieces_of,
-    unreadable,
 )
 from agentsup.channels.telegram.place import Place, parse
 from agentsup.channels.telegram.render import CAPABILITIES, Entity, Piece, plain, utf16_len

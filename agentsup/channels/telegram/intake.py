@@ -10,8 +10,8 @@ from functools import partial
 from typing import Final
 
 from agentsup.channels import poison
+from agentsup.channels.cards import QUESTION
 from agentsup.channels.telegram import updates
-from agentsup.channels.telegram.cards import QUESTION
 from agentsup.channels.telegram.desk import SayDeps
 from agentsup.channels.telegram.event import EventKind, Malformed, read
 from agentsup.channels.telegram.lanes import Item, Lanes

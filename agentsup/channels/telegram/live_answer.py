@@ -13,6 +13,19 @@ from dataclasses import replace
 from typing import Any, Final
 
 from agentsup.catalogue import words
+from agentsup.channels.pace import (
+    WINDOW_CHARS,
+    Heard,
+    Mode,
+    Pace,
+    Progress,
+    Way,
+    Window,
+    complete_length,
+    draft_id_of,
+    next_show_at,
+)
+from agentsup.channels.streamed import Fate, Outcome
 from agentsup.channels.telegram import render
 from agentsup.channels.telegram.errors import (
     ChatGone,
@@ -27,20 +40,8 @@ from agentsup.channels.telegram.errors import (
     TokenRefused,
 )
 from agentsup.channels.telegram.flood import Kind
-from agentsup.channels.telegram.pace import (
-    WINDOW_CHARS,
-    Heard,
-    Mode,
-    Pace,
-    Progress,
-    Way,
-    Window,
-    complete_length,
-    draft_id_of,
-    next_show_at,
-)
 from agentsup.channels.telegram.place import Place
-from agentsup.channels.telegram.placeholders import Fate, Outcome, Placeholder
+from agentsup.channels.telegram.placeholders import Placeholder
 from agentsup.channels.telegram.sender import SendPriority
 from agentsup.channels.telegram.upkeep import NO_PREVIEW, Bench, Upkeep
 from agentsup.observe.live import LiveTurn

@@ -7,7 +7,6 @@ part and the settings: after a crash the delivery goes on at a piece's number.
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -15,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from agentsup.catalogue import Words, words
+from agentsup.channels import cards
 from agentsup.channels.answer.long import as_file
-from agentsup.channels.telegram import cards
-from agentsup.channels.telegram.client import UploadFile
+from agentsup.channels.attachment import attached
+from agentsup.channels.telegram import keyboard
 from agentsup.channels.telegram.render import (
     CAPABILITIES,
     ON_LOOP_MAX_CHARS,
@@ -26,17 +26,13 @@ from agentsup.channels.telegram.render import (
     render,
     render_answer,
 )
+from agentsup.channels.upload import UploadFile
 from agentsup.model.answer import Answer, Text
 from agentsup.model.channel import OutboxPart
 
-__all__ = ["Outgoing", "TelegramSettings", "could_not_send", "pieces_of", "unreadable"]
+__all__ = ["Outgoing", "TelegramSettings", "could_not_send", "pieces_of"]
 
 _PHOTOS = frozenset({".jpg", ".jpeg", ".png", ".webp"})
-_ERRNO = {
-    errno.ENOENT: "file.missing",
-    errno.EACCES: "file.forbidden",
-    errno.EPERM: "file.forbidden",
-}
 _PHOTO_MAX_BYTES = 10 * 1024 * 1024
 
 
@@ -103,7 +99,7 @@ async def pieces_of(
         found = await asyncio.to_thread(_pieces, part, text, settings, say)
     else:
         found = _pieces(part, text, settings, say)
-    markup = cards.markup(kind, body, is_private=is_private, language=language)
+    markup = keyboard.markup(kind, body, is_private=is_private, language=language)
     is_silent = kind == "notice" and settings.silent_notices
     last = len(found) - 1
     return tuple(
@@ -147,7 +143,9 @@ def _texts(text: str, *, is_plain: bool, limit: int = CAPABILITIES.text_limit) -
 
 
 def _with_file(path_text: str, name: str, text: str, workspace: Path, say: Words) -> list[Outgoing]:
-    found, why = _upload(path_text, name, workspace, say)
+    found, why = attached(
+        path_text, name, workspace, max_bytes=CAPABILITIES.max_file_bytes, say=say
+    )
     caption = _texts(text, is_plain=False, limit=CAPABILITIES.caption_limit) if text else ()
     if why:
         return [
@@ -159,33 +157,6 @@ def _with_file(path_text: str, name: str, text: str, workspace: Path, say: Words
         return [Outgoing(caption[0] if caption else Piece(""), found, is_photo)]
     texts = _texts(text, is_plain=False)
     return [*map(Outgoing, texts), Outgoing(Piece(""), found, is_photo)]
-
-
-def _upload(path_text: str, name: str, workspace: Path, say: Words) -> tuple[UploadFile, str]:
-    """The file to send, and why it can't be, if so."""
-    path = workspace / path_text
-    file = UploadFile(path, name or path.name)
-    try:
-        within = workspace.resolve()
-        resolved = path.resolve(strict=True)
-        size = resolved.stat().st_size
-    except OSError as error:
-        return file, unreadable(error, say)
-    file = UploadFile(resolved, name or path.name, within=within)
-    if not resolved.is_relative_to(within):
-        return file, say("file.outside")
-    if not resolved.is_file():
-        return file, say("file.irregular")
-    if size == 0:
-        return file, say("file.empty")
-    if size > CAPABILITIES.max_file_bytes:
-        return file, say("file.too_large", mb=CAPABILITIES.max_file_bytes // (1024 * 1024))
-    return file, ""
-
-
-def unreadable(error: OSError, say: Words) -> str:
-    """Why a file can't be read, in words."""
-    return say(_ERRNO.get(error.errno or 0, "file.unreadable"))
 
 
 def _is_photo(file: UploadFile) -> bool:

@@ -19,7 +19,8 @@ from agentsup.channels.telegram.editing import Editing
 from agentsup.channels.telegram.event import Event, EventKind
 from agentsup.channels.telegram.lanes import Item, Lane
 from agentsup.channels.telegram.updates import CHANNEL, Row
-from agentsup.channels.telegram.waiting import Waiting, ahead_of
+from agentsup.channels.telegram.waiting import Waiting
+from agentsup.channels.waiting import ahead_of
 from agentsup.model.errors import AgentsupError, NotReady, Overloaded, StoreUnavailable
 from agentsup.model.message import Accepted, Part
 from agentsup.model.principal import Principal

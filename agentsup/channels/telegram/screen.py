@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 from typing import Any
 
-from agentsup.channels import buttons
-from agentsup.channels.telegram import cards
-from agentsup.channels.telegram.errors import FateUnknown, NotModified, NotSent, TelegramError
-from agentsup.channels.telegram.render import utf16_len
+from agentsup.channels import buttons, cards
+from agentsup.channels.asked import AskedCard, Shown
+from agentsup.channels.telegram.errors import (
+    FateUnknown,
+    FloodWait,
+    NotModified,
+    NotSent,
+    Refused,
+    TelegramError,
+)
+from agentsup.channels.telegram.keyboard import inline_keyboard
+from agentsup.channels.telegram.place import parse
+from agentsup.channels.telegram.render import ON_LOOP_MAX_CHARS, Piece, render, utf16_len
 from agentsup.channels.telegram.sender import Caller, Sender, SendPriority
 from agentsup.channels.telegram.updates import CHANNEL
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.mailbox import outbox
 from agentsup.model.control import Button
+from agentsup.model.question import Question, QuestionState
 from agentsup.store.database import Database, Tx
 
 __all__ = ["Press", "Screen"]
@@ -99,7 +111,7 @@ class Screen:
         shown = await self._database.write(mint, name="telegram.mint") if rows else []
         fields: dict[str, Any] = {"text": text, "link_preview_options": {"is_disabled": True}}
         if shown:
-            fields["reply_markup"] = cards.inline_keyboard(shown)
+            fields["reply_markup"] = inline_keyboard(shown)
         fits = utf16_len(text) <= _TEXT_LIMIT
         if not fits or not await self.edit(press, "editMessageText", **fields):
             await self.send(press, text, shown)
@@ -154,3 +166,68 @@ class Screen:
             ),
             name="telegram.say",
         )
+
+    # -- questions ---------------------------------------------------------------------------------
+
+    async def show_question(
+        self, press: Press, question: Question, timezone: tzinfo | None
+    ) -> bool:
+        """Let the message that was pressed say how its question ended, where one message can."""
+        if question.state is QuestionState.OPEN:
+            return False
+        text = cards.ended_text(question, timezone=timezone, language=press.language)
+        pieces = await _rendered(text)
+        return len(pieces) == 1 and await self.edit(press, "editMessageText", **_edit_of(pieces[0]))
+
+    def needs_no_end(self, conversation: str) -> bool:
+        """In a private chat the reply stands right below, and such a question can't be edited."""
+        return parse(conversation).is_private
+
+    async def show_end(self, card: AskedCard, timezone: tzinfo | None) -> Shown:
+        """Let the question's last message say how it ended, without its keyboard."""
+        pieces = await _rendered(
+            cards.ended_text(card.question, timezone=timezone, language=card.language)
+        )
+        shown = await _rendered(
+            cards.text_of("question", card.body, timezone=timezone, language=card.language)
+        )
+        chat_id = parse(card.conversation).chat_id
+        last = int(card.platform_ids[-1])
+        # The last message has the keyboard. It shows the end too, unless the end would take a
+        # message more (or less) than there are.
+        has_room = len(pieces) == len(shown)
+        try:
+            if has_room:
+                await self._sender.send(
+                    chat_id,
+                    "editMessageText",
+                    priority=SendPriority.BUTTONS,
+                    message_id=last,
+                    **_edit_of(pieces[-1]),
+                )
+            else:
+                await self._sender.send(
+                    chat_id,
+                    "editMessageReplyMarkup",
+                    priority=SendPriority.BUTTONS,
+                    message_id=last,
+                )
+        except (FloodWait, NotSent, FateUnknown) as error:
+            _log.info("the end of %s is not shown yet: %s", card.question.question_id, error)
+            return Shown.LATER
+        except NotModified:
+            return Shown.DONE
+        except TelegramError as error:
+            _log.info("the end of %s can't be shown: %s", card.question.question_id, error)
+            return Shown.REFUSED if isinstance(error, Refused) else Shown.DONE
+        return Shown.DONE
+
+
+async def _rendered(text: str) -> tuple[Piece, ...]:
+    if len(text) > ON_LOOP_MAX_CHARS:
+        return await asyncio.to_thread(render, text)
+    return render(text)
+
+
+def _edit_of(piece: Piece) -> dict[str, Any]:
+    return {**piece.fields(), "link_preview_options": {"is_disabled": True}}

@@ -14,9 +14,9 @@ from enum import IntEnum
 from math import inf
 from typing import Any, Protocol
 
-from agentsup.channels.telegram.client import UploadFile
 from agentsup.channels.telegram.errors import Dropped, FloodWait, NotSent, TelegramError
 from agentsup.channels.telegram.flood import Flood, Kind, Plan, Waiting, kind_of, plan
+from agentsup.channels.upload import UploadFile
 from agentsup.kit.clock import Clock
 from agentsup.kit.tasks import TaskOwner
 

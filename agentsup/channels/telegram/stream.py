@@ -14,9 +14,10 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Final, Protocol
 
+from agentsup.channels.pace import Mode
+from agentsup.channels.streamed import is_shown_here
 from agentsup.channels.telegram import placeholders
 from agentsup.channels.telegram.live_answer import LiveAnswer
-from agentsup.channels.telegram.pace import Mode
 from agentsup.channels.telegram.place import Place, parse
 from agentsup.channels.telegram.status import Courtesies, Outgoing, Reactions, Typing
 from agentsup.channels.telegram.upkeep import Bench
@@ -157,14 +158,14 @@ class Streams:
 
     async def _is_ours(self, message_id: str, conversation: str) -> bool:
         """Another agent may work for this chat; its words are not this bot's."""
-        is_shown_here = partial(
-            placeholders.is_shown_here,
+        here = partial(
+            is_shown_here,
             message_id=message_id,
             agent_id=self._deps.agent_id,
             place=conversation,
         )
         try:
-            return await self._deps.database.read(is_shown_here, name="stream.whose")
+            return await self._deps.database.read(here, name="stream.whose")
         except (StoreUnavailable, Overloaded):
             return False
 

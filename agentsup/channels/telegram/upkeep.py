@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from agentsup.channels.pace import Mode
+from agentsup.channels.streamed import Fate, Outcome, fate_of
 from agentsup.channels.telegram import placeholders, render
 from agentsup.channels.telegram.errors import (
     Dropped,
@@ -20,9 +22,8 @@ from agentsup.channels.telegram.errors import (
     TelegramError,
     TokenRefused,
 )
-from agentsup.channels.telegram.pace import Mode
 from agentsup.channels.telegram.place import Place
-from agentsup.channels.telegram.placeholders import Fate, Outcome, Placeholder
+from agentsup.channels.telegram.placeholders import Placeholder
 from agentsup.channels.telegram.sender import SendPriority
 from agentsup.channels.telegram.status import Outgoing
 from agentsup.kit.clock import Clock
@@ -106,7 +107,7 @@ class Upkeep:
         """What becomes of the message; "open" while the store can't say."""
         try:
             return await self._bench.database.read(
-                partial(placeholders.fate_of, message_id=self._message_id), name="stream.fate"
+                partial(fate_of, message_id=self._message_id), name="stream.fate"
             )
         except (StoreUnavailable, Overloaded):
             return Outcome(Fate.OPEN)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsup.channels.telegram import render
-from agentsup.channels.telegram.pace import (
+from agentsup.channels.pace import (
     KEPT_CHARS,
     WINDOW_CHARS,
     Heard,
@@ -22,6 +21,7 @@ from agentsup.channels.telegram.pace import (
     next_show_at,
     open_fence,
 )
+from agentsup.channels.telegram import render
 
 LIVE = Pace(Mode.LIVE, interval_s=2.0, min_chars=200, idle_s=0.8)
 BUFFERED = Pace(Mode.BUFFERED, interval_s=2.0, min_chars=200, idle_s=0.8)

@@ -17,8 +17,8 @@ from typing import Any
 from agentsup.agents.commands import ChatCommands
 from agentsup.agents.commands.chat import CommandServices, chat_commands
 from agentsup.agents.commands.main_chat import main_commands
-from agentsup.channels import buttons
-from agentsup.channels.telegram import cards
+from agentsup.channels import buttons, cards
+from agentsup.channels.telegram import keyboard
 from agentsup.channels.telegram.client import TelegramClient
 from agentsup.channels.telegram.http import SharedHttp
 from agentsup.channels.telegram.menus import Menus, Press
@@ -308,7 +308,7 @@ class MenuRig:
             shown = cards.text_of(kind, body)
             fields = {"text": shown} if cards.is_plain(kind, body) else render(shown)[0].fields()
             chat_id, _, topic = conversation.partition("/")
-            markup = cards.markup(kind, body, is_private=int(chat_id) > 0)
+            markup = keyboard.markup(kind, body, is_private=int(chat_id) > 0)
             sent = await self.people.call(
                 self.bot.token, "sendMessage", chat_id=int(chat_id),
                 **({"message_thread_id": int(topic)} if topic else {}),

@@ -6,7 +6,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from agentsup.channels.telegram import cards
+from agentsup.channels import cards
+from agentsup.channels.telegram import keyboard
 from agentsup.channels.telegram.render import render
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
@@ -32,41 +33,41 @@ def test_a_question_says_until_when_and_has_its_options_as_buttons() -> None:
     zone = ZoneInfo("Europe/Berlin")
     assert "2026-09-21 16:13 CEST" in cards.text_of("question", body, timezone=zone)
     assert "Bitte antworte" in cards.text_of("question", body, language="de-AT")
-    markup = cards.markup("question", body, is_private=True)
+    markup = keyboard.markup("question", body, is_private=True)
     assert data_of(markup) == [["q:q_1:0", "q:q_1:1"]]
 
 
 def test_wide_options_stand_one_below_the_other() -> None:
     options = ["it worked", "it did not work, do it again", "leave it"]
     body = {"question_id": "q_1", "text": "?", "options": options}
-    markup = cards.markup("question", body, is_private=False)
+    markup = keyboard.markup("question", body, is_private=False)
     assert [len(row) for row in data_of(markup)] == [1, 1, 1]
     many = {"question_id": "q_1", "text": "?", "options": [str(n) for n in range(7)]}
-    markup = cards.markup("question", many, is_private=False)
+    markup = keyboard.markup("question", many, is_private=False)
     assert [len(row) for row in data_of(markup)] == [3, 3, 1]
 
 
 def test_a_question_without_options_opens_a_reply_in_private_only() -> None:
     body = {"question_id": "q_1", "text": "Your name?", "options": []}
-    assert cards.markup("question", body, is_private=False) is None
-    markup = cards.markup("question", body, is_private=True)
+    assert keyboard.markup("question", body, is_private=False) is None
+    markup = keyboard.markup("question", body, is_private=True)
     assert markup is not None
     assert markup["force_reply"] is True
     assert "/answer" in cards.text_of("question", body)
 
 
 def test_notes_have_their_buttons() -> None:
-    again = cards.markup("notice", {"text": "x", "again": 17}, is_private=True)
+    again = keyboard.markup("notice", {"text": "x", "again": 17}, is_private=True)
     assert data_of(again) == [["again:17"]]
     message_id = SystemEntropy(SystemClock()).new_id("msg")
-    cancel = cards.markup("notice", {"text": "x", "cancel": message_id}, is_private=True)
+    cancel = keyboard.markup("notice", {"text": "x", "cancel": message_id}, is_private=True)
     assert data_of(cancel) == [[f"cancel:{message_id}"]]
-    assert cards.markup("answer", {"text": "x"}, is_private=True) is None
+    assert keyboard.markup("answer", {"text": "x"}, is_private=True) is None
     minted = {
         "text": "x",
         "buttons": [[{"label": "A", "data": "b:t"}], [{"label": "W", "url": "u"}]],
     }
-    menu = cards.markup("notice", minted, is_private=True)
+    menu = keyboard.markup("notice", minted, is_private=True)
     assert menu is not None
     assert menu["inline_keyboard"][0] == [{"text": "A", "callback_data": "b:t"}]
     assert menu["inline_keyboard"][1] == [{"text": "W", "url": "u"}]
@@ -75,19 +76,19 @@ def test_notes_have_their_buttons() -> None:
 def test_no_data_is_longer_than_the_platform_takes() -> None:
     entropy = SystemEntropy(SystemClock())
     question = {"question_id": entropy.new_id("q"), "text": "?", "options": ["x"] * 100}
-    rows = data_of(cards.markup("question", question, is_private=True))
-    rows += data_of(cards.markup("notice", {"again": 10**18}, is_private=True))
-    rows += data_of(cards.markup("notice", {"cancel": entropy.new_id("msg")}, is_private=True))
+    rows = data_of(keyboard.markup("question", question, is_private=True))
+    rows += data_of(keyboard.markup("notice", {"again": 10**18}, is_private=True))
+    rows += data_of(keyboard.markup("notice", {"cancel": entropy.new_id("msg")}, is_private=True))
     assert max(len(data.encode()) for row in rows for data in row) <= 64
 
 
 def test_labels_are_one_short_line() -> None:
     body = {"question_id": "q_1", "text": "?", "options": ["a\n b" + "x" * 100, "\u200b ", " "]}
-    markup = cards.markup("question", body, is_private=True)
+    markup = keyboard.markup("question", body, is_private=True)
     assert markup is not None
     labels = [row[0]["text"] for row in markup["inline_keyboard"]]
     assert labels[0].startswith("a bx")
-    assert len(labels[0]) == cards.MAX_LABEL_CHARS
+    assert len(labels[0]) == keyboard.MAX_LABEL_CHARS
     assert labels[1:] == ["·", "·"]
 
 

@@ -1,4 +1,4 @@
-"""How a part of the outbox looks as a Telegram message: its text, its keyboard, its ending. Pure.
+"""How a part of the outbox reads in a chat: its text, its ending, and what answers mean. Pure.
 
 What a press does is in its data: ``q:<question_id>:<option>``, ``again:<outbox_id>``,
 ``cancel:<message_id>``, or ``b:<token>`` for a button of a menu, whose meaning lies in the store.
@@ -19,9 +19,7 @@ __all__ = [
     "QUESTION",
     "clock_time",
     "ended_text",
-    "inline_keyboard",
     "is_plain",
-    "markup",
     "option_of_emoji",
     "option_of_text",
     "outcome_text",
@@ -31,12 +29,6 @@ __all__ = [
 QUESTION = "q:"
 AGAIN = "again:"
 CANCEL = "cancel:"
-
-MAX_LABEL_CHARS = 60
-_NARROW_CHARS = 12
-"""Options up to this length stand side by side."""
-_PER_ROW = 3
-_PLACEHOLDER_MAX = 64
 
 _YES = frozenset({"yes", "allow", "approve", "ok", "confirm", "continue", "go on"})
 _NO = frozenset({"no", "deny", "reject", "refuse", "stop", "abort", "cancel"})
@@ -53,9 +45,17 @@ def is_plain(kind: str, body: Mapping[str, Any]) -> bool:
 
 
 def text_of(
-    kind: str, body: Mapping[str, Any], *, timezone: tzinfo | None = None, language: str = ""
+    kind: str,
+    body: Mapping[str, Any],
+    *,
+    timezone: tzinfo | None = None,
+    language: str = "",
+    mark: str = "/",
 ) -> str:
-    """The text of a part. A question also says until when and how it can be answered."""
+    """The text of a part. A question also says until when and how it can be answered.
+
+    ``mark`` is what commands begin with where the part is read.
+    """
     text = str(body.get("text") or "")
     if kind != "question":
         return text
@@ -66,7 +66,8 @@ def text_of(
         lines.append("⏳ " + words.text("question.until", language, when=when))
     if not body.get("options"):
         question_id = str(body.get("question_id", ""))
-        lines.append("✎ " + words.text("question.reply", language, id=f"`{question_id}`"))
+        how = words.text("question.reply", language, id=f"`{question_id}`")
+        lines.append("✎ " + how.replace("/answer", f"{mark}answer"))
     return "\n\n".join(lines)
 
 
@@ -124,73 +125,6 @@ def clock_time(at_ms: int, timezone: tzinfo | None = None) -> str:
 def _inert(text: str) -> str:
     """``text`` so that the Markdown renderer shows it as it is."""
     return "".join("\\" + c if c in "\\`*_[]()<>#~|!&" else c for c in " ".join(text.split()))
-
-
-# -- keyboard --------------------------------------------------------------------------------------
-
-
-def markup(
-    kind: str, body: Mapping[str, Any], *, is_private: bool, language: str = ""
-) -> dict[str, Any] | None:
-    """The ``reply_markup`` of a part, or None. It belongs to the part's last message."""
-    words = load()
-    rows = [list(row) for row in body.get("buttons") or ()]
-    question_id = str(body.get("question_id") or "")
-    if kind == "question" and question_id:
-        options = [str(option) for option in body.get("options") or ()]
-        rows += _option_rows(question_id, options)
-        if not rows:
-            placeholder = words.text("question.placeholder", language)[:_PLACEHOLDER_MAX]
-            # In a group it would open a reply for everybody.
-            return (
-                {"force_reply": True, "input_field_placeholder": placeholder}
-                if is_private
-                else None
-            )
-    if "again" in body:
-        label = words.text("button.again", language)
-        rows.append([{"label": label, "data": f"{AGAIN}{body['again']}"}])
-    if body.get("cancel"):
-        label = words.text("button.cancel", language)
-        rows.append([{"label": label, "data": f"{CANCEL}{body['cancel']}"}])
-    return inline_keyboard(rows) if rows else None
-
-
-def inline_keyboard(rows: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, Any]:
-    """Rows of ``{"label", "data" | "url"}`` as the Bot API wants them."""
-    return {
-        "inline_keyboard": [
-            [
-                {
-                    "text": _label(button["label"]),
-                    **(
-                        {"url": button["url"]}
-                        if "url" in button
-                        else {"callback_data": button["data"]}
-                    ),
-                }
-                for button in row
-            ]
-            for row in rows
-        ]
-    }
-
-
-def _option_rows(question_id: str, options: Sequence[str]) -> list[list[dict[str, str]]]:
-    buttons = [
-        {"label": option, "data": f"{QUESTION}{question_id}:{number}"}
-        for number, option in enumerate(options)
-    ]
-    wide = any(len(option) > _NARROW_CHARS for option in options)
-    width = 1 if wide else _PER_ROW
-    return [buttons[i : i + width] for i in range(0, len(buttons), width)]
-
-
-def _label(text: str) -> str:
-    line = " ".join(text.split())
-    if not any(c.isprintable() and not c.isspace() for c in line):
-        line = "·"  # the platform refuses a button without a visible label
-    return line if len(line) <= MAX_LABEL_CHARS else line[: MAX_LABEL_CHARS - 1] + "…"
 
 
 # -- answers that are no presses -------------------------------------------------------------------

@@ -1,0 +1,81 @@
+"""The keyboard of a part of the outbox in Telegram. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentsup.catalogue import load
+from agentsup.channels.cards import AGAIN, CANCEL, QUESTION
+
+__all__ = ["MAX_LABEL_CHARS", "inline_keyboard", "markup"]
+
+MAX_LABEL_CHARS = 60
+_NARROW_CHARS = 12
+"""Options up to this length stand side by side."""
+_PER_ROW = 3
+_PLACEHOLDER_MAX = 64
+
+
+def markup(
+    kind: str, body: Mapping[str, Any], *, is_private: bool, language: str = ""
+) -> dict[str, Any] | None:
+    """The ``reply_markup`` of a part, or None. It belongs to the part's last message."""
+    words = load()
+    rows = [list(row) for row in body.get("buttons") or ()]
+    question_id = str(body.get("question_id") or "")
+    if kind == "question" and question_id:
+        options = [str(option) for option in body.get("options") or ()]
+        rows += _option_rows(question_id, options)
+        if not rows:
+            placeholder = words.text("question.placeholder", language)[:_PLACEHOLDER_MAX]
+            # In a group it would open a reply for everybody.
+            return (
+                {"force_reply": True, "input_field_placeholder": placeholder}
+                if is_private
+                else None
+            )
+    if "again" in body:
+        label = words.text("button.again", language)
+        rows.append([{"label": label, "data": f"{AGAIN}{body['again']}"}])
+    if body.get("cancel"):
+        label = words.text("button.cancel", language)
+        rows.append([{"label": label, "data": f"{CANCEL}{body['cancel']}"}])
+    return inline_keyboard(rows) if rows else None
+
+
+def inline_keyboard(rows: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, Any]:
+    """Rows of ``{"label", "data" | "url"}`` as the Bot API wants them."""
+    return {
+        "inline_keyboard": [
+            [
+                {
+                    "text": _label(button["label"]),
+                    **(
+                        {"url": button["url"]}
+                        if "url" in button
+                        else {"callback_data": button["data"]}
+                    ),
+                }
+                for button in row
+            ]
+            for row in rows
+        ]
+    }
+
+
+def _option_rows(question_id: str, options: Sequence[str]) -> list[list[dict[str, str]]]:
+    buttons = [
+        {"label": option, "data": f"{QUESTION}{question_id}:{number}"}
+        for number, option in enumerate(options)
+    ]
+    wide = any(len(option) > _NARROW_CHARS for option in options)
+    width = 1 if wide else _PER_ROW
+    return [buttons[i : i + width] for i in range(0, len(buttons), width)]
+
+
+def _label(text: str) -> str:
+    line = " ".join(text.split())
+    if not any(c.isprintable() and not c.isspace() for c in line):
+        line = "·"  # the platform refuses a button without a visible label
+    return line if len(line) <= MAX_LABEL_CHARS else line[: MAX_LABEL_CHARS - 1] + "…"
