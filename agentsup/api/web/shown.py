@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from agentsup.api import documents
-from agentsup.channels.answer.split import utf16_len
 from agentsup.model.answer import Block, Code, Span, Table, Text
 from agentsup.model.event import Event, EventType
 
@@ -35,7 +34,7 @@ async def shown(events: Iterable[Event]) -> list[dict[str, Any]]:
 
 def blocks_of(markdown: str) -> list[dict[str, Any]]:
     """The blocks of a text. Pure, but for a library that the first text loads."""
-    from agentsup.channels.answer.markdown import parse
+    from agentsup.channels.answer.markdown import parse  # noqa: PLC0415 - see _PARSER
 
     return [one for block in parse(markdown).blocks for one in _block(block)]
 
@@ -82,5 +81,9 @@ def _text(text: Text) -> dict[str, Any]:
 
 
 def _span(span: Span, text: str) -> list[Any]:
-    start = utf16_len(text[: span.start])
-    return [start, start + utf16_len(text[span.start : span.end]), span.style.value, span.arg]
+    start = _utf16_len(text[: span.start])
+    return [start, start + _utf16_len(text[span.start : span.end]), span.style.value, span.arg]
+
+
+def _utf16_len(text: str) -> int:
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
