@@ -40,6 +40,14 @@ class Unanswered(AgentsupError):
     status = 502
 
 
+class _Theirs(Exception):
+    """Carries an error that is not one of the connection."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__()
+        self.error = error
+
+
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
     """A whole answer."""
@@ -117,11 +125,12 @@ class HttpPool:
         data: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Make a request and give the response to read from. Raises like ``request``."""
+        """Make a request and give the response to read from. Raises like ``request``; an
+        ``OSError`` of what the block does with the answer is its own."""
         progress = _Progress()
         async with _translated(progress):
             session, tls = await self._opened(url)
-            async with session.request(
+            asked = session.request(
                 method,
                 url,
                 data=data,
@@ -130,8 +139,14 @@ class HttpPool:
                 allow_redirects=False,
                 timeout=self._timeout(timeout_s),
                 trace_request_ctx=progress,
-            ) as response:
-                yield response
+            )
+            async with asked as response:
+                try:
+                    yield response
+                except (aiohttp.ClientError, TimeoutError, ConnectionError):
+                    raise
+                except OSError as error:
+                    raise _Theirs(error) from None
 
     async def close(self) -> None:
         """Close the session; calls under way fail. Harmless when repeated."""
@@ -179,6 +194,8 @@ async def _translated(progress: _Progress) -> AsyncIterator[None]:
     # No detail of these errors is shown but their kind: some hold the address, and with it a token.
     try:
         yield
+    except _Theirs as carried:
+        raise carried.error from None
     except aiohttp.InvalidURL:
         raise Unsent("the address is not valid") from None
     except (aiohttp.ClientError, TimeoutError, OSError) as error:

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from agentsup.channels.http import HttpPool
 from agentsup.channels.report import ChannelReport, ChannelState
 from agentsup.daemon.transports import (
     REFUSED,
@@ -104,10 +105,15 @@ class Channels:
         self._board = board
         self._on_change = on_change
         self._services = services
+        self._pool = HttpPool()
         self.transports: dict[str, Transport] = {}
         for kind in (TelegramTransport, MatrixTransport):
             made = kind(
-                clock=clock, entropy=entropy, services=services, after_imports=after_imports
+                clock=clock,
+                entropy=entropy,
+                services=services,
+                after_imports=after_imports,
+                pool=self._pool,
             )
             self.transports[kind.name] = made
             relay_channels.setdefault(kind.name, made.door)
@@ -163,8 +169,7 @@ class Channels:
             for bot in self._bots.values():
                 bot.is_wanted = False
                 stops.create_task(bot.child.stop(LEAVE), name=f"stop:{bot.child.spec.child_id}")
-        for transport in self.transports.values():
-            await transport.close()
+        await self._pool.close()
 
     # -- what others see ---------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from agentsup.channels.http import HttpPool
 from agentsup.channels.inbox import Inbox
 from agentsup.channels.matrix.errors import TokenRefused as MatrixRefused
 from agentsup.channels.report import ChannelReport
@@ -123,14 +124,16 @@ class Transport(ABC):
         entropy: Entropy,
         services: Callable[[], ChannelServices],
         after_imports: Callable[[], None],
+        pool: HttpPool,
     ) -> None:
+        """``pool`` is the HTTP session of all bots, whatever they talk on."""
+        self._pool = pool
         self.door = Door(self.name, idempotent=self.idempotent)
         self._clock = clock
         self._entropy = entropy
         self._services = services
         self._after_imports = after_imports
         self._life: Any = None
-        self._http: Any = None
         self._loading = asyncio.Lock()
 
     @abstractmethod
@@ -146,16 +149,8 @@ class Transport(ABC):
         """One life of a bot. Raises ``ConfigError`` or one of ``REFUSED`` where another life with
         the same entry has no use."""
 
-    async def close(self) -> None:
-        """Close the connections of all bots."""
-        if self._http is not None:
-            await self._http.close()
-
     @abstractmethod
     def _channel(self, module: Any) -> Channel: ...
-
-    @abstractmethod
-    def _pool(self, module: Any) -> Any: ...
 
     async def _loaded(self) -> Any:
         """The module of a bot's life; with the first bot, what all of them share."""
@@ -168,7 +163,7 @@ class Transport(ABC):
                 )
                 await library.load()
                 life = await asyncio.to_thread(importlib.import_module, self.module)
-                self.door.channel, self._http = self._channel(life), self._pool(life)
+                self.door.channel = self._channel(life)
                 self._after_imports()
                 self._life = life
         return self._life
@@ -190,6 +185,7 @@ class TelegramTransport(Transport):
     package = "telegram"
     remedy = "python-telegram-bot is not installed; install agentsup[telegram] and start again"
     mend = "A changed token"
+    _http: Any = None
 
     def wants(self, spec: AgentSpec) -> bool:
         """Whether there is a token to talk with."""
@@ -208,10 +204,8 @@ class TelegramTransport(Transport):
 
     def _channel(self, module: Any) -> Channel:
         made: Channel = module.TelegramChannel()
+        self._http = module.SharedHttp(pool=self._pool)
         return made
-
-    def _pool(self, module: Any) -> Any:
-        return module.SharedHttp()
 
     def _deps(self, life: BotLife, token: Secret, module: Any) -> TelegramDeps:
         s, spec = self._services(), life.spec()
@@ -292,9 +286,6 @@ class MatrixTransport(Transport):
         made: Channel = module.MatrixChannel(self._clock)
         return made
 
-    def _pool(self, module: Any) -> Any:
-        return module.HttpPool()
-
     def _deps(self, life: BotLife, account: Any, module: Any) -> MatrixDeps:
         s, spec = self._services(), life.spec()
         workspace = s.home.workspace(spec.name)
@@ -323,7 +314,7 @@ class MatrixTransport(Transport):
             clock=self._clock,
             entropy=self._entropy,
             channel=self.door.channel,
-            http=self._http,
+            http=self._pool,
             people=s.people.matrix,
             report=life.report,
             tell=s.tell,

@@ -1,179 +1,74 @@
-"""One HTTP session for every bot of a daemon, and the knowledge whether a request got away.
-
-A TLS context takes tens of milliseconds to build and megabytes to keep, so there is one, built in
-a thread. Connections are not limited here: a bot bounds its own calls, so that one whose server
-hangs takes no connection from another (P3).
-"""
+"""The HTTP session of all bots as Telegram's see it, and what each of them has sent lately."""
 
 from __future__ import annotations
 
-import asyncio
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
 
+from agentsup.channels.http import HttpAnswer, HttpPool, Unanswered, Unsent
 from agentsup.channels.telegram.errors import FateUnknown, NotSent
 from agentsup.channels.telegram.flood import Flood, Rates
 
 __all__ = ["HttpAnswer", "SharedHttp"]
 
-_KEEPALIVE_S = 15.0
-"""Shorter than any server keeps an idle connection, so that a request seldom meets its end."""
 _CONFLICT = 409
 
 
-@dataclass(frozen=True, slots=True)
-class HttpAnswer:
-    """A whole answer."""
-
-    status: int
-    body: bytes
-    retry_after: str
-
-
-@dataclass(slots=True)
-class _Progress:
-    """How far a request came."""
-
-    has_connection: bool = False
-    """From here on some of it may have reached the server."""
-
-
-class _Response(aiohttp.ClientResponse):
-    """Remembers its connection, which goes back to the pool as soon as the answer is whole."""
-
-    _line: asyncio.Transport | None = None
-
-    async def start(self, connection: Any) -> aiohttp.ClientResponse:
-        self._line = connection.transport
-        return await super().start(connection)
-
-    def hang_up(self) -> None:
-        """Close the connection, so that no other request goes over it."""
-        if self._line is not None:
-            self._line.close()
-
-
 class SharedHttp:
-    """One HTTP session and one TLS context for all bots of a daemon, opened at first use."""
+    """One HTTP session for all bots of a daemon, opened at first use."""
 
-    def __init__(self, *, connect_timeout_s: float = 8.0, rates: Rates | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        connect_timeout_s: float = 8.0,
+        rates: Rates | None = None,
+        pool: HttpPool | None = None,
+    ) -> None:
         """`connect_timeout_s` bounds the way to a connection, name look-up and TLS included.
 
-        `rates` are the platform's limits, should they be others than the public server's.
+        `rates` are the platform's limits, should they be others than the public server's. `pool`
+        is a session that others use too, and close.
         """
         self._rates = rates
         self._floods: dict[str, Flood] = {}
-        self._connect_timeout_s = connect_timeout_s
-        self._session: aiohttp.ClientSession | None = None
-        self._tls: ssl.SSLContext | None = None
-        self._tls_lock = asyncio.Lock()
-        self._is_closed = False
+        self._pool = pool or HttpPool(connect_timeout_s=connect_timeout_s)
+        self._is_ours = pool is None
 
     async def post(self, url: str, data: Any, *, timeout_s: float) -> HttpAnswer:
         """POST a form and read the whole answer, all within ``timeout_s``.
 
         Raises ``NotSent`` when surely nothing reached the server, else ``FateUnknown``.
         """
-        progress = _Progress()
-        async with self._translated(progress):
-            session, tls = await self._opened(url)
-            async with session.post(
-                url,
-                data=data,
-                ssl=tls,
-                allow_redirects=False,
-                timeout=self._timeout(timeout_s),
-                trace_request_ctx=progress,
-            ) as response:
-                body = await response.read()
-                if response.status == _CONFLICT and isinstance(response, _Response):
-                    response.hang_up()  # the next poll shall come over another connection
-                return HttpAnswer(response.status, body, response.headers.get("Retry-After", ""))
+        async with _translated():
+            # After a conflict the next poll shall come over another connection.
+            return await self._pool.request(
+                "POST", url, data=data, timeout_s=timeout_s, hang_up_after=_CONFLICT
+            )
 
     @asynccontextmanager
     async def get(self, url: str, *, timeout_s: float) -> AsyncIterator[aiohttp.ClientResponse]:
         """GET and give the response to read from. Raises like ``post``."""
-        progress = _Progress()
-        async with self._translated(progress):
-            session, tls = await self._opened(url)
-            async with session.get(
-                url,
-                ssl=tls,
-                allow_redirects=False,
-                timeout=self._timeout(timeout_s),
-                trace_request_ctx=progress,
-            ) as response:
-                yield response
+        async with _translated(), self._pool.open("GET", url, timeout_s=timeout_s) as response:
+            yield response
 
     def flood_of(self, bot: str) -> Flood:
         """What this bot has sent lately; kept for as long as the daemon runs."""
         return self._floods.setdefault(bot, Flood(self._rates))
 
     async def close(self) -> None:
-        """Close the session; calls under way fail. Harmless when repeated."""
-        self._is_closed = True
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
-
-    def _timeout(self, timeout_s: float) -> aiohttp.ClientTimeout:
-        connect_s = min(self._connect_timeout_s, timeout_s)
-        return aiohttp.ClientTimeout(total=timeout_s, connect=connect_s, sock_connect=connect_s)
-
-    async def _opened(self, url: str) -> tuple[aiohttp.ClientSession, ssl.SSLContext | bool]:
-        tls: ssl.SSLContext | bool = True
-        if url.startswith("https:"):
-            async with self._tls_lock:
-                if self._tls is None:
-                    self._tls = await asyncio.to_thread(ssl.create_default_context)
-                tls = self._tls
-        if self._is_closed:
-            raise NotSent("the connection to Telegram is closed")
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                trace_configs=[_tracing()],
-                response_class=_Response,
-            )
-        return self._session, tls
-
-    @asynccontextmanager
-    async def _translated(self, progress: _Progress) -> AsyncIterator[None]:
-        # No detail of these errors is shown but their kind: some hold the address, and with it the
-        # token.
-        try:
-            yield
-        except aiohttp.InvalidURL:
-            raise NotSent("the address of the Bot API is not valid") from None
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            why = _why(error)
-            if progress.has_connection:
-                raise FateUnknown(f"no answer from Telegram: {why}") from None
-            raise NotSent(f"Telegram can't be reached: {why}") from None
+        """Close the session if it is our own; calls under way fail. Harmless when repeated."""
+        if self._is_ours:
+            await self._pool.close()
 
 
-def _why(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return "timed out"
-    if isinstance(error, OSError) and error.strerror:
-        return f"{type(error).__name__}, {error.strerror}"
-    return type(error).__name__
-
-
-def _tracing() -> aiohttp.TraceConfig:
-    async def connected(
-        session: aiohttp.ClientSession, context: SimpleNamespace, params: object
-    ) -> None:
-        context.trace_request_ctx.has_connection = True
-
-    tracing = aiohttp.TraceConfig()
-    tracing.on_connection_create_end.append(connected)
-    tracing.on_connection_reuseconn.append(connected)
-    return tracing
+@asynccontextmanager
+async def _translated() -> AsyncIterator[None]:
+    try:
+        yield
+    except Unsent as error:
+        raise NotSent(f"Telegram can't be reached: {error.message}") from None
+    except Unanswered as error:
+        raise FateUnknown(f"no answer from Telegram: {error.message}") from None
