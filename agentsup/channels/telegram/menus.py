@@ -15,7 +15,7 @@ from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.agent import AgentSpec
 from agentsup.model.control import Commands
 from agentsup.model.principal import PersonRole, Principal
-from agentsup.model.question import QuestionState
+from agentsup.model.question import Question, QuestionState
 from agentsup.store.database import Database
 
 __all__ = ["Menus", "Press"]
@@ -102,7 +102,7 @@ class Menus(Presses[Press]):
             )
             await self._screen.answer(press, said.text, alert=not said.counts)
             question = said.question
-            if question is not None and question.state is QuestionState.OPEN:
+            if question is not None and self._is_answerable(question):
                 return  # somebody else may press it still
             # Also where the button was still there although its question is closed.
             if question is not None and await self._shown.show_question(
@@ -112,3 +112,9 @@ class Menus(Presses[Press]):
                     await self._asked.is_shown(question)
             else:
                 await self._screen.take_keyboard(press)
+
+    def _is_answerable(self, question: Question) -> bool:
+        """Whether it is open, and not past a deadline that nobody has noticed yet."""
+        deadline_at = question.deadline_at
+        is_past = deadline_at is not None and deadline_at <= self._clock.now_ms()
+        return question.state is QuestionState.OPEN and not is_past
