@@ -1,6 +1,7 @@
 // The daemon's HTTP API, and word of what has changed.
 
 import { toast } from './dom.js';
+import { keep, kept } from './kept.js';
 
 export class ApiError extends Error {
   constructor(status, problem) {
@@ -14,8 +15,8 @@ let signedOut = () => {};
 export const onSignedOut = (told) => { signedOut = told; };
 
 /** One call; resolves to the JSON answer. Raises ApiError with words for the person. */
-export async function call(method, path, body, { raw = false, quiet = false } = {}) {
-  const init = { method, headers: {}, cache: 'no-store', credentials: 'same-origin' };
+export async function call(method, path, body, { raw = false, quiet = false, signal } = {}) {
+  const init = { method, headers: {}, cache: 'no-store', credentials: 'same-origin', signal };
   if (raw) init.body = body;
   else if (body !== undefined) {
     init.headers['Content-Type'] = 'application/json';
@@ -65,9 +66,10 @@ const TYPES = [
 ];
 
 /** Durable events as a hint that something is to be looked at again. One stream for the page,
-    closed while the page is hidden. */
+    closed while the page is hidden; it goes on where it was, after a reload too. */
 class Changes {
   #listeners = new Set();
+  #followers = new Set();
   #source = null;
   #timer = 0;
   #kinds = new Set();
@@ -95,6 +97,12 @@ class Changes {
     return () => this.#listeners.delete(told);
   }
 
+  /** `told(event)` for each event; returns how to end it. */
+  onEvent(told) {
+    this.#followers.add(told);
+    return () => this.#followers.delete(told);
+  }
+
   #close() {
     this.#source?.close();
     this.#source = null;
@@ -106,18 +114,23 @@ class Changes {
       return;
     }
     if (this.#source) return;
-    this.#source = new EventSource('/events');
+    this.#source = new EventSource(query('/events', { after: kept('tab', 'seq', null) }));
     this.#source.onopen = () => { this.onLink(true); this.#note('gap'); };
     this.#source.onerror = () => {
       this.onLink(false);
-      if (this.#source?.readyState === EventSource.CLOSED) {
-        // Refused, not cut: the browser would not try again by itself.
-        this.#source = null;
-        get('/web/session').catch(() => {});
-        setTimeout(() => this.#follow(), 5000);
-      }
+      if (this.#source?.readyState !== EventSource.CLOSED) return;
+      // Refused, not cut: the browser would not try again by itself.
+      this.#close();
+      get('/web/session').catch(() => {});
+      setTimeout(() => this.#follow(), 5000);
     };
-    for (const type of TYPES) this.#source.addEventListener(type, () => this.#note(type));
+    for (const type of TYPES) this.#source.addEventListener(type, (event) => this.#take(event));
+  }
+
+  #take({ type, lastEventId, data }) {
+    if (lastEventId) keep('tab', 'seq', Number(lastEventId));
+    if (type !== 'gap') for (const told of [...this.#followers]) told(JSON.parse(data));
+    this.#note(type);
   }
 
   #note(type) {

@@ -19,11 +19,11 @@ const ICONS = {
   chat: 'M4 5h16v11H10l-5 4v-4H4z',
   agents: 'M12 3a3 3 0 1 0 0 6 3 3 0 0 0 0-6M5 15a3 3 0 1 0 0 6 3 3 0 0 0 0-6m14 0a3 3 0 1 0 0 6 3 3 0 0 0 0-6M11 9l-4 6m6-6 4 6',
   work: 'M4 6h16M4 12h16M4 18h10',
-  questions: 'M9 9a3 3 0 1 1 4 2.800q-1 .5-1 2M12 17v.5M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18',
+  questions: 'M9 9a3 3 0 1 1 4 2.8q-1 .5-1 2M12 17v.5M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18',
   dead: 'M4 6h16v12H4zm0 0 8 7 8-7',
   figures: 'M5 20V11m5 9V4m5 16v-6m5 6V8',
-  clip: 'm20 11-8.500 8.500a5 5 0 0 1-7-7L13 4a3.300 3.300 0 0 1 4.700 4.700L9.500 17a1.700 1.700 0 0 1-2.400-2.400L14 7.500',
-  send: 'M4 12 20 4l-5 16-3.500-6.500zm7.500 1.500L20 4',
+  clip: 'm20 11-8.5 8.5a5 5 0 0 1-7-7L13 4a3.3 3.3 0 0 1 4.7 4.7L9.5 17a1.7 1.7 0 0 1-2.4-2.4L14 7.5',
+  send: 'M4 12 20 4l-5 16-3.5-6.5zm7.5 1.5L20 4',
   stop: 'M7 7h10v10H7z',
   file: 'M7 3h7l4 4v14H7zm7 0v4h4',
 };
@@ -87,19 +87,28 @@ export function toast(text, isBad = false) {
   setTimeout(() => shown.remove(), isBad ? 9000 : 4000);
 }
 
-/** Asks before something is done; resolves to whether it may be. `body` is text or an element. */
+let settle = null;
+
+/** Asks before something is done; resolves to whether it may be. `body` is text or an element;
+    without `yes` there is only a way out. */
 export function ask(title, body, yes, isDanger = false) {
   const dialog = by('ask');
-  if (dialog.open) dialog.close('');
+  settle?.(false);
   by('ask-title').textContent = title;
   by('ask-body').replaceChildren(body);
+  by('ask-no').textContent = yes ? 'Cancel' : 'Close';
   by('ask-yes').textContent = yes ?? '';
   by('ask-yes').hidden = !yes;
   by('ask-yes').className = isDanger ? 'danger' : 'primary';
   dialog.returnValue = '';
-  dialog.showModal();
+  if (!dialog.open) dialog.showModal();
   return new Promise((resolve) => {
-    dialog.addEventListener('close', () => resolve(dialog.returnValue === 'yes'), { once: true });
+    settle = (isYes) => {
+      settle = null;
+      dialog.onclose = null;
+      resolve(isYes);
+    };
+    dialog.onclose = () => settle(dialog.returnValue === 'yes');
   });
 }
 
