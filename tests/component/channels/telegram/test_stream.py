@@ -298,18 +298,25 @@ async def test_a_penalty_that_grows_with_each_early_edit_slows_edits_and_no_answ
     stage: Stage,
 ) -> None:
     """Whoever goes on at the same pace is shut out for longer each time, the answer as well."""
+    chat = stage.rig.chat
+    await stage.people.fault(
+        "error", method="sendMessageDraft", status=400, description="Bad Request: no drafts here"
+    )
     await stage.rig.start()
-    chat = await stage.group()
-    await stage.people.fault("edit_penalty", seconds=1, retry_after=2, grow=2)
+    await stage.people.fault("edit_penalty", seconds=4, retry_after=2, grow=2)
     message_id = await stage.ask(chat)
     loop = asyncio.get_running_loop()
     began_at, number = loop.time(), 0
-    while loop.time() - began_at < 6.0:
+    while loop.time() - began_at < 8.0:
         stage.say(message_id, f"words number {number}, ")
         number += 1
         await asyncio.sleep(0.1)
     report = await stage.people.report()
-    assert report["calls"]["editMessageText"] <= 5, "at the usual pace it would be 12"
+    (penalty,) = [
+        each for each in await stage.people.get("faults") if each["kind"] == "edit_penalty"
+    ]
+    assert report["calls"]["editMessageText"] <= 7, "at the usual pace it would be 16"
+    assert 1 <= penalty["hits"] <= 4
     assert report["hammered"] == 0
     ended_at = loop.time()
     stage.finish(message_id, "the whole answer")
