@@ -11,7 +11,7 @@ from agentsup.model.principal import PersonRole, Principal
 
 __all__ = ["ELSEWHERE", "HERE", "Scope", "scope_of"]
 
-_STOP = re.compile(r"[/!](stop|stop_all)(?:@\S+)?\s*\Z", re.IGNORECASE)
+_STOP = re.compile(r"[/!](stop|stop_all)(?:@\S+)?(?:\s.*)?\Z", re.IGNORECASE | re.DOTALL)
 HERE = "stopped"
 ELSEWHERE = "stopped from another chat"
 """Why a row was skipped whose people have not been told by the answer to the stop."""

@@ -28,7 +28,9 @@ from agentsup.channels.telegram.raw import (
 __all__ = ["Attachment", "Event", "EventKind", "Malformed", "Me", "Quoted", "read"]
 
 _ANONYMOUS = 1087968824  # the account of administrators who write in the name of their group
-_STOP = re.compile(r"\s*[/!](?:stop|stop_all|interrupt)(?:@\S+)?\s*\Z", re.IGNORECASE)
+_STOP = re.compile(
+    r"\s*[/!](?:stop|stop_all|interrupt)(?:@\S+)?(?:\s.*)?\Z", re.IGNORECASE | re.DOTALL
+)
 _UNREADABLE = ("story", "paid_media", "game", "invoice", "giveaway")  # holds nothing for an agent
 
 

@@ -50,7 +50,7 @@ async def test_a_stop_passes_a_slow_download_which_is_dropped(rig: Rig) -> None:
     await rig.people.fault("hang", method="getFile", count=1, seconds=2)
     await rig.people.send_file(rig.chat, b"data", name="a.txt", caption="slow")
     await rig.people.say(rig.chat, "and this text")
-    await rig.people.say(rig.chat, "/stop")
+    await rig.people.say(rig.chat, "/stop that")
     await rig.people.wait_text(rig.chat, "2 messages that were not read yet were dropped too")
     await rig.people.say(rig.chat, "after it")
     await rig.people.wait_text(rig.chat, "echo: after it")
