@@ -126,7 +126,7 @@ function enter(session) {
 // -- moving between views -------------------------------------------------------------------------
 
 function navItem({ name, label }) {
-  return h('li', {}, h('a', { href: `#/${name}`, data: { view: name } }, icon(name), h('span', {}, label),
+  return h('li', {}, h('a', { href: `#/${name}`, data: { view: name } }, icon(name), h('span', {}, label.split(' ')[0], h('i', {}, label.slice(label.split(' ')[0].length))),
     name === 'questions' && h('span', { class: 'count', id: 'open-questions', hidden: true })));
 }
 

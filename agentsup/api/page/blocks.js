@@ -48,8 +48,8 @@ function tableOf({ header, rows, align }) {
     h('tbody', {}, rows.map((row) => h('tr', {}, row.map((value, at) => cell('td', value, at)))))));
 }
 
-function textOf(block) {
-  if (block.heading) return h('p', { class: 'heading', role: 'heading', 'aria-level': Math.min(6, block.heading + 2) }, styled(block));
+function textOf(block, level) {
+  if (block.heading) return h('p', { class: 'heading', role: 'heading', 'aria-level': level }, styled(block));
   const isQuote = block.spans.some(([start, end, style]) => style === 'quote' && start === 0 && end === block.text.length);
   if (!isQuote) return h('p', {}, styled(block));
   return h('blockquote', {}, styled({ text: block.text, spans: block.spans.filter(([, , style]) => style !== 'quote') }));
@@ -57,7 +57,14 @@ function textOf(block) {
 
 const MAKERS = { text: textOf, code: codeOf, table: tableOf };
 
-export const blocksOf = (blocks) => blocks.map((block) => MAKERS[block.type]?.(block)).filter(Boolean);
+/** The elements of an answer. Its headings stand below the view's, without a gap. */
+export function blocksOf(blocks) {
+  let level = 1;
+  return blocks.map((block) => {
+    if (block.heading) level = Math.min(block.heading + 1, level + 1, 6);
+    return MAKERS[block.type]?.(block, level);
+  }).filter(Boolean);
+}
 
 /** Preview of a text that grows: fences as code, all else as it is written. Only what changed since
     the last call is built anew. */
@@ -69,22 +76,18 @@ export class Preview {
   }
 
   show(text) {
-    const parts = text.split(/^(?=```)/m).flatMap((part, at) => {
-      if (!at && !part.startsWith('```')) return [{ is: 'p', text: part }];
-      return [{ is: part.startsWith('```') ? 'pre' : 'p', text: part }];
-    });
-    // Fences come in pairs: the second of each ends the code.
+    // Fences come in pairs: the second of each ends the code. Paragraphs stand for themselves, so
+    // that a long text is not laid out again for each word.
     let isOpen = false;
-    const wanted = parts.filter((part) => part.text).map((part) => {
-      if (part.is !== 'pre') return part;
-      isOpen = !isOpen;
-      const rest = part.text.replace(/^```[^\n]*\n?/, '');
-      return { is: isOpen ? 'pre' : 'p', text: isOpen ? rest : rest.replace(/^\n/, '') };
+    const wanted = text.split(/^(?=```)/m).flatMap((part) => {
+      if (part.startsWith('```')) isOpen = !isOpen;
+      const rest = part.replace(/^```[^\n]*\n?/, '');
+      return isOpen ? [{ is: 'pre', text: rest }] : rest.split(/\n{2,}/).map((each) => ({ is: 'p', text: each }));
     }).filter((part) => part.text);
     wanted.forEach((part, at) => {
       let held = this.#parts[at];
       if (held?.is !== part.is) {
-        held = { is: part.is, text: '', node: h(part.is), };
+        held = { is: part.is, text: '', node: h(part.is) };
         this.#parts[at]?.node.replaceWith(held.node);
         if (!this.#parts[at]) this.parent.append(held.node);
         this.#parts[at] = held;

@@ -29,7 +29,7 @@ export class Composer {
     this.send = h('button', { class: 'primary round', 'aria-label': 'Send' }, icon('send'));
     this.stop = h('button', { type: 'button', class: 'danger round', 'aria-label': 'Stop the running answer', title: 'Stop the running answer', hidden: true, onclick: () => onStop(this.stop) }, icon('stop'));
     this.form = h('form', { class: 'composer', onsubmit: (event) => { event.preventDefault(); this.#submit(); } },
-      this.list, this.chips, h('div', { class: 'line' },
+      this.list, this.chips, h('div', { class: 'writing-line' },
         h('button', { type: 'button', class: 'quiet round', 'aria-label': 'Attach files', title: 'Attach files', onclick: () => this.pick.click() }, icon('clip')),
         this.pick, this.text, this.stop, this.send));
     this.text.value = kept('browser', this.#key, '');

@@ -291,12 +291,16 @@ export class Talk {
   #end(id, how) {
     this.#ended.set(id, how);
     this.#open.delete(id);
-    this.#lives.get(id)?.li.remove();
-    this.#lives.delete(id);
+    this.#unlive(id);
     const mine = this.#mine.get(id);
     if (!mine) return;
     mine.show('');
     delete mine.li.dataset.waits;
+  }
+
+  #unlive(id) {
+    this.#lives.get(id)?.li.remove();
+    this.#lives.delete(id);
   }
 
   #live(id) {
@@ -316,7 +320,8 @@ export class Talk {
   /** Puts an entry about the message `id` above the texts that wait for their turn. */
   #put(li, id, list = this.list) {
     let after = list.lastElementChild;
-    while (after && after !== li && after.dataset.waits && after.dataset.id !== id) after = after.previousElementSibling;
+    while (after && after !== li && (after.dataset.waits || after.classList.contains('live')) && after.dataset.id !== id) after = after.previousElementSibling;
+    li.dataset.id = id ?? '';
     if (after === li) return;
     if (after) after.after(li);
     else list.prepend(li);
@@ -362,10 +367,7 @@ export class Talk {
         const mine = this.#mine.get(id);
         mine?.show(message.state === 'cancelled' ? 'cancelled' : '');
         delete mine?.li.dataset.waits;
-        if (message.state !== 'done') {
-          this.#lives.get(id)?.li.remove();
-          this.#lives.delete(id);
-        }
+        if (message.state !== 'done') this.#unlive(id);
       } else if (message.state === 'queued') this.#tellPlace(id, message.position, message.eta_s);
       else this.#mine.get(id)?.show(message.state === 'parked' ? 'waits for an answer' : this.#lives.has(id) ? '' : 'being answered');
     }));
@@ -373,7 +375,7 @@ export class Talk {
   }
 
   #tellPlace(id, position, eta) {
-    const before = position ? `${position} before it${eta ? `, about ${duration(eta)}` : ''}` : 'next';
+    const before = position ? `${position} before it${eta > 5 ? `, about ${duration(eta)}` : ''}` : 'next';
     const cancel = ['Cancel', (button) => act(button, () => post(`/messages/${id}/cancel`))];
     const live = this.#lives.get(id);
     if (live && !live.isOver) return;
