@@ -9,7 +9,7 @@ import unicodedata
 from pathlib import Path
 from typing import IO, Final
 
-__all__ = ["FOLDER", "Landing", "give_up", "reserve", "safe_name", "sweep"]
+__all__ = ["FOLDER", "Landing", "safe_name", "sweep"]
 
 FOLDER: Final = "inbox"
 _MAX_NAME: Final = 100
@@ -30,35 +30,6 @@ def safe_name(name: str) -> str:
     return (f"{stem}.{ending}" if ending else stem) or "file"
 
 
-def reserve(workspace: Path, name: str, *, now_ms: int) -> Path:
-    """An empty file ``<workspace>/inbox/<date>-<safe name>`` that nobody else gets.
-
-    Blocks. Raises ``OSError``.
-    """
-    day = time.strftime("%Y-%m-%d", time.gmtime(now_ms / 1000))
-    wanted = f"{day}-{safe_name(name)}"
-    folder = workspace / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    if not folder.resolve().is_relative_to(workspace.resolve()):
-        raise OSError(0, f"{FOLDER} leads out of the workspace")
-    stem, dot, ending = wanted.rpartition(".")
-    for number in range(1, 10_000):
-        other = f"{stem}-{number}{dot}{ending}" if dot else f"{wanted}-{number}"
-        to = folder / (wanted if number == 1 else other)
-        try:
-            to.open("xb").close()
-        except FileExistsError:
-            continue
-        return to
-    raise OSError(0, f"too many files are called {wanted}")
-
-
-def give_up(to: Path) -> None:
-    """Take a reserved file back that nothing was written to. Blocks."""
-    if to.is_file() and to.stat().st_size == 0:
-        to.unlink(missing_ok=True)
-
-
 class Landing:
     """A file on its way into a workspace, in which an agent may plant what it likes.
 
@@ -71,11 +42,14 @@ class Landing:
         one file. Raises ``OSError``."""
         folder = workspace / FOLDER
         folder.mkdir(parents=True, exist_ok=True)
-        if not folder.resolve().is_relative_to(workspace.resolve()):
-            raise OSError(0, f"{FOLDER} leads out of the workspace")
         # From here on it is this very directory, wherever its name leads later.
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._path = folder
+        opened = Path(f"/proc/self/fd/{self._folder}")
+        real = (opened if opened.exists() else folder).resolve()
+        if not real.is_relative_to(workspace.resolve()):
+            os.close(self._folder)
+            raise OSError(0, f"{FOLDER} leads out of the workspace")
         self._part = f"{_part_of(owner)}{token}"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -7,7 +7,6 @@ and what is opened must lie in the agent's workspace.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Final
@@ -18,7 +17,7 @@ from aiohttp import hdrs, web
 from agentsup.api import bodies, privacy, shapes
 from agentsup.api.access import Access
 from agentsup.api.route import Call, Route, reply
-from agentsup.channels.received import FOLDER, reserve
+from agentsup.channels.received import FOLDER, Landing
 from agentsup.channels.upload import UploadFile, open_upload
 from agentsup.mailbox.bus import DirectoryEntry
 from agentsup.model.errors import BadRequest, Gone, NotFound, StoreUnavailable, TooLarge
@@ -48,8 +47,13 @@ async def upload(call: Call) -> web.Response:
     with call.api.connections.admit("uploads"):
         try:
             now_ms = call.deps.clock.now_ms()
-            to = await asyncio.to_thread(reserve, workspace, query.name, now_ms=now_ms)
-            size = await _receive(call, to, limit)
+            token = call.deps.entropy.token()
+            landing = await asyncio.to_thread(Landing, workspace, owner="web", token=token)
+            try:
+                size = await _receive(call, landing.out, limit)
+                to = await asyncio.to_thread(landing.keep, query.name, now_ms=now_ms)
+            finally:
+                await asyncio.to_thread(landing.close)
         except ConnectionError:
             raise  # the sender has gone; nothing is wrong here
         except OSError as error:
@@ -59,28 +63,16 @@ async def upload(call: Call) -> web.Response:
     return reply(document, 201)
 
 
-async def _receive(call: Call, to: Path, limit: int) -> int:
-    """Write the body to `to`; what comes too slowly or is too large leaves nothing behind."""
-    size, is_whole = 0, False
-    handle = await asyncio.to_thread(to.open, "wb")
-    try:
-        while piece := await _next_piece(call):
-            size += len(piece)
-            if size > limit:
-                raise _too_large(limit)
-            await asyncio.to_thread(handle.write, piece)
-        await asyncio.to_thread(handle.flush)
-        is_whole = True
-    finally:
-        await asyncio.to_thread(_close, handle, None if is_whole else to)
+async def _receive(call: Call, out: IO[bytes], limit: int) -> int:
+    """Write the body to `out`; refuses what comes too slowly or is too large."""
+    size = 0
+    while piece := await _next_piece(call):
+        size += len(piece)
+        if size > limit:
+            raise _too_large(limit)
+        await asyncio.to_thread(out.write, piece)
+    await asyncio.to_thread(out.flush)
     return size
-
-
-def _close(handle: IO[bytes], unwanted: Path | None) -> None:
-    with contextlib.suppress(OSError):  # what could not be written was told already
-        handle.close()
-    if unwanted is not None:
-        unwanted.unlink(missing_ok=True)
 
 
 async def _next_piece(call: Call) -> bytes:

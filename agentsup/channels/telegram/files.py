@@ -56,7 +56,7 @@ async def fetch(
 ) -> Fetched:
     """Fetch one file to ``<workspace>/inbox/<date>-<name>``; trouble comes back in words.
 
-    ``owner`` is the agent's id.
+    ``owner`` names whose unfinished files a ``sweep`` finds.
     """
     if attachment.size is not None and attachment.size > max_bytes:
         return Fetched(problem=_too_large(attachment, max_bytes, say))

@@ -150,7 +150,7 @@ class TelegramBot:
         ready()
         me = await self._meet(client)
         # No other life of this bot fetches any now.
-        await asyncio.to_thread(sweep, deps.workspace, owner=deps.agent_id)
+        await asyncio.to_thread(sweep, deps.workspace, owner=f"telegram-{deps.agent_id}")
         set_aside = await deps.database.read(
             lambda reader: updates.quarantined(reader, client.bot_id), name="telegram.quarantined"
         )

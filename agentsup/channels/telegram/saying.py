@@ -182,7 +182,7 @@ class Saying:
                     deps.client,
                     attachment,
                     deps.workspace,
-                    owner=deps.agent_id,
+                    owner=f"telegram-{deps.agent_id}",
                     clock=deps.clock,
                     entropy=deps.entropy,
                     max_bytes=deps.max_file_bytes,

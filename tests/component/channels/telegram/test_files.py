@@ -92,10 +92,10 @@ async def test_a_planted_link_is_not_followed(rig: Rig) -> None:
 async def test_what_a_killed_download_left_is_removed_at_the_start(rig: Rig) -> None:
     workspace = rig.folder / "workspace"
     workspace.mkdir()
-    left = Landing(workspace, owner=AGENT_ID, token="x")
+    left = Landing(workspace, owner=f"telegram-{AGENT_ID}", token="x")
     left.out.write(b"half of it")
     left.out.close()  # and never more, as after a kill
-    other = Landing(workspace, owner="agt_other", token="y")
+    other = Landing(workspace, owner="telegram-agt_other", token="y")
     assert len(inbox(rig)) == 2
     await rig.start()
     assert len(inbox(rig)) == 1
