@@ -31,9 +31,10 @@ class BookLimits:
     whole_ms: int = 90 * _DAY_MS
     note_ms: int = 600_000
     """How old the stored time of the last use may be."""
-    sessions: int = 200
-    """The one used longest ago ends when there would be more."""
-    codes: int = 100
+    sessions: int = 50
+    """Of one person; the one used longest ago ends when there would be more."""
+    codes: int = 20
+    """Of one person; the oldest goes when there would be more."""
     failures: int = 10
     """Failed exchanges within `failures_s` seconds after which the next ones are not looked at."""
     failures_s: float = 60.0
@@ -138,9 +139,9 @@ class WebBook:
         def keep(tx: Tx) -> None:
             tx.execute("DELETE FROM web_codes WHERE expires_at < ?", (now,))
             tx.execute(
-                "DELETE FROM web_codes WHERE code_hash IN"
-                " (SELECT code_hash FROM web_codes ORDER BY made_at DESC LIMIT -1 OFFSET ?)",
-                (self._limits.codes - 1,),
+                "DELETE FROM web_codes WHERE code_hash IN (SELECT code_hash FROM web_codes"
+                " WHERE subject = ? ORDER BY made_at DESC LIMIT -1 OFFSET ?)",
+                (person, self._limits.codes - 1),
             )
             tx.execute(
                 "INSERT INTO web_codes (code_hash, subject, made_at, expires_at)"
@@ -263,9 +264,10 @@ class WebBook:
 
         await self._database.write(keep, name="web.begin")
         self._sessions[session.session_id] = session
-        over = sorted(self._sessions.values(), key=lambda one: one.seen_at)
-        dead = [one for one in over if self.ends_at(one) <= now]
-        await self._end([*dead, *over[: max(0, len(over) - self._limits.sessions)]])
+        dead = [one for one in self._sessions.values() if self.ends_at(one) <= now]
+        mine = [one for one in self._sessions.values() if one.subject == subject]
+        mine.sort(key=lambda one: one.seen_at)
+        await self._end([*dead, *mine[: max(0, len(mine) - self._limits.sessions)]])
         return secret, session
 
     async def _end(self, sessions: list[WebSession]) -> None:

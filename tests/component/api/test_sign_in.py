@@ -331,13 +331,25 @@ async def test_signing_in_anew_ends_the_former_session(rig: Rig) -> None:
 async def test_the_oldest_of_too_many_sessions_ends(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(book_of(rig), "_limits", books.BookLimits(sessions=2))
+    monkeypatch.setattr(book_of(rig), "_limits", books.BookLimits(sessions=2, codes=2))
+    other = Browser(rig)
+    await other.sign_in("ute")
+    codes = []
+    for person in ("ute", "uwe", "uwe", "uwe"):
+        later(rig, monkeypatch, 1)
+        codes.append(await code_for(rig, person))
+    statuses = [
+        (await Browser(rig).call("POST", "/web/login", {"code": code}))[0] for code in codes
+    ]
+    assert statuses == [200, 401, 200, 200], "the oldest of too many links ends as well"
+    await book_of(rig).end_all("uwe")
     browsers = [Browser(rig) for _ in range(3)]
     for number, browser in enumerate(browsers):
         later(rig, monkeypatch, number)
         await browser.sign_in("uwe")
     statuses = [(await browser.call("GET", "/agents"))[0] for browser in browsers]
     assert statuses == [401, 200, 200]
+    assert (await other.call("GET", "/agents"))[0] == 200
 
 
 async def test_sockets_and_streams_end_with_their_session(rig: Rig) -> None:
