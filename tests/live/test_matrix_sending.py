@@ -28,6 +28,7 @@ from agentsup.observe.live import LiveHub
 from agentsup.store import Database, Reader, StoreOptions, Tx
 from agentsup.testing.faulty_proxy import FaultyProxy
 from agentsup.testing.matrix_driver import MatrixPerson, Seen
+from agentsup.testing.synapse import Synapse
 from tests.live.conftest import PASSWORD, Person, Register
 
 AGENT = "agt_live"
@@ -298,3 +299,32 @@ async def test_a_kill_in_a_stream_leaves_one_answer_and_nothing_half(
     await bot.person.wait_seen(bot.room, half.event_id, lambda seen: seen.is_redacted)
     assert bot.texts() == ["The whole answer."]
     await bot.person.wait_seen(bot.room, said, lambda seen: "👀" not in seen.reactions)
+
+
+async def test_with_the_limits_of_a_fresh_homeserver_a_stream_delays_no_answer(
+    tmp_path: Path,
+) -> None:
+    """Ten events, then one in five seconds, for all that an account sends."""
+    limits = {"rc_message": {"per_second": 0.2, "burst_count": 10}}
+    loop = asyncio.get_running_loop()
+    async with Synapse(tmp_path / "synapse", more=limits) as synapse:
+        ann = await synapse.register("ann", PASSWORD)
+
+        async def account(name: str) -> str:
+            return await synapse.register(name, PASSWORD)
+
+        async with (
+            MatrixPerson(synapse.url, ann, PASSWORD) as person,
+            bot_at(synapse.url, tmp_path, account, person) as bot,
+        ):
+            await bot.accept("m1")
+            bot.live.begin(AGENT, f"matrix:{bot.room}", "m1")
+            for number in range(60):
+                bot.live.delta("m1", f"word{number} ")
+                await asyncio.sleep(0.3)
+            bot.live.end("m1")
+            ended = loop.time()
+            await bot.settled(await bot.add("The whole answer.", message_id="m1"))
+            assert loop.time() - ended < 2.0
+            await bot.wait_text("The whole answer.")
+            assert bot.texts() == ["The whole answer."]
