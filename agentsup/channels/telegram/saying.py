@@ -21,6 +21,7 @@ from agentsup.channels.telegram.lanes import Item, Lane
 from agentsup.channels.telegram.updates import CHANNEL, Row
 from agentsup.channels.telegram.waiting import Waiting
 from agentsup.channels.waiting import ahead_of
+from agentsup.kit.tasks import TaskOwner
 from agentsup.model.errors import AgentsupError, NotReady, Overloaded, StoreUnavailable
 from agentsup.model.message import Accepted, Part
 from agentsup.model.principal import Principal
@@ -46,6 +47,9 @@ class Saying:
         self._editing = Editing(deps)
         self._refusals: Refusals[Row] = Refusals(deps.clock, self._tell_refused)
         self._downloads = asyncio.Semaphore(_DOWNLOADS)
+        self._tasks = TaskOwner(f"telegram saying of {deps.agent_name}")
+        self._fetching: dict[int, asyncio.Task[tuple[tuple[Part, ...], list[str]]]] = {}
+        """By row: the download of its files."""
         self._dropped: set[int] = set()
         """Rows still in memory that a stop has dropped."""
 
@@ -82,6 +86,7 @@ class Saying:
     async def close(self) -> None:
         """What nobody was told yet is left to the next life."""
         await self._refusals.close()
+        await self._tasks.close(1.0)
 
     # -- texts and files ---------------------------------------------------------------------------
 
@@ -113,7 +118,11 @@ class Saying:
         has_files = any(each.attachments for each in events)
         if has_files and not await self._is_welcome(rows, events, principal):
             return
-        parts, problems = await self._fetch(events, lane)
+        try:
+            parts, problems = await self._fetch_unless_stopped(rows, events, lane)
+        except _Dropped:
+            await self._stopped(rows, event)
+            return
         text = compose.said(events, deps.me.username)
         if (
             event.kind is EventKind.EDITED
@@ -170,28 +179,51 @@ class Saying:
             return False
         return True
 
+    async def _fetch_unless_stopped(
+        self, rows: Sequence[Row], events: Sequence[Event], lane: Lane
+    ) -> tuple[tuple[Part, ...], list[str]]:
+        """Fetch what belongs to a message; a stop that drops it ends this. Raises ``_Dropped``."""
+        if not any(each.attachments for each in events):
+            return (), []
+        name = f"fetch:{self._deps.agent_name}/{rows[0].row_id}"
+        fetching = self._tasks.spawn(self._fetch(events, lane), name=name)
+        self._fetching |= {row.row_id: fetching for row in rows}
+        try:
+            await asyncio.wait({fetching})
+        finally:
+            fetching.cancel()
+            for row in rows:
+                del self._fetching[row.row_id]
+        if fetching.cancelled() and any(row.row_id in self._dropped for row in rows):
+            raise _Dropped
+        return fetching.result()
+
     async def _fetch(
         self, events: Sequence[Event], lane: Lane
     ) -> tuple[tuple[Part, ...], list[str]]:
         parts: list[Part] = []
         problems: list[str] = []
         deps = self._deps
-        async with lane.away(), self._downloads:
-            for attachment in (each for event in events for each in event.attachments):
-                got = await files.fetch(
-                    deps.client,
-                    attachment,
-                    deps.workspace,
-                    owner=f"telegram-{deps.agent_id}",
-                    clock=deps.clock,
-                    entropy=deps.entropy,
-                    max_bytes=deps.max_file_bytes,
-                    say=words(events[0].language),
-                )
-                if got.part is not None:
-                    parts.append(got.part)
-                else:
-                    problems.append(got.problem)
+        try:
+            async with lane.away(), self._downloads:
+                for attachment in (each for event in events for each in event.attachments):
+                    got = await files.fetch(
+                        deps.client,
+                        attachment,
+                        deps.workspace,
+                        owner=f"telegram-{deps.agent_id}",
+                        clock=deps.clock,
+                        entropy=deps.entropy,
+                        max_bytes=deps.max_file_bytes,
+                        say=words(events[0].language),
+                    )
+                    if got.part is not None:
+                        parts.append(got.part)
+                    else:
+                        problems.append(got.problem)
+        except asyncio.CancelledError:
+            await files.discard(parts, deps.workspace)
+            raise
         return tuple(parts), problems
 
     async def _to_inbox(
@@ -296,6 +328,9 @@ class Saying:
 
         await write_patiently(deps, step, "telegram.begin")
         self._dropped |= {each.row_id for each in dropped}
+        for each in dropped:
+            if (fetching := self._fetching.get(each.row_id)) is not None:
+                fetching.cancel()
         return len(dropped)
 
     async def _stopped(self, rows: Sequence[Row], event: Event) -> None:
