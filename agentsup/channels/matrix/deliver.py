@@ -129,7 +129,7 @@ class MatrixChannel:
             return Delivery(DeliveryOutcome.DELIVERED)
         has_more = part.progress + 1 < len(pieces)
         if self._is_too_late(part, bot):
-            self._uploaded.pop(part.outbox_id, None)
+            self._forget(part)
             why = "it was begun so long ago that the homeserver would not recognise it"
             return Delivery(DeliveryOutcome.UNKNOWN, why, more=has_more)
         try:
@@ -137,7 +137,10 @@ class MatrixChannel:
         except (StoreUnavailable, Overloaded) as error:
             return Delivery(DeliveryOutcome.RETRY, error.message)
         except MatrixError as error:
-            return await self._said(error, part, bot, place, has_more=has_more)
+            said = await self._said(error, part, bot, place, has_more=has_more)
+            if said.outcome is not DeliveryOutcome.RETRY:
+                self._forget(part)
+            return said
         self._unreached.pop(part.agent_id, None)
         self._uploaded.pop(part.outbox_id, None)
         if not has_more:

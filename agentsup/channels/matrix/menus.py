@@ -21,10 +21,14 @@ from agentsup.kit.entropy import Entropy
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.agent import AgentSpec
 from agentsup.model.control import Commands
+from agentsup.model.errors import Overloaded, StoreUnavailable
 from agentsup.model.principal import PersonRole, Principal
 from agentsup.store.database import Database, Reader
 
 __all__ = ["Menus"]
+
+_FRESH_MS = 600_000
+_FRESH_MAX = 20
 
 
 class Menus(Presses[MatrixPress]):
@@ -60,9 +64,23 @@ class Menus(Presses[MatrixPress]):
     async def run(self, draining: asyncio.Event) -> None:
         """Show how questions ended until ``draining``; one per bot's life."""
         try:
+            await self._go_on()
             await super().run(draining)
         finally:
             await self._shown.close()
+
+    async def _go_on(self) -> None:
+        """Set the reactions that an earlier life may not have come to; those that are there stay."""
+        since = self._clock.now_ms() - _FRESH_MS
+        try:
+            left = await self._database.read(
+                lambda reader: offers.fresh(reader, self._agent_id, since, _FRESH_MAX),
+                name="matrix.fresh",
+            )
+        except (StoreUnavailable, Overloaded):
+            return  # the numbers do as well
+        for offer in left:
+            self._shown.set_reactions(offer.conversation, offer.event_id, emojis(offer.choices))
 
     async def offered(self, place: Place, event_id: str, piece: Outgoing) -> None:
         """An event with choices was sent: keep what they stand for and set the reactions.

@@ -9,7 +9,7 @@ from typing import Any, Final
 from agentsup.channels.matrix.choices import Choice, from_json, to_json
 from agentsup.store.database import Reader, Tx
 
-__all__ = ["BARE_MS", "Offer", "close_tx", "find", "put_tx", "said_last"]
+__all__ = ["BARE_MS", "Offer", "close_tx", "find", "fresh", "put_tx", "said_last"]
 
 BARE_MS: Final = 3_600_000
 """So long a bare number presses the menu that was said last."""
@@ -85,6 +85,16 @@ def said_last(reader: Reader, agent_id: str, conversation: str, now: int) -> Off
         (row["at"], agent_id, conversation, f'%"{row["event_id"]}"%'),
     )
     return None if later is not None else _offer(row)
+
+
+def fresh(reader: Reader, agent_id: str, since: int, limit: int) -> list[Offer]:
+    """Open offers made after ``since`` (wall ms), newest first."""
+    rows = reader.all(
+        "SELECT * FROM matrix_cards WHERE at > ? AND agent_id = ? AND is_closed = 0"
+        " ORDER BY at DESC LIMIT ?",
+        (since, agent_id, limit),
+    )
+    return [_offer(row) for row in rows]
 
 
 def _offer(row: Any) -> Offer:

@@ -48,6 +48,8 @@ MESSAGE = "m.room.message"
 MARK = "!"
 """Clients keep a command that begins with a slash for themselves."""
 _FALLBACK_CHARS = 200
+_CHANGING = frozenset({"cancel", "in_place"})
+"""What may be taken out of a part's body, or put in, while it is under way."""
 _KINDS = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
 
 
@@ -133,7 +135,8 @@ def txn_of(part: OutboxPart) -> str:
     It is the same after a restart, and another for every other part, also where a store was
     restored from a backup and counts its parts anew.
     """
-    told = json.dumps([part.agent_id, part.message_id, part.kind, part.body], sort_keys=True)
+    body = {key: value for key, value in part.body.items() if key not in _CHANGING}
+    told = json.dumps([part.agent_id, part.message_id, part.kind, body], sort_keys=True)
     digest = hashlib.blake2s(told.encode("utf-8", "replace"), digest_size=6).hexdigest()
     return f"ag-{part.outbox_id}-{part.progress}-{digest}"
 

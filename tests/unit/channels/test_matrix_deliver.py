@@ -27,6 +27,7 @@ from agentsup.channels.matrix.errors import (
     TokenRefused,
     TooLong,
 )
+from agentsup.channels.matrix.outgoing import txn_of
 from agentsup.channels.matrix.sender import Sender
 from agentsup.kit.clock import LoopClock
 from agentsup.kit.entropy import SeededEntropy
@@ -260,6 +261,17 @@ async def test_parts_of_another_store_have_other_keys(bench: Bench) -> None:
     assert (await bench.channel.deliver(part("m1"))).outcome == "delivered"
     assert (await bench.channel.deliver(part("m2"))).outcome == "delivered"
     assert bench.rooms.texts()[2:] == ["a", "a"]
+
+
+def test_a_key_outlives_what_is_taken_out_of_a_part_meanwhile() -> None:
+    """A note loses its button when the message it is about waits no longer."""
+    bodies: list[dict[str, Any]] = [{}, {"cancel": "m1"}, {"in_place": "$e"}, {"buttons": []}]
+    parts = [
+        OutboxPart(1, "m1", AGENT, "s", "matrix", ROOM, 0, "notice", {"text": "a"} | more, 0)
+        for more in bodies
+    ]
+    keys = [txn_of(part) for part in parts]
+    assert keys[0] == keys[1] == keys[2] != keys[3]
 
 
 async def test_what_the_server_may_have_forgotten_is_not_sent_again(bench: Bench) -> None:

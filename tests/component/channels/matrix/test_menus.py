@@ -159,6 +159,19 @@ async def test_reactions_that_were_held_up_are_set_later(rig: MenuRig) -> None:
     assert rig.rooms.reactions(event.event_id) == ["1️⃣", "2️⃣"]
 
 
+async def test_reactions_that_a_crash_cut_off_are_set_in_the_next_life(rig: MenuRig) -> None:
+    rig.rooms.before["reaction"] = [RateLimited(60.0)]
+    _, event = await rig.ask()
+    assert rig.rooms.reactions(event.event_id) == []
+    await rig.restart()
+    await rig.quiet(5.0)
+    assert rig.rooms.reactions(event.event_id) == ["1️⃣", "2️⃣"]
+    await rig.react(event, "1️⃣")
+    await rig.restart()
+    await rig.quiet(5.0)
+    assert len(rig.rooms.times("reaction")) == 3, "nothing is offered there any more"
+
+
 # -- menus -----------------------------------------------------------------------------------------
 
 
