@@ -47,6 +47,7 @@ class Homeserver:
     def __init__(self) -> None:
         self.stream: list[tuple[str, dict[str, Any]]] = []
         self.invited: dict[str, str] = {}
+        self.left: list[str] = []
         self.trouble: list[MatrixError] = []
         self.page_trouble: list[MatrixError] = []
         self.asked: list[str | None] = []
@@ -55,12 +56,15 @@ class Homeserver:
         self.oldest = 0
         """Tokens before this one are not known."""
 
-    def add(self, kind: str = "m.room.message", room: str = ROOM, **more: Any) -> str:
+    def raw(self, kind: str = "m.room.message", **more: Any) -> dict[str, Any]:
         event_id = f"${len(self.stream)}"
-        raw = {"event_id": event_id, "type": kind, "sender": "@ann:here", "content": {}, **more}
+        return {"event_id": event_id, "type": kind, "sender": "@ann:here", "content": {}, **more}
+
+    def add(self, kind: str = "m.room.message", room: str = ROOM, **more: Any) -> str:
+        raw = self.raw(kind, **more)
         self.stream.append((room, raw))
         self.news.set()
-        return event_id
+        return str(raw["event_id"])
 
     def enter(self, room: str = ROOM) -> None:
         """The bot is invited and joins."""
@@ -77,7 +81,7 @@ class Homeserver:
         start = 0 if since is None else int(since[1:])
         if since is not None and start < self.oldest:
             raise Refused(400, "M_UNKNOWN", "no such token")
-        if start == len(self.stream) and not self.invited:
+        if start == len(self.stream) and not self.invited and not self.left:
             self.news.clear()
             try:
                 async with asyncio.timeout(wait_s):
@@ -104,7 +108,9 @@ class Homeserver:
             for room, who in self.invited.items()
         }
         self.invited = {}
-        return {"next_batch": f"s{len(self.stream)}", "rooms": {"join": join, "invite": invite}}
+        rooms = {"join": join, "invite": invite, "leave": {room: {} for room in self.left}}
+        self.left = []
+        return {"next_batch": f"s{len(self.stream)}", "rooms": rooms}
 
     async def messages(
         self, room_id: str, *, start: str, end: str | None, limit: int, filter_: Mapping[str, Any]
@@ -170,6 +176,14 @@ class Stage:
     async def since(self) -> str | None:
         return await self.rig.db.read(lambda reader: since_of(reader, OWNER))
 
+    async def server_is_old(self) -> None:
+        """The account is in the room for long when the bot is started for the first time."""
+        self.server.enter()
+        for _ in range(5):
+            self.server.add()
+        self.start()
+        await self.until(lambda: len(self.server.asked) > 1)
+
     async def begun(self) -> None:
         """The bot is in the room and has read what is there."""
         self.server.enter()
@@ -187,9 +201,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 async def test_what_was_said_before_the_first_day_is_left_alone(stage: Stage) -> None:
-    for _ in range(5):
-        stage.server.add()
-    await stage.begun()
+    await stage.server_is_old()
     assert stage.taken == []
     new = stage.server.add()
     await stage.until(lambda: stage.ids == [new])
@@ -311,6 +323,37 @@ async def test_what_followed_an_invitation_is_read_also_when_it_is_more_than_one
     stage.start()
     await stage.until(lambda: len(stage.taken) >= 60)
     assert stage.ids == said
+
+
+async def test_of_a_new_room_what_was_said_before_the_invitation_is_left_alone(
+    stage: Stage,
+) -> None:
+    await stage.begun()
+    other = "!o:here"
+    for _ in range(5):
+        stage.server.stream.append((other, stage.server.raw()))
+    stage.server.enter(other)
+    said = stage.server.add(room=other)
+    await stage.until(lambda: bool(stage.taken))
+    await asyncio.sleep(1)
+    assert stage.ids == [said]
+
+
+async def test_a_room_that_was_left_begins_anew(stage: Stage) -> None:
+    await stage.begun()
+    first = stage.server.add()
+    await stage.until(lambda: stage.ids == [first])
+    stage.server.left = [ROOM]
+    stage.server.news.set()
+    await stage.until(lambda: not stage.server.left)
+    await asyncio.sleep(1)
+    for _ in range(3):
+        stage.server.add()  # said while we were not there; the server shows it afterwards
+    stage.server.enter()
+    last = stage.server.add()
+    await stage.until(lambda: len(stage.taken) >= 2)
+    await asyncio.sleep(1)
+    assert stage.ids == [first, last]
 
 
 async def test_an_invitation_is_kept_once_and_a_later_one_is_another(stage: Stage) -> None:
