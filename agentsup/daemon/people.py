@@ -48,18 +48,6 @@ class People:
         subject = f"matrix:{user_id}"
         return Principal(PrincipalKind.PERSON, subject, subject, role, language=language)
 
-    def matrix_operators(self) -> frozenset[str]:
-        """Matrix ids of those who may be told what goes wrong."""
-        people = self._snapshot().settings.people
-        if not people:
-            return frozenset(self._main_matrix())
-        return frozenset(
-            each
-            for person in people.values()
-            if person.level >= PersonRole.OPERATOR
-            for each in person.matrix
-        )
-
     def operator_ids(self) -> frozenset[int]:
         """Telegram ids of those who may be told what goes wrong."""
         people = self._snapshot().settings.people

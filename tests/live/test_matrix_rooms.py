@@ -368,3 +368,40 @@ async def test_an_event_that_makes_no_sense_is_set_aside_and_costs_the_others_no
     (row,) = daemon.sql("SELECT raw, error FROM matrix_events WHERE state = 'quarantined'")
     assert "without an address" in row["error"]
     assert "no url" in row["raw"]
+
+
+async def test_people_are_spoken_to_in_their_language(daemon: DaemonProcess, town: Town) -> None:
+    await edited(daemon, lambda entry: entry["matrix"].update(language="de"))
+    said = await town.person.say(town.room, "/nonsense")
+    await town.person.wait_text(town.room, "gibt es nicht", by=town.bot, after=said)
+    room = await town.person.room(invite=[town.bot], encrypted=True)
+    await town.person.wait_member(room, town.bot)
+    await town.person.say(room, "hallo")
+    await town.person.wait_text(room, "verschlüsselt", by=town.bot)
+
+
+async def test_a_room_that_was_replaced_is_told_to_the_operator(
+    daemon: DaemonProcess, town: Town
+) -> None:
+    room = await town.person.room(invite=[town.bot])
+    await town.person.wait_member(room, town.bot)
+    await edited(daemon, lambda entry: entry["matrix"].update(allowed_rooms=[room]))
+    path = f"/_matrix/client/v3/rooms/{room}/upgrade"
+    new = (await town.person.call("POST", path, {"new_version": "11"}))["replacement_room"]
+    told = await town.person.wait_text(town.room, "was replaced by", by=town.bot)
+    assert new in told.text
+
+
+async def test_what_was_set_aside_is_tried_again_when_an_operator_asks(
+    daemon: DaemonProcess, town: Town
+) -> None:
+    await town.person.put(town.room, "m.room.message", {"msgtype": "m.image", "body": "no url"})
+    await town.ask("next", "heard next")
+    (row,) = daemon.sql("SELECT row_id FROM matrix_events WHERE state = 'quarantined'")
+    answer = await daemon.post(f"/poison/matrix.{row['row_id']}/retry")
+    assert answer.status == 200
+    async with asyncio.timeout(10):
+        while not daemon.sql(
+            "SELECT 1 FROM matrix_events WHERE state = 'quarantined' AND error NOT LIKE 'tried%'"
+        ):
+            await asyncio.sleep(0.05)

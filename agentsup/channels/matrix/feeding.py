@@ -157,5 +157,5 @@ def _queue(event: Event | None) -> str:
         return ""
     if event.kind is EventKind.REACTION:
         return "press"
-    is_urgent = event.kind is EventKind.MESSAGE and _URGENT.match(event.text) is not None
+    is_urgent = event.kind is EventKind.MESSAGE and bool(_URGENT.match(event.text.strip()))
     return "urgent" if is_urgent else ""

@@ -12,7 +12,7 @@ from agentsup.config.settings import Person, SettingsFile
 from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.daemon import channels
 from agentsup.daemon.people import People
-from agentsup.model.agent import MAIN, AgentSpec
+from agentsup.model.agent import MAIN, AgentSpec, MatrixIdentity
 from agentsup.model.principal import PersonRole
 
 
@@ -25,8 +25,14 @@ class Snapshot:
         return self.specs.get(name)
 
 
-MAIN_SPEC = AgentSpec(MAIN, allowed_user_ids=(1, 2))
-BOB = AgentSpec("bob", allowed_user_ids=(2, 3))
+MAIN_SPEC = AgentSpec(
+    MAIN, allowed_user_ids=(1, 2), matrix=MatrixIdentity(allowed_users=("@one:h", "@two:h"))
+)
+BOB = AgentSpec(
+    "bob",
+    allowed_user_ids=(2, 3),
+    matrix=MatrixIdentity(allowed_users=("@two:h", "@three:h"), language="de"),
+)
 
 
 def people_of(**people: dict[str, Any]) -> People:
@@ -82,3 +88,37 @@ def test_a_daemon_without_a_bot_knows_nothing_of_telegram() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "spec, user_id, role",
+    [
+        (MAIN_SPEC, "@one:h", PersonRole.OPERATOR),
+        (BOB, "@two:h", PersonRole.OPERATOR),
+        (BOB, "@three:h", PersonRole.USER),
+        (BOB, "@one:h", None),
+        (MAIN_SPEC, "@THREE:h", None),
+    ],
+)
+def test_over_matrix_the_same_holds(spec: AgentSpec, user_id: str, role: PersonRole | None) -> None:
+    found = people_of().matrix(spec, user_id)
+    assert (found.role if found else None) == role
+
+
+def test_over_matrix_a_person_has_the_language_that_is_said_of_them() -> None:
+    people = people_of(
+        anna={"role": "viewer", "matrix": ("@two:h",), "language": "fr"},
+        eve={"matrix": ("@eve:h",)},
+    )
+    anna, eve = people.matrix(BOB, "@two:h"), people.matrix(BOB, "@eve:h")
+    three = people.matrix(BOB, "@three:h")
+    assert anna is not None
+    assert eve is not None
+    assert three is not None
+    assert (anna.subject, anna.role, anna.language) == ("anna", PersonRole.VIEWER, "fr")
+    assert (eve.subject, eve.role, eve.language) == ("eve", PersonRole.USER, "de")
+    assert (three.subject, three.role, three.language) == (
+        "matrix:@three:h",
+        PersonRole.USER,
+        "de",
+    )
