@@ -48,18 +48,3 @@ def test_of_the_matrix_library_only_the_requests_are_loaded() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=18)
     assert done.stderr == ""
     assert done.stdout.split() == []
-
-
-DAEMON = """
-import sys
-import agentsup.daemon.main
-heavy = {"agentsup.channels.telegram.life", "agentsup.channels.matrix.life", "nio", "telegram"}
-print(*sorted(heavy & set(sys.modules)))
-"""
-
-
-def test_a_daemon_without_bots_loads_nothing_of_them() -> None:
-    command = [sys.executable, "-W", "error", "-c", DAEMON]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=18)
-    assert done.stderr == ""
-    assert done.stdout.split() == []

@@ -7,10 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from agentsup.channels.telegram import deliver
+from agentsup.channels.matrix import deliver as matrix
+from agentsup.channels.telegram import deliver as telegram
 from agentsup.config.settings import Person, SettingsFile
 from agentsup.config.snapshot import ConfigSnapshot
-from agentsup.daemon import channels
+from agentsup.daemon import transports
 from agentsup.daemon.people import People
 from agentsup.model.agent import MAIN, AgentSpec, MatrixIdentity
 from agentsup.model.principal import PersonRole
@@ -77,13 +78,14 @@ def test_with_people_their_roles_hold_and_the_allowed_are_users() -> None:
 
 def test_the_door_waits_in_the_words_of_the_channel() -> None:
     """A bot that attaches wakes the parts that wait for that very reason."""
-    assert channels.NOT_CONNECTED == deliver.NOT_ATTACHED
+    assert transports.NOT_CONNECTED == telegram.NOT_ATTACHED == matrix.NOT_ATTACHED
 
 
-def test_a_daemon_without_a_bot_knows_nothing_of_telegram() -> None:
+def test_a_daemon_without_a_bot_knows_nothing_of_platforms() -> None:
     code = (
         "import sys, agentsup.daemon.main\n"
-        "heavy = {'telegram', 'httpx', 'markdown_it', 'agentsup.channels.telegram.life'}\n"
+        "lives = {f'agentsup.channels.{name}.life' for name in ('telegram', 'matrix')}\n"
+        "heavy = {'telegram', 'httpx', 'markdown_it', 'nio'} | lives\n"
         "sys.exit(', '.join(heavy & sys.modules.keys()) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
