@@ -2,59 +2,49 @@
 
 import { get, post, query } from './api.js';
 import { h, timeOf } from './dom.js';
-import { badge, board, count, deed, fromNow, keyed, place, redraw } from './viewing.js';
-
-const CLOSED = ['answered', 'expired', 'cancelled'];
-const MOST_CLOSED = 100;
-
-function head(question) {
-  return [
-    h('strong', {}, question.agent),
-    question.kind === 'uncertain' && badge('parked', 'not known whether it happened'),
-    h('span', {}, ['asked ', fromNow(question.asked_at)]),
-    question.state === 'open' && question.deadline_at && h('span', { class: 'warn' }, ['ends ', fromNow(question.deadline_at, 'in')]),
-  ];
-}
-
-function openRow(first, app, look) {
-  const top = h('p', { class: 'item-head' });
-  const send = (answer) => post(`/questions/${encodeURIComponent(first.id)}/answer`, { answer });
-  const answer = async (text) => {
-    await send(text).finally(look);
-  };
-  const id = `answer-${first.id}`;
-  const node = h('li', { class: 'item card', data: { row: first.id } }, top, h('p', { class: 'words question' }, first.text));
-  if (!app.may('talk')) node.append(h('p', { class: 'soft' }, 'You may look, not answer.'));
-  else if (first.options.length) {
-    node.append(h('div', { class: 'actions', role: 'group', 'aria-label': 'Answers' },
-      first.options.map((option) => deed(option, () => answer(option), { done: 'Answered.' }))));
-  } else {
-    const text = h('input', { id, type: 'text', autocomplete: 'off', required: true });
-    const button = deed('Answer', () => answer(text.value), { done: 'Answered.', kind: 'primary' });
-    button.addEventListener('click', (event) => {
-      if (text.value.trim()) return;
-      event.stopImmediatePropagation();
-      text.focus();
-    }, { capture: true });
-    const form = h('form', { class: 'answer', onsubmit: (event) => { event.preventDefault(); button.click(); } },
-      h('label', { for: id, class: 'unseen' }, 'Your answer'), text, button);
-    node.append(form);
-  }
-  return { node, show: (question) => redraw(top, [question.deadline_at, question.agent], () => head(question)) };
-}
+import { board, count, deed, fromNow, keyed, redraw, tag } from './viewing.js';
 
 const ENDS = { answered: 'answered', expired: 'nobody answered in time', cancelled: 'cancelled' };
+const MOST = 100;
 
-function closedRow(first) {
-  const top = h('p', { class: 'item-head' });
-  const end = h('p', {});
-  const node = h('li', { class: 'item', data: { row: first.id } }, top, h('p', { class: 'words' }, first.text), end);
+const head = ({ agent, kind, state, asked_at: asked, deadline_at: deadline }) => [
+  state !== 'open' && tag(state, ENDS[state]),
+  h('strong', {}, agent),
+  kind === 'uncertain' && tag('parked', 'not known whether it happened'),
+  h('span', {}, 'asked ', fromNow(asked)),
+  state === 'open' && deadline && h('span', { class: 'warn' }, 'ends ', fromNow(deadline, 'in')),
+];
+
+function openRow({ id, text: asked, options }, app, look) {
+  const top = h('p', { class: 'top-line' });
+  const answer = (text) => post(`/questions/${encodeURIComponent(id)}/answer`, { answer: text }).finally(look);
+  const done = 'Answered.';
+  const node = h('li', { class: 'item' }, top, h('p', { class: 'words' }, asked));
+  if (!app.may('talk')) node.append(h('p', { class: 'soft' }, 'You may look, not answer.'));
+  else if (options.length) {
+    node.append(h('div', { class: 'actions', role: 'group', 'aria-label': 'Answers' },
+      options.map((option) => deed(option, () => answer(option), { done }))));
+  } else {
+    const text = h('input', { id: `answer-${id}`, autocomplete: 'off', required: true });
+    const button = deed('Answer', () => answer(text.value), { done, kind: 'primary' });
+    const send = (event) => {
+      event.preventDefault();
+      if (text.value.trim()) button.click();
+    };
+    node.append(h('form', { class: 'answer', onsubmit: send }, h('label', { for: text.id, class: 'unseen' }, 'Your answer'), text, button));
+  }
+  return { node, show: (question) => redraw(top, question, () => head(question)) };
+}
+
+function closedRow({ text }) {
+  const top = h('p', { class: 'top-line' });
+  const end = h('p');
   return {
-    node,
+    node: h('li', { class: 'item' }, top, h('p', { class: 'words' }, text), end),
     show(question) {
-      redraw(top, question.state, () => [badge(question.state, ENDS[question.state]), ...head(question)]);
-      redraw(end, [question.answer, question.answered_at], () => (question.state === 'answered'
-        ? [h('strong', {}, question.answer), h('span', { class: 'soft' }, ` by ${question.answered_by || 'somebody'}, `, timeOf(question.answered_at))] : []));
+      redraw(top, question, () => head(question));
+      redraw(end, question, () => question.state === 'answered' && [
+        h('strong', {}, question.answer), h('span', { class: 'soft' }, ` by ${question.answered_by || 'somebody'}, `, timeOf(question.answered_at))]);
     },
   };
 }
@@ -63,33 +53,21 @@ export async function questions(view, route, app) {
   const open = h('ul', { class: 'items' });
   const nothing = h('p', { class: 'empty', hidden: true }, 'No agent has a question.');
   const closed = h('ul', { class: 'items' });
-  const none = h('p', { class: 'empty', hidden: true }, 'None yet.');
-  const earlier = h('details', { class: 'earlier', open: route.params.has('closed'), ontoggle: () => {
-    app.note(place('questions', { closed: earlier.open ? '1' : '' }));
-    if (earlier.open) frame.look(true);
-  } }, h('summary', {}, 'Closed questions'), closed, none);
-  const fetched = async (state, limit) => (await get(query('/questions', { state, limit }))).questions;
-
+  const earlier = h('details', { ontoggle: () => frame.look(true) }, h('summary', {}, 'Closed questions'), closed);
+  const fetched = async (state) => (await get(query('/questions', { state, limit: MOST }))).questions;
   const frame = board(view, {
     title: 'Questions',
     kinds: ['question.', 'message.', 'stop.'],
-    load: async () => {
-      const lists = await Promise.all(['open', ...(earlier.open ? CLOSED : [])].map((state) => fetched(state, MOST_CLOSED)));
-      return lists;
-    },
+    load: () => Promise.all(['open', ...(earlier.open ? Object.keys(ENDS) : [])].map(fetched)),
     show([asked, ...ended]) {
       drawOpen(asked);
       nothing.hidden = asked.length > 0;
-      if (ended.length) {
-        const all = ended.flat().sort((one, other) => other.asked_at - one.asked_at).slice(0, MOST_CLOSED);
-        drawClosed(all);
-        none.hidden = all.length > 0;
-      }
-      return asked.length ? `${count(asked.length, 'open question')}` : '';
+      if (ended.length) drawClosed(ended.flat().sort((one, other) => other.asked_at - one.asked_at).slice(0, MOST));
+      return asked.length ? count(asked.length, 'open question') : '';
     },
   });
-  const drawOpen = keyed(open, (question) => question.id, (question) => openRow(question, app, () => frame.look()));
-  const drawClosed = keyed(closed, (question) => question.id, closedRow);
+  const drawOpen = keyed(open, ({ id }) => id, (question) => openRow(question, app, () => frame.look()));
+  const drawClosed = keyed(closed, ({ id }) => id, closedRow);
   frame.body.append(open, nothing, earlier);
   return frame.end;
 }

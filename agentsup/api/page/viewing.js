@@ -1,22 +1,17 @@
-// What the views share: a heading with tools, loading and looking again, rows that stay in place,
-// ages that tick.
+// What the views share: a frame that loads and looks again, rows that stay in place, ages that tick.
 
-import { act, ApiError, changes } from './api.js';
-import { duration, fill, h, timeOf } from './dom.js';
-
-const TICK_MS = 1000;
+import { ApiError, changes } from './api.js';
+import { duration, fill, h, timeOf, toast } from './dom.js';
 
 /** "1 message", "3 messages". */
 export const count = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;
 
-/** The address of a view: `place('log', 'main')`, `place('work', {show: 'done'})`. */
+/** The address of a view: `place('work', {show: 'done'})`, `place('log', 'main', {})`. */
 export function place(...parts) {
-  const params = typeof parts.at(-1) === 'object' ? parts.pop() : {};
-  const given = Object.entries(params).filter(([, value]) => value);
-  return `#/${parts.map(encodeURIComponent).join('/')}${given.length ? `?${new URLSearchParams(given)}` : ''}`;
+  const params = typeof parts.at(-1) === 'object' ? Object.entries(parts.pop()).filter(([, value]) => value) : [];
+  return `#/${parts.map(encodeURIComponent).join('/')}${params.length ? `?${new URLSearchParams(params)}` : ''}`;
 }
 
-/** Text that is replaced only where it differs. */
 export function say(node, text) {
   if (node.textContent !== text) node.textContent = text;
   node.hidden = !text;
@@ -33,51 +28,43 @@ export function redraw(node, facts, build) {
   node.hidden = !node.childNodes.length;
 }
 
-// -- time ------------------------------------------------------------------------------------------
-
-const inWhole = (ms) => duration(Math.max(0, Math.round(ms / 1000)));
-const TICKS = {
-  ago: (ms) => `${inWhole(Date.now() - ms)} ago`,
-  for: (ms) => `for ${inWhole(Date.now() - ms)}`,
-  in: (ms) => (ms > Date.now() ? `in ${inWhole(ms - Date.now())}` : 'now'),
+const whole = (ms) => duration(Math.max(0, Math.round(ms / 1000)));
+const WAYS = {
+  ago: (ms) => `${whole(Date.now() - ms)} ago`,
+  for: (ms) => `for ${whole(Date.now() - ms)}`,
+  in: (ms) => (ms > Date.now() ? `in ${whole(ms - Date.now())}` : 'now'),
 };
 
 /** A time told from now, which goes on: "3 min ago", "for 3 min", "in 20 s". */
 export function fromNow(ms, way = 'ago') {
-  if (!ms) return '';
   const made = timeOf(ms);
   Object.assign(made.dataset, { way, at: ms });
-  made.textContent = TICKS[way](ms);
+  made.textContent = WAYS[way](ms);
   return made;
 }
 
 function tick(root) {
-  if (document.hidden) return;
   for (const node of root.querySelectorAll('time[data-way]')) {
-    const words = TICKS[node.dataset.way](Number(node.dataset.at));
+    const words = WAYS[node.dataset.way](Number(node.dataset.at));
     if (node.textContent !== words) node.textContent = words;
   }
 }
 
-// -- a view ----------------------------------------------------------------------------------------
-
-/** A view's frame. `load` fetches, `show` shows what it got and returns a line that sums it up.
-    Looked at again when something of `kinds` (beginnings of event types) happened, and each
-    `everyMs` if given. Returns `{body, look, end}`. */
+/** A view's frame. `load` fetches, `show` shows what came and returns a line that sums it up. It
+    looks again when an event came whose type begins with one of `kinds`, and each `everyMs`. */
 export function board(view, { title, tools = [], load, show, kinds, everyMs = 0 }) {
-  const trouble = h('div', { class: 'trouble', role: 'status' });
-  const summary = h('p', { class: 'soft summary', hidden: true });
-  const body = h('div', { class: 'board-body' });
+  const trouble = h('div', { class: 'trouble', role: 'status' }, h('p', { class: 'soft' }, 'Loading…'));
+  const summary = h('p', { class: 'soft', hidden: true });
+  const body = h('div', { class: 'body' });
   const root = h('div', { class: 'board' },
-    h('header', { class: 'board-head' }, h('h1', { tabindex: '-1' }, title), h('div', { class: 'tools' }, tools)),
-    trouble, summary, body);
+    h('header', {}, h('h1', { tabindex: '-1' }, title), h('div', { class: 'tools' }, tools)), trouble, summary, body);
   view.replaceChildren(root);
-  let [isOver, isBusy, isWanted, wish, isShown] = [false, false, false, 0, false];
+  let [isOver, isBusy, isWanted, isShown, wish] = [false, false, false, false, 0];
 
   function tell(error) {
-    const again = h('button', { type: 'button', onclick: () => look(true) }, 'Try again');
-    const words = isShown ? `What you see may be old. ${error?.message}` : error?.message;
-    redraw(trouble, error ? words : '', () => (error ? [h('p', {}, words), again] : ''));
+    const words = error && (isShown ? `What you see may be old. ${error.message}` : error.message);
+    redraw(trouble, [isShown, words], () => words && [h('p', {}, words),
+      h('button', { type: 'button', onclick: () => look(true) }, 'Try again')]);
   }
 
   async function once() {
@@ -95,7 +82,7 @@ export function board(view, { title, tools = [], load, show, kinds, everyMs = 0 
     }
   }
 
-  /** Looks again; `isNew` if another thing is asked for, so that an answer under way is dropped. */
+  /** Looks again; `isNew` if something else is asked for: an answer under way is dropped. */
   async function look(isNew = false) {
     if (isNew) wish += 1;
     isWanted = true;
@@ -111,27 +98,24 @@ export function board(view, { title, tools = [], load, show, kinds, everyMs = 0 
     }
   }
 
-  redraw(trouble, 'Loading…', () => h('p', { class: 'soft' }, 'Loading…'));
-  const ends = changes.listen((told) => {
-    if ([...told].some((kind) => kind === 'gap' || kinds.some((each) => kind.startsWith(each)))) look();
+  const unlisten = changes.listen((told) => {
+    if ([...told].some((type) => type === 'gap' || kinds.some((kind) => type.startsWith(kind)))) look();
   });
-  const ticking = setInterval(() => tick(root), TICK_MS);
-  const polling = everyMs ? setInterval(() => { if (!document.hidden) look(); }, everyMs) : 0;
+  const timers = [setInterval(() => tick(root), 1000)];
+  if (everyMs) timers.push(setInterval(() => document.hidden || look(), everyMs));
   look();
-  return {
-    body,
-    look,
-    end() {
-      isOver = true;
-      ends();
-      clearInterval(ticking);
-      clearInterval(polling);
-    },
-  };
+  function end() {
+    isOver = true;
+    unlisten();
+    timers.forEach(clearInterval);
+  }
+  return { body, look, end };
 }
 
+const CAN_FOCUS = ':is(button, summary, input, a):not([hidden])';
+
 /** Rows by key: `make(item)` gives `{node, show(item)}`. Those that stay are neither rebuilt nor
-    moved without need, so focus, text typed and open details stay. */
+    moved without need: focus, what is typed and opened stays. What goes hands the focus on. */
 export function keyed(parent, keyOf, make) {
   let rows = new Map();
   return (items) => {
@@ -143,63 +127,62 @@ export function keyed(parent, keyOf, make) {
       row.show(item);
       next.set(key, row);
     }
-    for (const [key, row] of rows) if (!next.has(key)) leave(row.node);
+    for (const [key, { node }] of rows) {
+      if (next.has(key)) continue;
+      const beside = node.nextElementSibling ?? node.previousElementSibling;
+      const heir = beside?.querySelector(CAN_FOCUS) ?? parent.closest('.board').querySelector('h1');
+      const hadIt = node.contains(focused);
+      node.remove();
+      if (hadIt) heir.focus();
+    }
     rows = next;
-    fill(parent, [...next.values()].map((row) => row.node));
-    if (focused !== document.activeElement && parent.contains(focused)) focused.focus({ preventScroll: true });
+    fill(parent, [...next.values()].map(({ node }) => node));
+    if (!parent.contains(focused)) return;
+    let heir = focused;
+    while (heir?.hidden) heir = heir.previousElementSibling;
+    heir ??= focused.parentNode.querySelector(CAN_FOCUS);
+    if (heir !== document.activeElement) heir?.focus({ preventScroll: true });
   };
 }
 
-const CAN_FOCUS = 'button:not(:disabled, [hidden]), summary, input, a[href]';
-
-/** Takes a row away; what had the focus in it hands it on to its neighbour, or to the heading. */
-function leave(node) {
-  const beside = node.nextElementSibling ?? node.previousElementSibling;
-  const heading = node.closest('.board')?.querySelector('h1');
-  const hadIt = node.contains(document.activeElement);
-  node.remove();
-  if (hadIt) (beside?.querySelector(CAN_FOCUS) ?? heading)?.focus();
+/** Does what a control is for; it keeps the focus, and takes no second press meanwhile. */
+export async function run(control, work, done = '') {
+  if (control.hasAttribute('aria-busy')) return;
+  control.setAttribute('aria-busy', 'true');
+  try {
+    await work();
+    if (done) toast(done);
+  } catch (error) {
+    toast(error.message, true);
+  } finally {
+    control.removeAttribute('aria-busy');
+  }
 }
 
-// -- parts -----------------------------------------------------------------------------------------
-
-/** A button that does something and stays focused where it stays at all. */
 export function deed(words, work, { done = '', kind = '' } = {}) {
-  const made = h('button', { type: 'button', class: kind, onclick: press }, words);
-  async function press() {
-    const row = made.closest('[data-row]');
-    const beside = row?.nextElementSibling ?? row?.previousElementSibling;
-    const heading = made.closest('.board')?.querySelector('h1');
-    // A button that is off loses the focus; it gets it back, unless one has gone on meanwhile.
-    await act(made, work, done);
-    const focused = document.activeElement;
-    if (focused && focused !== document.body && focused !== made) return;
-    const next = [made, row?.querySelector(CAN_FOCUS), beside?.querySelector(CAN_FOCUS), heading];
-    next.find((each) => each?.isConnected && !each.hidden)?.focus({ preventScroll: true });
-  }
+  const made = h('button', { type: 'button', class: kind, onclick: () => run(made, work, done) }, words);
   return made;
 }
 
 /** A labelled select; `options` are `[value, words]`. */
 export function choice(label, options, value, chosen) {
-  const made = h('select', { onchange: () => chosen(made.value) },
+  const select = h('select', { onchange: () => chosen(select.value, select) },
     options.map(([each, words]) => h('option', { value: each, selected: each === value }, words)));
-  return h('label', { class: 'choice' }, h('span', {}, label), made);
+  return h('label', { class: 'choice' }, h('span', { class: 'soft' }, label), select);
 }
 
-/** Chooses an agent; the empty value is all of them. */
-export function agentChoice(app, value, chosen, hasAll = true) {
-  const names = app.session.agents.includes(value) || !value ? app.session.agents : [value, ...app.session.agents];
-  const options = names.map((name) => [name, name]);
-  return choice('Agent', hasAll ? [['', 'All agents'], ...options] : options, value, chosen);
+/** Chooses an agent; with `all`, also none in particular. */
+export function agentChoice(app, value, chosen, all = [['', 'All agents']]) {
+  const names = new Set([...app.session.agents, value].filter(Boolean));
+  return choice('Agent', [...all, ...[...names].map((name) => [name, name])], value, chosen);
 }
 
-export const badge = (state, words) => h('span', { class: 'tag', data: { state } }, words);
+export const tag = (state, words) => h('span', { class: 'tag', data: { state } }, words);
 
 /** `<dl>` of those facts that there are; `[name, value]`. */
-export const facts = (pairs) => h('dl', { class: 'facts' }, pairs
-  .filter(([, value]) => value !== '' && value !== null && value !== undefined)
-  .map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))));
+export const facts = (pairs) => h('dl', { class: 'facts' },
+  pairs.filter(([, value]) => value).map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))));
 
-/** What can be scrolled sideways must be reachable by keyboard. */
-export const scrolling = (label, ...inside) => h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': label }, inside);
+/** A table that scrolls by itself, also by keyboard. */
+export const table = (label, heads, ...parts) => h('div', { class: 'table', tabindex: '0', role: 'region', 'aria-label': label },
+  h('table', {}, h('thead', {}, h('tr', {}, heads.map(([name, title = null]) => h('th', { scope: 'col', title }, name)))), parts));

@@ -1,30 +1,29 @@
 // The queue and what runs; what has ended on demand.
 
-import { act, get, post } from './api.js';
+import { get, post } from './api.js';
 import { ask, h } from './dom.js';
 import { isOpen, itemOf, listed } from './items.js';
-import { agentChoice, board, choice, count, deed, keyed, place } from './viewing.js';
+import { agentChoice, board, choice, count, deed, keyed, place, run } from './viewing.js';
 
-const SHOWS = [['', 'Running and waiting'], ['done', 'Done'], ['dead', 'Given up'], ['cancelled', 'Cancelled'], ['all', 'Everything']];
+const SHOWS = [['', 'Open'], ['done', 'Done'], ['dead', 'Given up'], ['cancelled', 'Cancelled'], ['all', 'Everything']];
 const PRIORITIES = ['critical', 'high', 'normal', 'low'].map((each) => [each, each]);
-const TOP = ['leased', 'parked', 'queued'];
+const TOP = { leased: 'running', parked: 'with a question', queued: 'waiting' };
 /** How many of the waiting ones are asked for their position. */
 const POSITIONS = 16;
 
 async function openOnes(agent, pages) {
-  const lists = await Promise.all(TOP.map((state) => listed('/messages', { agent, state }, pages)));
-  const waiting = lists[2].found;
-  // Those that are next are worth most; the list itself is newest first.
-  await Promise.all(waiting.slice(-POSITIONS).map(async (message) => {
-    const told = await get(`/messages/${message.id}`).catch(() => ({}));
-    Object.assign(message, { position: told.position, eta_s: told.eta_s });
+  const lists = await Promise.all(Object.keys(TOP).map((state) => listed('/messages', { agent, state }, pages)));
+  // Those that are next are asked; the list itself is newest first.
+  await Promise.all(lists[2].found.slice(-POSITIONS).map(async (message) => {
+    const { position, eta_s } = await get(`/messages/${message.id}`).catch(() => ({}));
+    Object.assign(message, { position: position ?? undefined, eta_s });
   }));
   return { found: lists.flatMap((list) => list.found), more: lists.some((list) => list.more) };
 }
 
-export async function work(view, route, app) {
-  let agent = route.params.get('agent') ?? '';
-  let shows = route.params.get('show') ?? '';
+export async function work(view, { params }, app) {
+  let agent = params.get('agent') ?? '';
+  let shows = params.get('show') ?? '';
   let pages = 1;
   const list = h('ul', { class: 'items' });
   const nothing = h('p', { class: 'empty', hidden: true });
@@ -36,33 +35,29 @@ export async function work(view, route, app) {
     app.note(place('work', { agent, show: shows }));
     frame.look(true);
   }
-  const url = (message, verb) => `/messages/${message.id}/${verb}`;
   function controls(read) {
-    const cancel = deed('Cancel', async () => {
-      const isRunning = read().state === 'leased';
-      if (isRunning && !await ask('Cancel this?', h('p', {}, 'It is being answered; the answer will be broken off.'), 'Cancel it', true)) return;
-      await post(url(read(), 'cancel'));
+    const does = async (verb, body) => {
+      await post(`/messages/${read().id}/${verb}`, body);
       await frame.look();
-    }, { kind: 'quiet' });
-    const again = deed('Replay', async () => { await post(url(read(), 'replay')); await frame.look(); }, { done: 'It runs once more, as a new message.', kind: 'quiet' });
-    const level = choice('Priority', PRIORITIES, read().priority, async (priority) => {
-      const select = level.querySelector('select');
-      await act(select, () => post(url(read(), 'reprioritize'), { priority }));
-      select.focus();
-      frame.look();
+    };
+    const cancel = deed('Cancel', async () => {
+      const isLeft = read().state === 'leased' && !await ask('Cancel this?', 'It is being answered; the answer will be broken off.', 'Cancel it', true);
+      if (!isLeft) await does('cancel');
     });
-    const mine = (message) => app.may('talk') && !message.private;
+    const level = choice('Priority', PRIORITIES, read().priority, (priority, select) => run(select, () => does('reprioritize', { priority })));
+    const again = deed('Replay', () => does('replay'), { done: 'It runs once more, as a new message.' });
+    const steers = app.may('steer');
     return [
-      { node: cancel, when: (message) => isOpen(message) && mine(message) },
+      { node: cancel, when: (message) => isOpen(message) && app.may('talk') && !message.private },
       {
         node: level,
         when(message) {
           const select = level.querySelector('select');
           if (document.activeElement !== select) select.value = message.priority;
-          return message.state === 'queued' && app.may('steer');
+          return message.state === 'queued' && steers;
         },
       },
-      { node: again, when: (message) => !isOpen(message) && app.may('steer') },
+      { node: again, when: (message) => !isOpen(message) && steers },
     ];
   }
 
@@ -79,8 +74,9 @@ export async function work(view, route, app) {
       nothing.textContent = shows ? 'Nothing here.' : 'Nothing runs and nothing waits.';
       nothing.hidden = found.length > 0;
       further.hidden = !more;
-      if (!shows) return found.length ? TOP.map((state, at) => [found.filter((each) => each.state === state).length, ['running', 'with a question', 'waiting'][at]]).filter(([number]) => number).map(([number, words]) => `${number} ${words}`).join(' · ') : '';
-      return found.length ? `${count(found.length, 'message')}, newest first` : '';
+      if (shows) return found.length ? `${count(found.length, 'message')}, newest first` : '';
+      const of = (state) => found.filter((each) => each.state === state).length;
+      return Object.entries(TOP).filter(([state]) => of(state)).map(([state, words]) => `${of(state)} ${words}`).join(' · ');
     },
   });
   const draw = keyed(list, (message) => message.id, (message) => itemOf(message, controls));

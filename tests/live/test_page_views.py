@@ -1,0 +1,509 @@
+"""The page's views beside the chat, in a browser, with a real daemon behind them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+from playwright.async_api import Locator, expect
+
+from agentsup.testing.daemon_process import DaemonProcess
+from tests.live.browser import Browsing, Device, Page, Scheme, axe, overflow_px
+from tests.process.conftest import MakeDaemon
+
+LONG_MS: Final = 20_000
+VIEWS: Final = ("agents", "work", "questions", "dead", "log/main", "figures")
+RULES: Final[list[dict[str, Any]]] = [
+    {"match": "wait (.+)", "steps": [{"sleep": 600}, {"say": "waited for $1"}]},
+    {"match": "choose", "steps": [{"question": {"text": "Tea?", "options": ["tea", "coffee"]}}]},
+    {"match": "name(.*)", "steps": [{"question": {"text": "Whose name$1?"}}, {"say": "$result"}]},
+    {
+        "match": "soon",
+        "steps": [{"question": {"text": "Quick?", "options": ["yes"], "timeout": 3000}}],
+    },
+    {"match": "crash (.+)", "steps": [{"crash": "boom $1"}]},
+    {"match": "fail (.+)", "steps": [{"fail": "it can't be done: $1"}]},
+    {
+        "match": "pay",
+        "steps": [{"usage": {"input": 1200, "output": 300, "usd": 0.25}}, {"say": "paid"}],
+    },
+    {"match": "(.+)", "steps": [{"say": "you said $1"}]},
+]
+CONFIG: Final = '[people.ann]\nrole = "user"\n[people.vic]\nrole = "viewer"\n'
+
+
+@dataclass(slots=True)
+class House:
+    """A daemon with three agents, and pages of people who are signed in."""
+
+    daemon: DaemonProcess
+    browsing: Browsing
+
+    async def page(
+        self,
+        view: str,
+        person: str | None = None,
+        device: Device = "desktop",
+        scheme: Scheme = "light",
+    ) -> Page:
+        """A page that shows `view`, signed in by a one-time link."""
+        made = await self.daemon.post("/web/links", {"person": person})
+        page = await self.browsing.page(device, scheme)
+        await page.goto(made.body["url"])
+        await expect(page.get_by_role("navigation", name="Views")).to_be_visible()
+        await show(page, view)
+        return page
+
+    async def crashed(self, agent: str, text: str) -> str:
+        """A message that the agent crashes over until it is given up; its id."""
+        message_id = await self.daemon.send(agent, f"crash {text}")
+        assert (await self.daemon.result(message_id, 20))["state"] == "dead"
+        return message_id
+
+    async def asked(self, agent: str, text: str) -> str:
+        """A message whose question is open; its id."""
+        message_id = await self.daemon.send(agent, text, new_session=True)
+        async for _ in self.daemon.events(types="question.asked"):
+            found = (await self.daemon.get("/questions"))["questions"]
+            if any(question["message_id"] == message_id for question in found):
+                break
+        return message_id
+
+
+async def show(page: Page, view: str) -> None:
+    """Go to a view of the page."""
+    await page.evaluate("(hash) => { location.hash = hash; }", f"#/{view}")
+    name = re.split("[/?]", view)[0]
+    await expect(page.locator(f"#view .{name} h1")).to_be_visible()
+    await expect(page.get_by_text("Loading…")).to_have_count(0)
+
+
+@pytest.fixture
+async def house(make_daemon: MakeDaemon, browsing: Browsing) -> AsyncIterator[House]:
+    agents = [
+        {"name": "main", "role": "Keeps the house in order"},
+        {"name": "writer", "role": "Writes letters", "model": "large"},
+        {"name": "cook"},
+    ]
+    daemon = make_daemon(agents, RULES, CONFIG)
+    await daemon.start()
+    yield House(daemon, browsing)
+    for context in browsing.browser.contexts:
+        await context.close()
+
+
+def card(page: Page, name: str) -> Locator:
+    return page.get_by_role("article", name=name)
+
+
+def item(page: Page, text: str) -> Locator:
+    return page.locator("#view .item", has_text=text)
+
+
+async def has_focus(found: Locator) -> bool:
+    return bool(await found.evaluate("(it) => it === document.activeElement"))
+
+
+# -- agents ----------------------------------------------------------------------------------------
+
+
+async def test_agents_are_watched_stopped_and_started(house: House) -> None:
+    page = await house.page("agents")
+    writer = card(page, "writer")
+    await expect(writer).to_contain_text("running for")
+    await expect(writer).to_contain_text("Writes letters")
+    await expect(writer).to_contain_text("large")
+    await expect(page.locator("#view .board > .soft")).to_have_text("3 of 3 agents up")
+    await expect(card(page, "main").get_by_role("button", name="Stop")).to_have_count(0)
+
+    # What waits and runs is told at once, and a stop says what becomes of it.
+    await house.daemon.send("writer", "wait here")
+    await house.daemon.send("writer", "second")
+    await expect(writer).to_contain_text("1 running (thinking) · 1 waiting")
+    stop = writer.get_by_role("button", name="Stop")
+    await stop.click()
+    asked = page.get_by_role("dialog")
+    await expect(asked).to_contain_text("1 turn under way")
+    await expect(asked).to_contain_text("1 message that waits will be kept")
+    await page.keyboard.press("Escape")
+    await expect(asked).to_be_hidden()
+    assert await has_focus(stop)
+    assert (await house.daemon.agents())["writer"]["desired"] == "up"
+
+    # Cook has nothing to end.
+    cook = card(page, "cook")
+    await cook.get_by_role("button", name="Stop").click()
+    await asked.get_by_role("button", name="Stop it").click()
+    await expect(cook).to_contain_text("stopped")
+    await expect(page.locator("#view .board > .soft")).to_have_text("2 of 3 agents up")
+    assert (await house.daemon.agents())["cook"]["desired"] == "down"
+    start = cook.get_by_role("button", name="Start")
+    await expect(start).to_be_focused()
+    before = (await house.daemon.agents())["cook"]["instance_id"]
+    await page.keyboard.press("Enter")
+    await expect(cook).to_contain_text("running for")
+    life = (await house.daemon.agents())["cook"]["instance_id"]
+    assert life != before
+    await cook.get_by_role("button", name="Restart").click()
+    await house.daemon.until("cook", "running")
+    assert (await house.daemon.agents())["cook"]["instance_id"] != life
+
+    # What others do is seen without asking.
+    await house.daemon.post("/agents/cook/stop")
+    await expect(cook).to_contain_text("stopped")
+
+
+async def test_an_agent_tells_its_settings_its_edits_and_why_it_failed(house: House) -> None:
+    page = await house.page("agents")
+    writer = card(page, "writer")
+    await writer.get_by_role("button", name="Settings").click()
+    dialog = page.get_by_role("dialog", name="Settings of writer")
+    row = dialog.get_by_role("row", name=re.compile("^model "))
+    await expect(row).to_contain_text("large")
+    await expect(row).to_contain_text("agents.json")
+    few = await dialog.get_by_role("row").count()
+    await dialog.get_by_role("checkbox").uncheck()
+    assert await dialog.get_by_role("row").count() > few
+    assert await axe(page) == []
+    await page.keyboard.press("Escape")
+
+    # An edit of a busy agent waits for its turn, and is told.
+    await house.daemon.send("writer", "wait here")
+    await expect(writer).to_contain_text("1 running")
+    path = house.daemon.home / "agents.json"
+    entries = json.loads(path.read_text())
+    entries[1]["engine_options"] = {"rules": []}
+    path.write_text(json.dumps(entries))
+    await expect(writer).to_contain_text("Edit pending", timeout=LONG_MS)
+    await expect(page.get_by_role("heading", name="Edits")).to_be_visible()
+    await expect(page.locator("#view .card", has_text="Edits")).to_contain_text("writer:")
+    path.write_text(path.read_text()[:-2])
+    await expect(page.locator("#view .card", has_text="Edits")).to_contain_text(
+        "agents.json", timeout=LONG_MS
+    )
+
+    cook = card(page, "cook")
+    await house.daemon.send("cook", "crash over the soup")
+    await expect(cook).to_contain_text("boom over the soup", timeout=LONG_MS)
+
+
+# -- work ------------------------------------------------------------------------------------------
+
+
+async def test_work_is_seen_cancelled_and_moved_up(house: House) -> None:
+    page = await house.page("work")
+    await expect(page.locator("#view")).to_contain_text("Nothing runs and nothing waits.")
+    first = await house.daemon.send("writer", "wait here")
+    await expect(item(page, "wait here")).to_contain_text("running")
+    second = await house.daemon.send("writer", "second")
+    third = await house.daemon.send("writer", "third")
+    await expect(item(page, "third")).to_contain_text("1 before it")
+    await expect(page.locator("#view .board > .soft")).to_have_text("1 running · 2 waiting")
+    shown = await page.locator("#view .item .clamp").all_text_contents()
+    assert shown == ["wait here", "third", "second"], "what runs, then the newest"
+
+    # Nothing that is shown anew closes what was opened.
+    await item(page, "third").locator("summary").click()
+    await expect(item(page, "third")).to_contain_text(third)
+    await item(page, "third").get_by_label("Priority").select_option("high")
+    await expect(item(page, "third")).to_contain_text("high priority")
+    await expect(item(page, "third").locator("details")).to_have_attribute("open", "")
+    assert (await house.daemon.get(f"/messages/{third}"))["priority"] == "high"
+
+    # By keyboard: the neighbour gets the focus of what has gone.
+    await item(page, "second").get_by_role("button", name="Cancel").focus()
+    await page.keyboard.press("Enter")
+    await expect(item(page, "second")).to_have_count(0)
+    assert (await house.daemon.result(second, 0))["state"] == "cancelled"
+    assert await has_focus(page.locator("#view .item summary").nth(1))
+
+    await item(page, "wait here").get_by_role("button", name="Cancel").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Cancel it").click()
+    await expect(page.locator("#view")).to_contain_text("Nothing runs and nothing waits.")
+    assert (await house.daemon.result(first, 0))["state"] == "cancelled"
+    assert (await house.daemon.result(third))["text"] == "you said third"
+
+
+async def test_what_has_ended_is_found_by_a_filter_that_stays(house: House) -> None:
+    done = await house.daemon.send("main", "hello")
+    failed = await house.daemon.send("writer", "fail for want of ink")
+    for message_id in (done, failed):
+        await house.daemon.result(message_id)
+    page = await house.page("work")
+    await page.get_by_label("Show").select_option("Done")
+    await expect(item(page, "hello")).to_contain_text("done")
+    await expect(item(page, "ink").locator(".tag")).to_have_text("failed")
+    await expect(item(page, "ink").locator(".bad")).to_contain_text("it can't be done")
+    await page.get_by_label("Agent").focus()
+    await page.get_by_label("Agent").select_option("main")
+    await expect(item(page, "ink")).to_have_count(0)
+    assert page.url.endswith("#/work?agent=main&show=done")
+    assert await has_focus(page.get_by_label("Agent"))
+    await page.reload()
+    await expect(item(page, "hello")).to_have_count(1)
+    await expect(page.get_by_label("Show")).to_have_value("done")
+    await expect(item(page, "ink")).to_have_count(0)
+
+    await item(page, "hello").locator("summary").click()
+    await expect(item(page, "hello").first).to_contain_text("you said hello")
+    await item(page, "hello").get_by_role("button", name="Replay").click()
+    await expect(item(page, "hello")).to_have_count(2)
+    await expect(item(page, "hello").nth(1).locator("details")).to_have_attribute("open", "")
+
+
+async def test_a_long_queue_comes_in_pages(house: House) -> None:
+    ids = [await house.daemon.send("main", f"number {n}") for n in range(120)]
+    await house.daemon.result(ids[-1])
+    page = await house.page("work?show=done")
+    await expect(page.locator("#view .item")).to_have_count(100)
+    await expect(page.locator("#view .item .clamp").first).to_have_text("number 119")
+    await page.get_by_role("button", name="More").click()
+    await expect(page.locator("#view .item")).to_have_count(120)
+    await expect(page.locator("#view .item .clamp").last).to_have_text("number 0")
+    await expect(page.get_by_role("button", name="More")).to_be_hidden()
+
+
+# -- questions -------------------------------------------------------------------------------------
+
+
+async def test_questions_are_answered(house: House) -> None:
+    page = await house.page("questions")
+    await expect(page.locator("#view")).to_contain_text("No agent has a question.")
+    chosen = await house.asked("main", "choose")
+    await expect(item(page, "Tea?").get_by_role("button")).to_have_count(2)
+    named = await house.asked("writer", "name")
+    answer = item(page, "Whose name?").get_by_label("Your answer")
+    await answer.fill("An")
+    # Another one comes while one types.
+    await house.asked("cook", "soon")
+    await expect(item(page, "Quick?")).to_contain_text(re.compile(r"ends in (50|49) min"))
+    await page.keyboard.type("n")
+    await expect(answer).to_have_value("Ann")
+    await page.keyboard.press("Enter")
+    await expect(item(page, "Whose name?")).to_have_count(0)
+    assert (await house.daemon.result(named))["text"] == "Ann"
+    await item(page, "Tea?").get_by_role("button", name="coffee").click()
+    await expect(item(page, "Tea?")).to_have_count(0)
+    assert (await house.daemon.result(chosen))["success"]
+
+    # Answered elsewhere meanwhile: it goes by itself; who answered stays known.
+    found = (await house.daemon.get("/questions"))["questions"]
+    await house.daemon.post(f"/questions/{found[0]['id']}/answer", {"answer": "yes"})
+    await expect(page.locator("#view")).to_contain_text("No agent has a question.")
+    await page.get_by_text("Closed questions").click()
+    await expect(item(page, "Tea?")).to_contain_text("coffee by operator")
+    await expect(item(page, "Whose name?")).to_contain_text("Ann by operator")
+    await expect(page.locator("#view .item")).to_have_count(3)
+
+
+# -- dead letters ----------------------------------------------------------------------------------
+
+
+async def test_dead_letters_are_requeued_replayed_and_dropped(house: House) -> None:
+    page = await house.page("dead")
+    await expect(page.locator("#view")).to_contain_text("No dead letters.")
+    soup = await house.crashed("cook", "over the soup")
+    await expect(item(page, "crash over the soup")).to_contain_text("boom over the soup")
+    await expect(item(page, "crash over the soup")).to_contain_text("2 crashes")
+    letter = await house.crashed("writer", "over the letter")
+    await expect(page.locator("#view .board > .soft")).to_have_text("2 messages")
+    # The mended agents answer what they could not.
+    rules = [{"match": "crash (.+)", "steps": [{"say": "mended $1"}]}]
+    (house.daemon.home / "rules.yaml").write_text(json.dumps(rules))
+    for name in ("cook", "writer"):
+        await house.daemon.until(name, "running", timeout_s=20)
+    await item(page, "soup").get_by_role("button", name="Requeue").click()
+    await expect(item(page, "soup")).to_have_count(0)
+    assert (await house.daemon.result(soup))["text"] == "mended over the soup"
+
+    await item(page, "letter").get_by_role("button", name="Replay").click()
+    await expect(page.locator("#toasts")).to_contain_text("as a new message")
+    replayed = house.daemon.sql("SELECT message_id FROM messages WHERE replay_of = ?", (letter,))
+    assert (await house.daemon.result(replayed[0]["message_id"]))[
+        "text"
+    ] == "mended over the letter"
+    await item(page, "letter").get_by_role("button", name="Drop").click()
+    asked = page.get_by_role("dialog")
+    await expect(asked).to_contain_text("can’t be undone")
+    await asked.get_by_role("button", name="Cancel").click()
+    await expect(item(page, "letter")).to_have_count(1)
+    await item(page, "letter").get_by_role("button", name="Drop").click()
+    await asked.get_by_role("button", name="Drop").click()
+    await expect(item(page, "letter")).to_have_count(0)
+    assert (await house.daemon.result(letter, 0))["state"] == "cancelled"
+
+
+async def test_all_dead_letters_that_are_shown_are_requeued(house: House) -> None:
+    ids = [await house.crashed(name, f"over {name}") for name in ("cook", "writer")]
+    page = await house.page("dead")
+    (house.daemon.home / "rules.yaml").write_text(
+        json.dumps([{"match": "(.+)", "steps": [{"say": "mended"}]}])
+    )
+    for name in ("cook", "writer"):
+        await house.daemon.until(name, "running", timeout_s=20)
+    await page.get_by_label("Agent").select_option("cook")
+    await expect(item(page, "over writer")).to_have_count(0)
+    await expect(page.get_by_role("button", name="Requeue all shown")).to_be_hidden()
+    await page.get_by_label("Agent").select_option("All agents")
+    await page.get_by_role("button", name="Requeue all shown").click()
+    await expect(page.locator("#toasts")).to_contain_text("Back in the queue: 2.")
+    await expect(page.locator("#view")).to_contain_text("No dead letters.")
+    for message_id in ids:
+        assert (await house.daemon.result(message_id))["text"] == "mended"
+
+
+# -- log and figures -------------------------------------------------------------------------------
+
+
+async def test_the_log_of_an_agent_is_followed_and_filtered(house: House) -> None:
+    page = await house.page("log/cook")
+    lines = page.locator("#view .line")
+    await expect(lines.first).to_be_visible()
+    await house.crashed("cook", "over the soup")
+    last = lines.filter(has_text="over the soup").last
+    await expect(last).to_be_in_viewport()
+    everything = await lines.count()
+    await page.get_by_label("Level").select_option("Warnings and errors")
+    await expect(lines.filter(has_text="over the soup").first).to_be_visible()
+    assert 0 < await lines.count() < everything
+    levels = set(await page.locator("#view .level").all_text_contents())
+    assert levels <= {"warning", "error", "critical"}
+    assert page.url.endswith("?level=warning")
+    await page.get_by_label("Filter lines").fill("soup")
+    for line in await lines.all():
+        await expect(line).to_contain_text("soup")
+    await page.get_by_label("Filter lines").fill("no such thing")
+    await expect(page.locator("#view")).to_contain_text("No line fits the filter.")
+    await page.get_by_label("Filter lines").fill("soup")
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await page.get_by_role("button", name="Copy").click()
+    await expect(page.locator("#toasts")).to_contain_text("Copied")
+    copied = await page.evaluate("() => navigator.clipboard.readText()")
+    assert "over the soup" in copied
+    assert len(copied.splitlines()) >= await lines.count()
+    await page.get_by_label("Agent").select_option("main")
+    await expect(page.get_by_role("heading", name="Log of main")).to_be_visible()
+    await expect(lines.filter(has_text="soup")).to_have_count(0)
+
+
+async def test_figures_tell_turns_time_and_cost(house: House) -> None:
+    for text in ("hello", "pay", "fail now"):
+        await house.daemon.result(await house.daemon.send("main", text))
+    page = await house.page("figures")
+    row = page.get_by_role("row", name=re.compile("^main"))
+    cells = await row.get_by_role("cell").all_text_contents()
+    assert cells[:3] == ["3", "1", "0"]
+    assert all(cell.endswith(" s") for cell in cells[3:6])
+    assert cells[6:] == ["1.2K", "300", "$0.250"]
+    chart = page.get_by_role("img", name=re.compile("^main: 3 turns, at most 3 in an hour"))
+    await expect(chart).to_be_visible()
+    await expect(page.get_by_role("img", name="cook: no turns")).to_be_visible()
+    await house.daemon.send("cook", "hello")
+    await expect(page.get_by_role("img", name=re.compile("^cook: 1 turn,"))).to_be_visible()
+    await page.get_by_label("Span").select_option("7 days")
+    await expect(chart).to_have_count(0)
+    await expect(page.get_by_role("img", name=re.compile("^main: 3 turns"))).to_be_visible()
+    assert page.url.endswith("?hours=168")
+
+
+# -- everywhere ------------------------------------------------------------------------------------
+
+
+async def test_who_may_only_look_is_shown_no_control_and_no_words(house: House) -> None:
+    await house.daemon.send("writer", "wait for a secret")
+    await house.crashed("cook", "over a secret")
+    page = await house.page("agents", "vic")
+    await expect(card(page, "writer")).to_contain_text("running for")
+    await expect(page.locator("#view").get_by_role("button")).to_have_count(0)
+    for view in ("work", "dead"):
+        await show(page, view)
+        await expect(page.locator("#view .item")).to_contain_text("Somebody else’s words")
+        await expect(page.locator("#view").get_by_role("button")).to_have_count(0)
+        await page.locator("#view summary").click()
+        await expect(page.locator("#view .item")).to_contain_text("Accepted")
+        assert "secret" not in await page.locator("#view").inner_text()
+    await page.evaluate("() => { location.hash = '#/log/main'; }")
+    await expect(page.locator("#view .log")).to_have_count(0)
+
+
+async def test_who_talks_may_cancel_what_is_theirs(house: House) -> None:
+    await house.daemon.send("writer", "wait for the operator")
+    page = await house.page("work", "ann")
+    other = item(page, "Somebody else’s words")
+    await expect(other).to_contain_text("running")
+    await expect(other.get_by_role("button")).to_have_count(0)
+    sent = await page.evaluate(
+        """() => new Promise((resolve) => {
+          const socket = new WebSocket(`ws://${location.host}/ws`);
+          socket.onopen = () => socket.send(JSON.stringify(
+            { type: 'hello', agent: 'cook', channel: 'web', conversation: 'ann' }));
+          socket.onmessage = ({ data }) => {
+            const frame = JSON.parse(data);
+            if (frame.type === 'welcome') {
+              socket.send(JSON.stringify({ type: 'say', id: '1', text: 'wait for ann' }));
+            } else if (frame.type === 'accepted') resolve(frame.message_id);
+          };
+        })"""
+    )
+    mine = item(page, "wait for ann")
+    await mine.get_by_role("button", name="Cancel").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Cancel it").click()
+    await expect(mine).to_have_count(0)
+    assert (await house.daemon.result(sent, 0))["state"] == "cancelled"
+
+
+async def test_a_view_says_when_the_daemon_is_gone_and_comes_back(house: House) -> None:
+    page = await house.page("dead")
+    await show(page, "agents")
+    port = house.daemon.url.rpartition(":")[2]
+    house.daemon.kill()
+    await house.daemon.ended()
+    await page.evaluate("() => { location.hash = '#/dead'; }")
+    await expect(page.locator("#view .trouble")).to_contain_text("The daemon does not answer.")
+    again = page.get_by_role("button", name="Try again")
+    await again.click()
+    await expect(again).to_be_visible()
+    house.daemon.launch("--port", port)
+    await house.daemon.ready()
+    await again.click()
+    await expect(page.locator("#view")).to_contain_text("No dead letters.")
+    await expect(again).to_have_count(0)
+    house.browsing.problems.clear()
+
+
+@pytest.mark.parametrize("device", ["phone", "desktop"])
+async def test_every_view_fits_and_everybody_can_use_it(house: House, device: Device) -> None:
+    for text in ("hello", "pay", "fail for want of ink"):
+        await house.daemon.result(await house.daemon.send("main", text))
+    await house.crashed("cook", "over the soup " + "without_a_place_to_break" * 12)
+    await house.asked("writer", "name of a question that is long " + "because_it_never_breaks" * 12)
+    await house.asked("main", "choose")
+    await house.daemon.send("writer", "wait here", new_session=True)
+    await house.daemon.send("writer", "and then " + "this_waits_in_one_word" * 20)
+    page = await house.page("agents", device=device)
+    for view in VIEWS:
+        await show(page, view)
+        for summary in await page.locator("#view summary").all():
+            await summary.click()
+        schemes: tuple[Scheme, ...] = ("light", "dark")
+        for scheme in schemes:
+            await page.emulate_media(color_scheme=scheme)
+            assert await axe(page) == [], (view, scheme)
+            assert await overflow_px(page) <= 0, (view, scheme)
+        if device == "phone":
+            assert await small_targets(page) == [], view
+
+
+async def small_targets(page: Page) -> list[str]:
+    """What a finger would miss: controls lower than 44 px."""
+    found: list[str] = await page.evaluate(
+        """() => [...document.querySelectorAll(
+            '#view button, #view select, #view input:not([type=checkbox]), #view a.button, #view summary'
+          )].filter((each) => each.offsetParent && each.getBoundingClientRect().height < 44)
+            .map((each) => `${each.outerHTML.slice(0, 80)} ${each.getBoundingClientRect().height}`)"""
+    )
+    return found
