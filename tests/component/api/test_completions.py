@@ -238,7 +238,7 @@ async def test_an_idempotency_key_gives_the_same_answer(rig: Rig, work: TaskOwne
 async def test_a_client_that_leaves_loses_and_doubles_nothing(rig: Rig, work: TaskOwner) -> None:
     """The official client repeats after its own timeout, and says so: the repetition joins."""
     async with openai.AsyncOpenAI(
-        api_key=OPERATOR_TOKEN, base_url=f"{rig.url}/v1", max_retries=2, timeout=0.4
+        api_key=OPERATOR_TOKEN, base_url=f"{rig.url}/v1", max_retries=6, timeout=0.8
     ) as hasty:
         asking = work.spawn(
             hasty.chat.completions.create(
