@@ -18,6 +18,7 @@ from tests.component.proofs import (
     once,
     order,
     questions,
+    rooms,
     stops,
     storms,
 )
@@ -26,6 +27,7 @@ from tests.component.proofs.proof import Broken, Proof, Removal, conduct
 PROOFS: tuple[Proof, ...] = (
     *accepted.PROOFS,
     *once.PROOFS,
+    *rooms.PROOFS,
     *isolation.PROOFS,
     *edits.PROOFS,
     *stops.PROOFS,
