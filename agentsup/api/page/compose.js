@@ -27,7 +27,7 @@ export class Composer {
     this.list = h('ul', { class: 'offers', id: 'offers', role: 'listbox', 'aria-label': 'Commands', hidden: true });
     this.chips = h('ul', { class: 'chips', 'aria-label': 'Files to send', hidden: true });
     this.send = h('button', { class: 'primary round', 'aria-label': 'Send' }, icon('send'));
-    this.stop = h('button', { type: 'button', class: 'danger round', 'aria-label': 'Stop the running answer', title: 'Stop the running answer', hidden: true, onclick: () => onStop(this.stop) }, icon('stop'));
+    this.stop = h('button', { type: 'button', class: 'danger round stop', 'aria-label': 'Stop the running answer', title: 'Stop the running answer', hidden: true, onclick: () => onStop(this.stop) }, icon('stop'));
     this.form = h('form', { class: 'composer', onsubmit: (event) => { event.preventDefault(); this.#submit(); } },
       this.list, this.chips, h('div', { class: 'writing-line' },
         h('button', { type: 'button', class: 'quiet round', 'aria-label': 'Attach files', title: 'Attach files', onclick: () => this.pick.click() }, icon('clip')),
@@ -108,7 +108,7 @@ export class Composer {
       role: 'option', id: `offer-${at}`, 'aria-selected': 'false',
       // Before the blur that would take the list away.
       onpointerdown: (event) => { event.preventDefault(); this.#take(command); },
-    }, h('b', {}, command.usage || `/${command.name}`), ' ', h('span', { class: 'soft' }, command.help))));
+    }, h('b', {}, `/${command.name} ${command.usage}`.trim()), ' ', h('span', { class: 'soft' }, command.help))));
     if (commands.length) {
       this.text.setAttribute('aria-controls', 'offers');
       this.#choose(0);
@@ -125,8 +125,7 @@ export class Composer {
   }
 
   #take({ name, usage }) {
-    const isWhole = !/[<[]|[A-Z]{2}/.test(usage ?? '');
-    this.text.value = `/${name}${isWhole ? '' : ' '}`;
+    this.text.value = `/${name}${usage ? ' ' : ''}`;
     this.#typed();
     this.#offer([]);
   }

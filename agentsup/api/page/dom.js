@@ -45,10 +45,11 @@ export const by = (id) => document.getElementById(id);
 /** Puts the children of `parent` into this order, and touches only what differs. */
 export function fill(parent, children) {
   const wanted = children.filter(Boolean);
+  // First what goes: whatever is moved would lose the focus.
+  for (const child of [...parent.children]) if (!wanted.includes(child)) child.remove();
   wanted.forEach((child, at) => {
     if (parent.children[at] !== child) parent.insertBefore(child, parent.children[at] ?? null);
   });
-  while (parent.children.length > wanted.length) parent.lastElementChild.remove();
 }
 
 const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });

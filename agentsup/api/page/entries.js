@@ -169,8 +169,10 @@ export class Live {
     this.body.replaceChildren();
     this.running = [];
     this.steps.replaceChildren();
+    this.steps.hidden = true;
     for (const tool of turn.tools ?? []) this.step(tool);
     this.waiting.hidden = false;
+    this.li.hidden = false;
     this.isChanged = true;
   }
 
@@ -197,6 +199,7 @@ export class Live {
   over() {
     this.isOver = true;
     this.waiting.hidden = true;
+    this.li.hidden = !this.text && this.steps.hidden;
   }
 
   /** Shows what has come since the last time; once for each frame of the screen. */

@@ -38,7 +38,7 @@ export class Talk {
     this.list = h('ol', {});
     this.earlier = h('button', { class: 'quiet earlier', type: 'button', hidden: true, onclick: () => this.#loadEarlier() }, 'Earlier messages');
     this.empty = h('p', { class: 'empty', hidden: true }, app.may('talk') ? `Nothing was said yet. Write to ${agent} below.` : 'Nothing was said yet.');
-    this.log = h('div', { class: 'log', role: 'log', 'aria-live': 'off', 'aria-label': `Conversation with ${agent}`, tabindex: '0', onscroll: () => this.#scrolled() },
+    this.log = h('div', { class: 'messages', role: 'log', 'aria-live': 'off', 'aria-label': `Conversation with ${agent}`, tabindex: '0', onscroll: () => this.#scrolled() },
       h('div', { class: 'column' }, this.earlier, this.empty, this.list));
     this.down = h('button', { class: 'down', type: 'button', hidden: true, onclick: () => this.toEnd() }, '↓ Latest');
     this.observer = new ResizeObserver(() => this.#hold());
@@ -216,28 +216,22 @@ export class Talk {
   }
 
   #said({ message_id: id, data, at, session_id: session }, list, isNow) {
-    const held = this.#mine.get(id);
-    if (held) {
-      held.at(at);
-      return;
-    }
     const names = data.files ?? [];
     const links = (each) => `/web/sent/${id}/${each}`;
     // Our own words come back; they stand already.
-    const own = data.from === this.app.session.who && [...this.#says.values()].find(({ said, adopted }) => !adopted
+    const held = this.#mine.get(id);
+    const own = !held && data.from === this.app.session.who && [...this.#says.values()].find(({ said, adopted }) => !adopted
       && said.text === data.text && said.files.length === names.length && at > said.at - 60_000);
-    const mine = own ? own.mine : new Mine({ text: data.text ?? '', files: names, links, who: data.from === this.app.session.who ? 'You' : data.from });
-    if (own) {
-      own.adopted = true;
-      if (names.length) mine.attach(names, links);
-    }
-    this.#adopt(id, mine);
+    const mine = held ?? (own ? own.mine : new Mine({ text: data.text ?? '', files: names, links, who: data.from === this.app.session.who ? 'You' : data.from }));
+    if (own) own.adopted = true;
+    if (names.length && (own || held)) mine.attach(names, links);
+    if (!held) this.#adopt(id, mine);
     mine.li.dataset.day = dayOf(at);
     mine.li.dataset.session = session;
     mine.at(at);
     if (!this.#ended.has(id)) {
       this.#open.add(id);
-      mine.show(isNow ? 'received' : '');
+      if (!held) mine.show(isNow ? 'received' : '');
     } else {
       mine.show('');
       delete mine.li.dataset.waits;
