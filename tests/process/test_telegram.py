@@ -275,3 +275,25 @@ async def test_no_change_or_restart_of_ours_makes_two_pollers(
     await daemon.start()
     await town.ask(chat, "hi", "hello")
     assert [line for line in daemon.log() if "409" in str(line)] == []
+
+
+async def test_what_could_not_be_handled_is_shown_in_chat_and_dropped_by_the_operator(
+    make_daemon: MakeDaemon, town: Town
+) -> None:
+    daemon = make_daemon([town.entry("main", telegram_token=None), town.entry("bob")], RULES)
+    await daemon.start()
+    chat = await town.chat("bob")
+    await town.people.inject(town.bots["bob"], {"message": {"message_id": "one", "chat": 5}})
+    await town.ask(chat, "hi", "hello")
+    await town.ask(chat, "/status", "agentsup poison list")
+    (one,) = (await daemon.get("/poison"))["poison"]
+    assert one["raw"]["message"]["message_id"] == "one"
+    assert one["error"]
+    assert (await daemon.post(f"/poison/{one['id']}/retry")).status == 200
+    async with asyncio.timeout(10):
+        while not (await daemon.get("/poison"))["poison"]:
+            await asyncio.sleep(0.05)  # it can't be handled this time either
+    assert (await daemon.post(f"/poison/{one['id']}/drop")).status == 200
+    await connected(daemon, "bob")
+    status = await town.ask(chat, "/status", "bob")
+    assert "poison" not in status["message"]["text"]

@@ -70,6 +70,7 @@ def test_reads_of_a_running_daemon(cli: Cli) -> None:
         "messages list": "messages",
         f"messages show {message_id}": "id",
         "dead list": "dead",
+        "poison list": "poison",
         "questions list": "questions",
         "doctor": "checks",
     }
@@ -122,6 +123,8 @@ REFUSED = [
     (("messages", "list", "--state", "odd"), "state"),
     (("questions", "answer", "q_none", "x"), "q_none"),
     (("dead", "requeue", "msg_none"), "msg_none"),
+    (("poison", "show", "telegram.1"), "telegram.1"),
+    (("poison", "retry", "odd"), "odd"),
 ]
 
 
