@@ -58,7 +58,7 @@ class Rooms:
         self.room_states: dict[tuple[str, str], dict[str, Any]] = {}
         self.gone: set[str] = set()
         self.files: dict[str, bytes] = {}
-        self.writing: dict[str, bool] = {}
+        self._writing_until: dict[str, float] = {}
         self.changed = asyncio.Event()
 
     # -- what people see ---------------------------------------------------------------------------
@@ -86,6 +86,12 @@ class Rooms:
             and not event.is_redacted
             and event.relation.get("event_id") == event_id
         ]
+
+    @property
+    def writing(self) -> dict[str, bool]:
+        """Whether the bot is seen typing, by room."""
+        now = self.clock.monotonic()
+        return {room_id: until > now for room_id, until in self._writing_until.items()}
 
     def times(self, call: str) -> list[float]:
         return [at for at, name, _ in self.calls if name == call]
@@ -135,7 +141,8 @@ class Rooms:
 
     async def typing(self, room_id: str, is_on: bool, timeout_ms: int = 30_000) -> None:
         async with _Call(self, "typing", {"room_id": room_id, "is_on": is_on}):
-            self.writing[room_id] = is_on
+            until = self.clock.monotonic() + timeout_ms / 1000
+            self._writing_until[room_id] = until if is_on else 0.0
 
     async def upload(self, file: UploadFile, content_type: str) -> str:
         async with _Call(self, "upload", {"name": file.name, "type": content_type}):
