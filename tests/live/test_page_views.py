@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
-from playwright.async_api import Locator, expect
+from playwright.async_api import Locator, Route, expect
 
 from agentsup.testing.daemon_process import DaemonProcess
 from tests.live.browser import Browsing, Device, Page, Scheme, axe, overflow_px
@@ -129,6 +130,9 @@ async def test_agents_are_watched_stopped_and_started(house: House) -> None:
     asked = page.get_by_role("dialog")
     await expect(asked).to_contain_text("1 turn under way")
     await expect(asked).to_contain_text("1 message that waits will be kept")
+    await house.daemon.send("writer", "third")
+    await expect(writer).to_contain_text("2 waiting")
+    await expect(asked).to_be_visible()
     await page.keyboard.press("Escape")
     await expect(asked).to_be_hidden()
     assert await has_focus(stop)
@@ -152,7 +156,8 @@ async def test_agents_are_watched_stopped_and_started(house: House) -> None:
     await house.daemon.until("cook", "running")
     assert (await house.daemon.agents())["cook"]["instance_id"] != life
 
-    # What others do is seen without asking.
+    # Time goes on by itself; what others do is seen without asking.
+    await expect(cook).to_contain_text(re.compile(r"running for [3-9] s"))
     await house.daemon.post("/agents/cook/stop")
     await expect(cook).to_contain_text("stopped")
 
@@ -178,7 +183,7 @@ async def test_an_agent_tells_its_settings_its_edits_and_why_it_failed(house: Ho
     entries = json.loads(path.read_text())
     entries[1]["engine_options"] = {"rules": []}
     path.write_text(json.dumps(entries))
-    await expect(writer).to_contain_text("Edit pending", timeout=LONG_MS)
+    await expect(writer).to_contain_text("Edit: rebuild pending", timeout=LONG_MS)
     await expect(page.get_by_role("heading", name="Edits")).to_be_visible()
     await expect(page.locator("#view .card", has_text="Edits")).to_contain_text("writer:")
     path.write_text(path.read_text()[:-2])
@@ -255,6 +260,45 @@ async def test_what_has_ended_is_found_by_a_filter_that_stays(house: House) -> N
     await expect(item(page, "hello").nth(1).locator("details")).to_have_attribute("open", "")
 
 
+async def test_a_late_answer_to_an_earlier_filter_is_not_shown(house: House) -> None:
+    await house.daemon.result(await house.daemon.send("main", "hello"))
+    page = await house.page("work")
+    await expect(page.locator("#view")).to_contain_text("Nothing runs and nothing waits.")
+    asked: asyncio.Queue[Route] = asyncio.Queue()
+    await page.route("**/messages?*", asked.put)
+    await page.get_by_label("Show").select_option("Done")
+    late = await asked.get()
+    await page.get_by_label("Show").select_option("Cancelled")
+    await late.continue_()
+    async with asyncio.timeout(10):
+        current = await asked.get()
+    assert "state=cancelled" in current.request.url
+    await expect(item(page, "hello")).to_have_count(0)
+    await current.continue_()
+    await expect(page.locator("#view")).to_contain_text("Nothing here.")
+
+
+async def test_a_second_press_meanwhile_does_nothing(house: House) -> None:
+    await house.daemon.result(await house.daemon.send("main", "hello"))
+    page = await house.page("work?show=done")
+    asked: asyncio.Queue[Route] = asyncio.Queue()
+    await page.route("**/replay", asked.put)
+    replay = item(page, "hello").get_by_role("button", name="Replay")
+    await replay.click()
+    await replay.click()
+    await (await asked.get()).continue_()
+    await expect(item(page, "hello")).to_have_count(2)
+    assert asked.empty()
+    # One that fails says why, and may be tried again.
+    await item(page, "hello").first.get_by_role("button", name="Replay").click()
+    await (await asked.get()).abort()
+    await expect(page.locator("#toasts")).to_contain_text("The daemon does not answer.")
+    await item(page, "hello").first.get_by_role("button", name="Replay").click()
+    await (await asked.get()).continue_()
+    await expect(item(page, "hello")).to_have_count(3)
+    house.browsing.problems.clear()
+
+
 async def test_a_long_queue_comes_in_pages(house: House) -> None:
     ids = [await house.daemon.send("main", f"number {n}") for n in range(120)]
     await house.daemon.result(ids[-1])
@@ -308,7 +352,7 @@ async def test_dead_letters_are_requeued_replayed_and_dropped(house: House) -> N
     await expect(page.locator("#view")).to_contain_text("No dead letters.")
     soup = await house.crashed("cook", "over the soup")
     await expect(item(page, "crash over the soup")).to_contain_text("boom over the soup")
-    await expect(item(page, "crash over the soup")).to_contain_text("2 crashes")
+    await expect(item(page, "crash over the soup")).to_contain_text("2 attempts")
     letter = await house.crashed("writer", "over the letter")
     await expect(page.locator("#view .board > .soft")).to_have_text("2 messages")
     # The mended agents answer what they could not.
@@ -472,6 +516,9 @@ async def test_a_view_says_when_the_daemon_is_gone_and_comes_back(house: House) 
     await again.click()
     await expect(page.locator("#view")).to_contain_text("No dead letters.")
     await expect(again).to_have_count(0)
+    await show(page, "agents")
+    await house.daemon.post("/agents/cook/stop")
+    await expect(card(page, "cook")).to_contain_text("stopped", timeout=LONG_MS)
     house.browsing.problems.clear()
 
 

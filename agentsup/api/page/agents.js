@@ -68,7 +68,7 @@ function card(first, app, look) {
     say(work, workLine(agent));
     const { last_reason: why, last_crash_error: crash, warnings, pending } = agent;
     redraw(notes, [why, crash, warnings, pending, isUp(agent)], () => [
-      pending && h('li', { class: 'warn' }, `Edit pending: ${pending}`),
+      pending && h('li', { class: 'warn' }, `Edit: ${pending}`),
       ...[...new Set([why, crash])].map((each) => each && h('li', { class: isUp(agent) ? 'soft' : 'bad' }, `${isUp(agent) ? 'Before: ' : ''}${each}`)),
       ...warnings.map((each) => h('li', { class: 'warn' }, each)),
     ]);

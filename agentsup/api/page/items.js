@@ -2,7 +2,7 @@
 
 import { get, query } from './api.js';
 import { duration, h, timeOf } from './dom.js';
-import { count, facts, fromNow, redraw, tag } from './viewing.js';
+import { count, facts, fromNow, redraw, say, tag } from './viewing.js';
 
 const PAGE = 100;
 const WORDS = { queued: 'waiting', leased: 'running', parked: 'has a question', done: 'done', dead: 'given up', cancelled: 'cancelled' };
@@ -33,6 +33,7 @@ function head(message) {
     h('strong', {}, message.agent),
     message.sender && h('span', {}, `from ${message.sender}`),
     message.priority !== 'normal' && h('span', {}, `${message.priority} priority`),
+    message.attempts > 1 && h('span', {}, count(message.attempts, 'attempt')),
     state === 'leased' ? fromNow(message.started_at ?? message.accepted_at, 'for') : fromNow(message.finished_at ?? message.accepted_at),
     state === 'queued' && notBefore > Date.now() && h('span', {}, 'again ', fromNow(notBefore, 'in')),
     state === 'queued' && position !== undefined && h('span', {}, eta ? `${ahead}, about ${duration(Math.round(eta))}` : ahead),
@@ -49,7 +50,6 @@ function more(message) {
     facts([
       ['Files', message.parts.filter((part) => part.type === 'file').map((part) => part.name).join(', ')],
       ['Kind', message.kind !== 'chat' && message.kind],
-      ['Attempts', message.attempts > 1 && message.attempts],
       ['Accepted', timeOf(message.accepted_at)],
       ['Started', timeOf(started)],
       ['Ended', timeOf(finished)],
@@ -77,15 +77,11 @@ export function itemOf(first, actions) {
 
   function show(message) {
     now = message;
-    const { error, error_code: code, attempts, crashes } = message;
+    const { error, error_code: code } = message;
     // Its words and results don't matter to the line above them.
     redraw(top, { ...message, text: '', parts: '', result_text: '', error: '' }, () => head(message));
     redraw(words, [message.private, asked(message)], () => (message.private ? h('em', {}, 'Somebody else’s words') : asked(message).slice(0, 400) || h('em', {}, 'No text')));
-    redraw(why, hasFailed(message) && [error, code, attempts, crashes], () => hasFailed(message) && [
-      (error || code).slice(0, 500),
-      attempts > 1 && ` · ${count(attempts, 'attempt')}`,
-      crashes > 0 && ` · ${count(crashes, 'crash', 'crashes')}`,
-    ]);
+    say(why, hasFailed(message) ? (error || code).slice(0, 500) : '');
     for (const control of controls) control.node.hidden = !control.when(message);
     draw();
   }
