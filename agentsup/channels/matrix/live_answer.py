@@ -47,8 +47,9 @@ _log = logging.getLogger(__name__)
 
 QUIET_S: Final = 1.0
 """So long the answer waits for an edit under way; then it goes as a new message."""
-LATE_S: Final = 3.0
-"""What a request does that was under way when its process ended, it does within this time."""
+LATE_S: Final = 20.0
+"""What a request does that was under way when its process ended, it does within this time, however
+slow the homeserver is."""
 LEAST_INTERVAL_S: Final = 1.0
 WINDOW_CHARS: Final = 6_000
 """Most characters of the running text in one event: each edit carries all of it."""
@@ -304,20 +305,25 @@ class LiveAnswer:
         return False
 
     async def _end(self, event_id: str, outcome: Outcome) -> None:
-        await self._bench.clock.sleep(max(0.0, self._sure_at - self._bench.clock.monotonic()))
         if not event_id:
             event_id = await self._upkeep.found() or ""
             if not event_id:
                 return
         is_kept = event_id in outcome.platform_ids
         if not is_kept and not self._is_distrusted and self._doubtful is None:
-            if outcome.fate is Fate.UNCERTAIN:
-                is_kept = await self._upkeep.mend(event_id, outcome.text)
-            elif outcome.fate in _ENDS:
-                word = words(outcome.language)(_ENDS[outcome.fate])
-                is_kept = await self._freeze(event_id, word)
+            is_kept = await self._keep(event_id, outcome)
         if is_kept or await self._upkeep.delete(event_id):
             await self._upkeep.forget()
+
+    async def _keep(self, event_id: str, outcome: Outcome) -> bool:
+        """Give it a last text that is true, where there is one; False if it is to be taken back."""
+        if outcome.fate is not Fate.UNCERTAIN and outcome.fate not in _ENDS:
+            return False
+        # What stays may not change any more.
+        await self._bench.clock.sleep(max(0.0, self._sure_at - self._bench.clock.monotonic()))
+        if outcome.fate is Fate.UNCERTAIN:
+            return await self._upkeep.mend(event_id, outcome.text)
+        return await self._freeze(event_id, words(outcome.language)(_ENDS[outcome.fate]))
 
     async def _freeze(self, event_id: str, word: str) -> bool:
         """Leave what was said, and say that this is all; False if nothing was said."""

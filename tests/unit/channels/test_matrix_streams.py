@@ -17,6 +17,7 @@ from agentsup.channels.matrix.errors import (
     RateLimited,
     RoomGone,
 )
+from agentsup.channels.matrix.live_answer import LATE_S
 from agentsup.channels.matrix.sender import Sender
 from agentsup.channels.matrix.stream import Streams
 from agentsup.kit.clock import LoopClock
@@ -296,7 +297,7 @@ async def test_after_a_crash_the_answer_still_takes_the_place(bench: Bench) -> N
     await bench.say("The first words of many", then_s=1.0)
     (event,) = bench.rooms.messages()
     await bench.crash()
-    await bench.clock.sleep(5.0)
+    await bench.clock.sleep(LATE_S + 1.0)
     await bench.answer("the whole answer")
     assert await bench.streams.takeover("m1") == event.event_id
 
