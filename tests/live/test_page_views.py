@@ -407,9 +407,24 @@ async def test_the_log_of_an_agent_is_followed_and_filtered(house: House) -> Non
     page = await house.page("log/cook")
     lines = page.locator("#view .line")
     await expect(lines.first).to_be_visible()
+    await page.set_viewport_size({"width": 1000, "height": 480})
+    for number in range(15):
+        last_id = await house.daemon.send("cook", f"hello {number}")
+    newest = lines.filter(has_text=last_id).last
+    await expect(newest).to_be_in_viewport()
+    # Who scrolls up to read is left there, until they want to follow again.
+    await page.locator("#view .lines").hover()
+    await page.mouse.wheel(0, -2000)
+    follow = page.get_by_role("checkbox", name="Follow")
+    await expect(follow).not_to_be_checked()
     await house.crashed("cook", "over the soup")
     last = lines.filter(has_text="over the soup").last
+    await expect(last).to_be_attached()
+    await expect(last).not_to_be_in_viewport()
+    await expect(lines.first).to_be_in_viewport()
+    await follow.check()
     await expect(last).to_be_in_viewport()
+    await page.set_viewport_size({"width": 1280, "height": 800})
     everything = await lines.count()
     await page.get_by_label("Level").select_option("Warnings and errors")
     await expect(lines.filter(has_text="over the soup").first).to_be_visible()

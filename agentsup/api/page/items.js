@@ -67,11 +67,12 @@ function more(message) {
 export function itemOf(first, actions) {
   let now = first;
   const top = h('p', { class: 'top-line' });
-  const words = h('span', { class: 'clamp' });
+  const words = h('span', { class: 'clamp', id: `words-${first.id}` });
   const inside = h('div', { class: 'more' });
   const why = h('p', { class: 'bad' });
   const details = h('details', { ontoggle: () => draw() }, h('summary', {}, words), inside);
   const controls = actions(() => now);
+  for (const { node: each } of controls) (each.control ?? each).setAttribute('aria-describedby', words.id);
   const node = h('li', { class: 'item' }, top, details, why, h('div', { class: 'actions' }, controls.map((each) => each.node)));
   const draw = () => details.open && redraw(inside, now, () => more(now));
 

@@ -33,6 +33,7 @@ function row({ at, level, text, facts }) {
 
 export async function log(view, { parts, params }, app) {
   const name = parts[0] || app.session.agents[0];
+  app.titled(`Log of ${name}`);
   let [least, lines] = [params.get('level') ?? 'debug', []];
   const list = h('ol');
   const pane = h('div', { class: 'lines', tabindex: '0', role: 'region', 'aria-label': `Log of ${name}` }, list);
