@@ -18,6 +18,8 @@ from tests.process.conftest import MakeDaemon
 
 LONG_MS: Final = 20_000
 VIEWS: Final = ("agents", "work", "questions", "dead", "log/main", "figures")
+WIDER: Final = "(it) => it.scrollWidth - it.clientWidth"
+"""The part of the page that scrolls, beyond its width."""
 RULES: Final[list[dict[str, Any]]] = [
     {"match": "wait (.+)", "steps": [{"sleep": 600}, {"say": "waited for $1"}]},
     {"match": "choose", "steps": [{"question": {"text": "Tea?", "options": ["tea", "coffee"]}}]},
@@ -556,6 +558,7 @@ async def test_every_view_fits_and_everybody_can_use_it(house: House, device: De
             await page.emulate_media(color_scheme=scheme)
             assert await axe(page) == [], (view, scheme)
             assert await overflow_px(page) <= 0, (view, scheme)
+            assert await page.locator("#view").evaluate(WIDER) <= 0, (view, scheme)
         if device == "phone":
             assert await small_targets(page) == [], view
 
