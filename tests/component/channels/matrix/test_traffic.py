@@ -30,7 +30,7 @@ pytestmark = pytest.mark.virtual
 AGENT = "ann"
 CALLS = ("send", "edit", "reaction", "redact", "typing", "event")
 ROOMS = [f"!room{n}:localhost" for n in range(3)]
-SEEDS = range(24)
+SEEDS = range(12)
 MESSAGES = 8
 
 
