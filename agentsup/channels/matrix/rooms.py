@@ -46,7 +46,7 @@ class Rooms:
         self._clock = clock
         self._known: dict[str, Room] = {}
         self._turns: dict[str, int] = {}
-        """How often a room has changed, so that an older answer is not kept."""
+        """How often a room has changed, so that an older answer does not count."""
 
     def forget(self, room_id: str) -> None:
         """Somebody came, went, or took another name."""
@@ -70,10 +70,11 @@ class Rooms:
             except MatrixError:
                 return None
             room = Room(room_id, {user_id: _name(each) for user_id, each in members.items()})
-            if self._turns.get(room_id, 0) == turn:
-                while len(self._known) >= _REMEMBERED:
-                    self._known.pop(next(iter(self._known)))
-                self._known[room_id] = room
+            if self._turns.get(room_id, 0) != turn:
+                continue  # somebody came or went meanwhile
+            while len(self._known) >= _REMEMBERED:
+                self._known.pop(next(iter(self._known)))
+            self._known[room_id] = room
             return room
 
     async def quoted(self, room: Room, event_id: str) -> Quoted | None:

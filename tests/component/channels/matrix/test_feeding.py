@@ -1,0 +1,206 @@
+"""Kept events on their way to their rooms: in order, once, within memory; a stop passes them all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.channels.lanes import Lanes
+from agentsup.channels.matrix import kept
+from agentsup.channels.matrix.access import Room
+from agentsup.channels.matrix.desk import Item, Lane
+from agentsup.channels.matrix.errors import FateUnknown, NotAllowed, NotSent
+from agentsup.channels.matrix.event import Me, read
+from agentsup.channels.matrix.feeding import Feeder
+from agentsup.channels.matrix.kept import Owner, RoomNews, Row, keep_tx
+from agentsup.channels.matrix.rooms import Rooms
+from agentsup.testing.mail import MailRig
+
+pytestmark = pytest.mark.virtual
+
+OWNER = Owner("a", "@bot:here")
+ME = Me("@bot:here", "Bob")
+ROOM, OTHER = "!r:here", "!o:here"
+
+
+class Stage:
+    """Takes ``pace_s`` for each event; memory holds 20."""
+
+    def __init__(self, rig: MailRig) -> None:
+        self.rig = rig
+        self.done: list[str] = []
+        self.pace_s = self.stop_s = 0.0
+        self.numbers = 0
+        self.open()
+
+    def open(self) -> None:
+        self.lanes: Lanes[Item] = Lanes(self._handle, name="bob", at_once=4, backlog=20)
+        self.feeder = Feeder(
+            lanes=self.lanes,
+            read=lambda row: Item(row, read(kept.load(row.raw), row.room_id, ME)),
+            is_late=lambda item: False,
+            counted=lambda count: None,
+            database=self.rig.db,
+            clock=self.rig.clock,
+            owner=OWNER,
+            name="bob",
+        )
+
+    async def _handle(self, item: Item, lane: Lane) -> None:
+        is_stop = item.event is not None and item.event.text == "/stop"
+        await asyncio.sleep(self.stop_s if is_stop else self.pace_s)
+        await self.rig.db.write(lambda tx: kept.done_tx(tx, [item.row]))
+        self.done.append(item.event.text if item.event else "")
+
+    async def come(self, *texts: str, room: str = ROOM) -> list[Row]:
+        """They are kept, as by a sync, and handed over."""
+        events: list[dict[str, Any]] = []
+        for text in texts:
+            self.numbers += 1
+            content = {"msgtype": "m.text", "body": text}
+            events.append(
+                {
+                    "event_id": f"${self.numbers}",
+                    "type": "m.room.message",
+                    "sender": "@ann:here",
+                    "content": content,
+                }
+            )
+        news = RoomNews(room, tuple(events), f"${self.numbers}")
+        rows = await self.rig.db.write(lambda tx: keep_tx(tx, OWNER, [news], since="s", at=0))
+        await self.feeder.take(rows)
+        return rows
+
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(10_000):
+            while len(self.done) < count:
+                await asyncio.sleep(0.1)
+
+    async def close(self) -> None:
+        await self.feeder.close()
+        await self.lanes.close(0.0)
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    rig = await MailRig.open(tmp_path)
+    made = Stage(rig)
+    yield made
+    await made.close()
+    await rig.close()
+
+
+async def test_what_memory_can_not_hold_comes_later_in_order_and_once(stage: Stage) -> None:
+    stage.pace_s = 1.0
+    for start in range(0, 200, 25):
+        await stage.come(*(str(number) for number in range(start, start + 25)))
+        assert stage.lanes.waiting <= 21
+    await stage.until(200)
+    await asyncio.sleep(60)
+    assert stage.done == [str(number) for number in range(200)]
+    await stage.come("at last")
+    await stage.until(201)
+
+
+async def test_a_stop_passes_whatever_waits(stage: Stage) -> None:
+    stage.pace_s = 10.0
+    await stage.come(*(str(number) for number in range(100)))
+    began = stage.rig.clock.monotonic()
+    await stage.come("behind", "/stop", "after")
+    async with asyncio.timeout(15):
+        while "/stop" not in stage.done:
+            await asyncio.sleep(0.1)
+    assert stage.rig.clock.monotonic() - began < 11
+    await stage.until(103)
+    assert stage.done[-2:] == ["behind", "after"]
+    assert stage.done.count("/stop") == 1
+
+
+async def test_what_passed_is_not_found_again_in_the_store_while_it_runs(stage: Stage) -> None:
+    stage.pace_s, stage.stop_s = 1.0, 500.0
+    await stage.come(*(str(number) for number in range(60)), room=OTHER)
+    await stage.come("/stop")
+    await stage.until(61)
+    await asyncio.sleep(1_000)
+    assert stage.done.count("/stop") == 1
+
+
+async def test_a_room_that_is_slow_delays_no_other(stage: Stage) -> None:
+    stage.pace_s = 5.0
+    await stage.come("slow 1", "slow 2", "slow 3")
+    await stage.come("elsewhere", room=OTHER)
+    await stage.until(2)
+    assert set(stage.done) == {"slow 1", "elsewhere"}
+
+
+async def test_the_next_life_takes_up_what_this_one_leaves(stage: Stage) -> None:
+    stage.pace_s = 10.0
+    await stage.come(*(str(number) for number in range(60)))
+    await stage.until(5)
+    await stage.close()
+    left = 60 - len(stage.done)
+    stage.open()
+    stage.pace_s = 0.0
+    stage.feeder.start()
+    await stage.come("new")
+    await stage.until(60 - left + left + 1)
+    await asyncio.sleep(60)
+    assert stage.done == [*(str(number) for number in range(60)), "new"]
+
+
+# -- who is in a room ------------------------------------------------------------------------------
+
+
+class Asked:
+    """Answers in turn; what is missing is Ann alone."""
+
+    user_id = "@bot:here"
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.asked = 0
+
+    async def members(self, room_id: str) -> dict[str, Any]:
+        self.asked += 1
+        await asyncio.sleep(0.1)
+        answer = self.answers.pop(0) if self.answers else {"@ann:here": {"display_name": "Ann"}}
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, dict)
+        return answer
+
+    async def event(self, room_id: str, event_id: str) -> dict[str, Any]:
+        raise NotSent("no way")
+
+
+async def test_who_is_in_a_room_is_never_guessed(stage: Stage) -> None:
+    asked = Asked(NotSent("no way"), FateUnknown("502"))
+    rooms = Rooms(asked, stage.rig.clock)
+    assert await rooms.get(ROOM) == Room(ROOM, {"@ann:here": "Ann"})
+    assert asked.asked == 3
+    await rooms.get(ROOM)
+    assert asked.asked == 3, "it is remembered until somebody comes or goes"
+    rooms.forget(ROOM)
+    await rooms.get(ROOM)
+    assert asked.asked == 4
+    assert await Rooms(Asked(NotAllowed(403, "M", "x")), stage.rig.clock).get(ROOM) is None
+
+
+async def test_an_answer_older_than_a_change_does_not_count(stage: Stage) -> None:
+    asked = Asked({"@ann:here": {}}, {"@ann:here": {}, "@eve:here": {}})
+    rooms = Rooms(asked, stage.rig.clock)
+    asking = asyncio.ensure_future(rooms.get(ROOM))
+    await asyncio.sleep(0.05)
+    rooms.forget(ROOM)  # Eve comes while the question is under way
+    now = await asking
+    assert now is not None
+    assert "@eve:here" in now.members
+
+
+async def test_what_is_replied_to_may_be_unknown(stage: Stage) -> None:
+    rooms = Rooms(Asked(), stage.rig.clock)
+    assert await rooms.quoted(Room(ROOM), "$1") is None
