@@ -124,9 +124,10 @@ def error_of(status: int, body: bytes, *, retry_after: str = "") -> MatrixError:
     if status == 429 or errcode == "M_LIMIT_EXCEEDED":
         return RateLimited(_wait_s(answer, retry_after))
     if not errcode or status >= 500 or status < 400:
-        return FateUnknown(
-            f"HTTP {status} {errcode or 'without an answer of a homeserver'}", http_status=status
-        )
+        if not errcode and 300 <= status < 500:
+            hint = "no homeserver answers there; matrix.homeserver is the address of its API"
+            return FateUnknown(f"HTTP {status}, {hint}", http_status=status)
+        return FateUnknown(f"HTTP {status} {errcode}".rstrip(), http_status=status)
     if errcode in ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED"):
         return TokenRefused(
             f"the homeserver does not accept the access token ({errcode}: {description})",
