@@ -135,11 +135,22 @@ class LiveAnswer:
         if self._is_distrusted:
             if self._upkeep.is_begun:
                 await self._upkeep.distrust()
+                await self._take_back()
             return None
         if not self._is_taken:
             await self._upkeep.taken()
             self._is_taken = True
         return self._event_id
+
+    async def _take_back(self) -> None:
+        """Try once to remove the placeholder before the answer is there; its end does so for sure."""
+        if not self._event_id:
+            return
+        try:
+            async with asyncio.timeout(QUIET_S):
+                await self._upkeep.redact(self._event_id)
+        except (TimeoutError, MatrixError) as error:
+            _log.debug("the stream of %s is taken back later: %s", self._message_id, error)
 
     def hush(self) -> None:
         """Begin to send nothing more."""

@@ -104,7 +104,7 @@ class Streams:
         sent any more. Returns the id of the event in which it was streamed, into which
         the beginning of the answer is to be edited; None to send it as a new one.
 
-        Takes at most about a second, the same id is given again at a repeat; raises nothing.
+        Takes at most about two seconds, the same id is given again at a repeat; raises nothing.
         """
         if not await self._load():
             return None

@@ -243,12 +243,13 @@ class Upkeep:
     async def delete(self, event_id: str) -> bool:
         """Take it back; True as well if that is refused for good."""
 
-        async def do() -> None:
-            await self._bench.sender.redact(
-                self._place.room_id, event_id, txn_id=f"ag-x-{short(event_id)}", droppable=True
-            )
+        return await self._insist(partial(self.redact, event_id)) is not None
 
-        return await self._insist(do) is not None
+    async def redact(self, event_id: str) -> None:
+        """Take it back once. Raises a ``MatrixError``."""
+        await self._bench.sender.redact(
+            self._place.room_id, event_id, txn_id=f"ag-x-{short(event_id)}", droppable=True
+        )
 
     async def _insist(self, do: Callable[[], Awaitable[None]]) -> bool | None:
         """Do it, several times if need be: True done, False refused for good, None not reached."""

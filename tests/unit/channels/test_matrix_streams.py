@@ -228,6 +228,7 @@ async def test_a_hanging_edit_makes_the_answer_a_message_of_its_own(bench: Bench
     began = bench.clock.monotonic()
     assert await bench.streams.takeover("m1") is None
     assert bench.clock.monotonic() - began <= 1.1
+    assert bench.rooms.texts() == [], "half of it is gone before the whole comes"
     # The edit comes into effect late, over whatever is there.
     never.set()
     await bench.settle("delivered", "$other")
