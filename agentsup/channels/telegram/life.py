@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from agentsup.catalogue import Catalogue
 from agentsup.channels.inbox import Inbox
+from agentsup.channels.lifetime import escaped, until
 from agentsup.channels.received import sweep
 from agentsup.channels.report import ChannelReport, ChannelState
 from agentsup.channels.telegram import updates
@@ -48,9 +48,6 @@ from agentsup.store.events import EventLog
 __all__ = ["ChannelReport", "ChannelState", "ReceiveLimits", "TelegramBot", "TelegramDeps"]
 
 _log = get_logger(__name__)
-_LIFE = "telegram:life"
-_END_S = 8.0
-"""More than the lanes' drain; what is not over by then is abandoned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +120,7 @@ class TelegramBot:
         base_url = deps.spec().telegram_base_url or ""
         client = TelegramClient(deps.token, base_url, http=deps.http)
         sender = Sender(client, deps.clock)
-        owner = TaskOwner(f"telegram {deps.agent_name}", on_error=_escaped)
+        owner = TaskOwner(f"telegram {deps.agent_name}", on_error=escaped)
         self._show(ChannelState.CONNECTING)
         try:
             await until(draining, self._life(client, sender, owner, ready, draining), owner)
@@ -322,31 +319,8 @@ class TelegramBot:
         self._deps.report(self._report)
 
 
-def _escaped(task: asyncio.Task[Any], error: BaseException) -> None:
-    if task.get_name() != _LIFE:  # its end is raised by `run`
-        _log.error("a task of a bot ended with an error", task=task.get_name(), exc_info=error)
-
-
 def _refused(agent_name: str, error: TokenRefused) -> str:
     return (
         f"Telegram does not know the token of {agent_name} ({error.message}); get a new one from "
         "@BotFather and put it into telegram_token"
     )
-
-
-async def until(draining: asyncio.Event, life: Coroutine[Any, Any, None], owner: TaskOwner) -> None:
-    """Run ``life`` until it ends or ``draining`` is set; then it is cancelled and waited for.
-
-    Raises what ``life`` raised.
-    """
-    working = owner.spawn(life, name=_LIFE)
-    waiting = owner.spawn(draining.wait(), name="drain:telegram")
-    try:
-        await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        waiting.cancel()
-        if not working.done():
-            working.cancel()
-            await asyncio.wait({working}, timeout=_END_S)
-    if working.done() and not working.cancelled() and (error := working.exception()) is not None:
-        raise error
