@@ -10,8 +10,8 @@ from playwright.async_api import BrowserContext, Locator, expect
 
 from agentsup.testing.chat_client import Chat
 from agentsup.testing.daemon_process import DaemonProcess
-from tests.live.browser import Browsing, Device, Page, Scheme
 from agentsup.testing.web_client import Tab
+from tests.live.browser import Browsing, Device, Page, Scheme
 
 __all__ = ["CONFIG", "RULES", "Scene"]
 

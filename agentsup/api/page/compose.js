@@ -1,194 +1,183 @@
 // Where one writes: text, commands with completion, files.
 
 import { ApiError, call, query } from './api.js';
-import { bytes, h, icon, toast } from './dom.js';
+import { bytes, h, icon, press, soft, toast } from './dom.js';
 import { keep, kept } from './kept.js';
 
 const MOST_FILES = 10;
 const isFine = matchMedia('(pointer: fine)');
 
 export class Composer {
-  #files = [];
-  #commands = [];
-  #offered = [];
-  #chosen = 0;
-  #key;
+	#files = [];
+	#commands = [];
+	#offered = [];
+	#chosen = 0;
+	#key;
 
-  /** `onSay(text, files)`, `onStop(button)`. */
-  constructor({ app, agent, conversation, onSay, onStop }) {
-    Object.assign(this, { app, agent, onSay });
-    this.#key = `draft:${agent}:${conversation}`;
-    this.text = h('textarea', {
-      id: 'say', rows: 1, autocomplete: 'off', placeholder: `Message ${agent}`, 'aria-label': `Message to ${agent}`,
-      'aria-autocomplete': 'list', 'aria-haspopup': 'listbox', enterkeyhint: isFine.matches ? 'send' : 'enter',
-      oninput: () => this.#typed(), onkeydown: (event) => this.#key_(event), onpaste: (event) => this.#pasted(event), onblur: () => this.#offer([]),
-    });
-    this.pick = h('input', { type: 'file', multiple: true, hidden: true, onchange: () => { this.add([...this.pick.files]); this.pick.value = ''; } });
-    this.list = h('ul', { class: 'offers', id: 'offers', role: 'listbox', 'aria-label': 'Commands', hidden: true });
-    this.chips = h('ul', { class: 'chips', 'aria-label': 'Files to send', hidden: true });
-    this.send = h('button', { class: 'primary round', 'aria-label': 'Send' }, icon('send'));
-    this.stop = h('button', { type: 'button', class: 'danger round stop', 'aria-label': 'Stop the running answer', title: 'Stop the running answer', hidden: true, onclick: () => onStop(this.stop) }, icon('stop'));
-    this.form = h('form', { class: 'composer', onsubmit: (event) => { event.preventDefault(); this.#submit(); } },
-      this.list, this.chips, h('div', { class: 'writing-line' },
-        h('button', { type: 'button', class: 'quiet round', 'aria-label': 'Attach files', title: 'Attach files', onclick: () => this.pick.click() }, icon('clip')),
-        this.pick, this.text, this.stop, this.send));
-    this.text.value = kept('browser', this.#key, '');
-    this.#ready();
-    queueMicrotask(() => this.#grow());
-  }
+	constructor({ app, agent, conversation, onSay, onStop }) {
+		Object.assign(this, { app, agent, onSay });
+		this.#key = `draft:${agent}:${conversation}`;
+		this.text = h('textarea', {
+			id: 'say', rows: 1, autocomplete: 'off', placeholder: `Message ${agent}`, 'aria-label': `Message to ${agent}`,
+			'aria-autocomplete': 'list', 'aria-haspopup': 'listbox', 
+			oninput: () => this.#typed(), onkeydown: (event) => this.#key_(event), onpaste: (event) => this.#pasted(event), onblur: () => this.#offer([]),
+		});
+		this.pick = h('input', { type: 'file', multiple: true, hidden: true, onchange: () => { this.add([...this.pick.files]); this.pick.value = ''; } });
+		this.list = h('ul.offers', { id: 'offers', role: 'listbox', 'aria-label': 'Commands' });
+		this.chips = h('ul.chips', { 'aria-label': 'Files to send' });
+		this.send = h('button.primary.round', { 'aria-label': 'Send' }, icon('send'));
+		this.stop = press(icon('stop'), onStop, { class: 'danger round stop', 'aria-label': 'Stop the running answer', hidden: true });
+		this.form = h('form.composer', { onsubmit: (event) => { event.preventDefault(); this.#submit(); } },
+			this.list, this.chips, h('div.writing-line',
+				press(icon('clip'), () => this.pick.click(), { class: 'quiet round', 'aria-label': 'Attach files' }),
+				this.pick, this.text, this.stop, this.send));
+		this.text.value = kept('browser', this.#key, '');
+		this.#ready();
+		queueMicrotask(() => this.#grow());
+	}
 
-  focus() { this.text.focus({ preventScroll: true }); }
+	focus() { this.text.focus({ preventScroll: true }); }
 
-  offers(commands) { this.#commands = commands; }
+	offers(commands) { this.#commands = commands; }
 
-  /** Puts a text back that was not sent. */
-  put({ text, files = [] }) {
-    this.text.value = [this.text.value, text].filter(Boolean).join('\n');
-    for (const file of files) this.#chip({ name: file.name, size: 0, done: file });
-    this.#typed();
-    this.focus();
-  }
+	/** Puts a text back that was not sent. */
+	put({ text, files = [] }) {
+		this.text.value = [this.text.value, text].filter(Boolean).join('\n');
+		for (const file of files) this.#chip({ name: file.name, size: 0, done: file });
+		this.#typed();
+		this.focus();
+	}
 
-  #typed() {
-    keep('browser', this.#key, this.text.value);
-    this.#grow();
-    this.#ready();
-    const typed = /^[/!](\S*)$/.exec(this.text.value);
-    const found = typed ? this.#commands.filter(({ name }) => name.startsWith(typed[1])) : [];
-    this.#offer(found.length === 1 && found[0].name === typed[1] ? [] : found);
-  }
+	#typed() {
+		keep('browser', this.#key, this.text.value);
+		this.#grow();
+		this.#ready();
+		const typed = /^[/!](\S*)$/.exec(this.text.value);
+		const found = typed ? this.#commands.filter(({ name }) => name.startsWith(typed[1])) : [];
+		this.#offer(found.length === 1 && found[0].name === typed[1] ? [] : found);
+	}
 
-  #grow() {
-    this.text.style.height = 'auto';
-    this.text.style.height = `${this.text.scrollHeight + 2}px`;
-  }
+	#grow() {
+		this.text.style.height = 'auto';
+		this.text.style.height = `${this.text.scrollHeight + 2}px`;
+	}
 
-  #ready() {
-    const isLoading = this.#files.some((file) => !file.done);
-    this.send.disabled = isLoading || !(this.text.value.trim() || this.#files.length);
-  }
+	#ready() {
+		const isLoading = this.#files.some((file) => !file.done);
+		this.send.disabled = isLoading || !(this.text.value.trim() || this.#files.length);
+	}
 
-  #submit() {
-    if (this.send.disabled) return;
-    const files = this.#files.map(({ done }) => done);
-    const text = this.text.value.trim();
-    this.#files = [];
-    this.#showChips();
-    this.text.value = '';
-    this.#typed();
-    this.onSay(text, files);
-    this.focus();
-  }
+	#submit() {
+		if (this.send.disabled) return;
+		const files = this.#files.map(({ done }) => done);
+		const text = this.text.value.trim();
+		this.#files = [];
+		this.#showChips();
+		this.text.value = '';
+		this.#typed();
+		this.onSay(text, files);
+		this.focus();
+	}
 
-  #key_(event) {
-    if (event.isComposing) return;
-    const isOffered = this.#offered.length > 0;
-    const steps = { ArrowDown: 1, ArrowUp: -1 };
-    if (isOffered && steps[event.key]) {
-      event.preventDefault();
-      this.#choose((this.#chosen + steps[event.key] + this.#offered.length) % this.#offered.length);
-    } else if (isOffered && event.key === 'Escape') {
-      event.preventDefault();
-      this.#offer([]);
-    } else if (isOffered && (event.key === 'Tab' || event.key === 'Enter') && !event.shiftKey) {
-      event.preventDefault();
-      this.#take(this.#offered[this.#chosen]);
-    } else if (event.key === 'Enter' && !event.shiftKey && isFine.matches) {
-      event.preventDefault();
-      this.#submit();
-    }
-  }
+	#key_(event) {
+		if (event.isComposing) return;
+		const isOffered = this.#offered.length > 0;
+		const steps = { ArrowDown: 1, ArrowUp: -1 };
+		if (isOffered && steps[event.key]) {
+			event.preventDefault();
+			this.#choose((this.#chosen + steps[event.key] + this.#offered.length) % this.#offered.length);
+		} else if (isOffered && event.key === 'Escape') {
+			event.preventDefault();
+			this.#offer([]);
+		} else if (isOffered && (event.key === 'Tab' || event.key === 'Enter') && !event.shiftKey) {
+			event.preventDefault();
+			this.#take(this.#offered[this.#chosen]);
+		} else if (event.key === 'Enter' && !event.shiftKey && isFine.matches) {
+			event.preventDefault();
+			this.#submit();
+		}
+	}
 
-  // -- commands ---------------------------------------------------------------------------------------
+	#offer(commands) {
+		this.#offered = commands;
+		this.list.replaceChildren(...commands.map((command, at) => h('li', {
+			role: 'option', id: `offer-${at}`,
+			// Before the blur that would take the list away.
+			onpointerdown: (event) => { event.preventDefault(); this.#take(command); },
+		}, h('b', `/${command.name} ${command.usage}`), ' ', soft(command.help))));
+		if (commands.length) {
+			this.text.setAttribute('aria-controls', 'offers');
+			this.#choose(0);
+		} else for (const name of ['aria-activedescendant', 'aria-controls']) this.text.removeAttribute(name);
+	}
 
-  #offer(commands) {
-    this.#offered = commands;
-    this.list.hidden = !commands.length;
-    this.list.replaceChildren(...commands.map((command, at) => h('li', {
-      role: 'option', id: `offer-${at}`, 'aria-selected': 'false',
-      // Before the blur that would take the list away.
-      onpointerdown: (event) => { event.preventDefault(); this.#take(command); },
-    }, h('b', {}, `/${command.name} ${command.usage}`.trim()), ' ', h('span', { class: 'soft' }, command.help))));
-    if (commands.length) {
-      this.text.setAttribute('aria-controls', 'offers');
-      this.#choose(0);
-    } else for (const name of ['aria-activedescendant', 'aria-controls']) this.text.removeAttribute(name);
-  }
+	#choose(at) {
+		this.#chosen = at;
+		const { children } = this.list;
+		for (const each of children) each.ariaSelected = String(each === children[at]);
+		children[at].scrollIntoView({ block: 'nearest' });
+		this.text.setAttribute('aria-activedescendant', `offer-${at}`);
+	}
 
-  #choose(at) {
-    this.list.children[this.#chosen]?.setAttribute('aria-selected', 'false');
-    this.#chosen = at;
-    const chosen = this.list.children[at];
-    chosen.setAttribute('aria-selected', 'true');
-    chosen.scrollIntoView({ block: 'nearest' });
-    this.text.setAttribute('aria-activedescendant', chosen.id);
-  }
+	#take({ name, usage }) {
+		this.text.value = `/${name}${usage ? ' ' : ''}`;
+		this.#typed();
+		this.#offer([]);
+	}
 
-  #take({ name, usage }) {
-    this.text.value = `/${name}${usage ? ' ' : ''}`;
-    this.#typed();
-    this.#offer([]);
-  }
+	#pasted(event) {
+		const files = [...event.clipboardData.files];
+		if (!files.length) return;
+		event.preventDefault();
+		this.add(files);
+	}
 
-  // -- files ------------------------------------------------------------------------------------------
+	add(files) {
+		const most = this.app.session.max_upload_bytes;
+		for (const file of files) {
+			if (this.#files.length >= MOST_FILES) {
+				toast(`A message takes ${MOST_FILES} files at most.`, true);
+				return;
+			}
+			if (file.size > most) toast(`${file.name} has ${bytes(file.size)}; ${bytes(most)} is the most a file may have.`, true);
+			else this.#upload(file);
+		}
+		this.focus();
+	}
 
-  #pasted(event) {
-    const files = [...event.clipboardData.files];
-    if (!files.length) return;
-    event.preventDefault();
-    this.add(files);
-  }
+	#chip(file) {
+		this.#files.push(file);
+		file.told = soft(file.size ? bytes(file.size) : '');
+		file.li = h('li', icon('file'), h('span', file.name), file.told, press('×', () => {
+			this.#files = this.#files.filter((each) => each !== file);
+			file.abort?.abort();
+			this.#showChips();
+			this.focus();
+		}, { class: 'quiet', 'aria-label': `Remove ${file.name}` }));
+		this.#showChips();
+		return file;
+	}
 
-  /** Takes files along; each is uploaded at once. */
-  add(files) {
-    const most = this.app.session.max_upload_bytes;
-    for (const file of files) {
-      if (this.#files.length >= MOST_FILES) {
-        toast(`A message takes ${MOST_FILES} files at most.`, true);
-        return;
-      }
-      if (file.size > most) toast(`${file.name} has ${bytes(file.size)}; ${bytes(most)} is the most a file may have.`, true);
-      else this.#upload(file);
-    }
-    this.focus();
-  }
+	#showChips() {
+		this.chips.replaceChildren(...this.#files.map(({ li }) => li));
+		this.#ready();
+	}
 
-  #chip(file) {
-    this.#files.push(file);
-    file.told = h('span', { class: 'soft' }, file.size ? bytes(file.size) : '');
-    file.li = h('li', {}, icon('file'), h('span', { class: 'name' }, file.name), file.told, h('button', {
-      type: 'button', class: 'quiet', 'aria-label': `Remove ${file.name}`,
-      onclick: () => {
-        this.#files = this.#files.filter((each) => each !== file);
-        file.abort?.abort();
-        this.#showChips();
-        this.focus();
-      },
-    }, '×'));
-    this.#showChips();
-    return file;
-  }
-
-  #showChips() {
-    this.chips.replaceChildren(...this.#files.map(({ li }) => li));
-    this.chips.hidden = !this.#files.length;
-    this.#ready();
-  }
-
-  async #upload(given) {
-    const file = this.#chip({ name: given.name || 'picture.png', size: given.size, abort: new AbortController() });
-    const load = async () => {
-      file.told.replaceChildren('uploading…');
-      try {
-        const path = query('/web/uploads', { agent: this.agent, name: file.name });
-        file.done = await call('POST', path, given, { raw: true, signal: file.abort.signal });
-        file.told.replaceChildren(bytes(file.size));
-      } catch (error) {
-        if (file.abort.signal.aborted || !(error instanceof ApiError)) return;
-        file.told.replaceChildren(h('span', { class: 'bad' }, error.message), ' ', h('button', { type: 'button', class: 'quiet', onclick: load }, 'Try again'));
-      }
-      this.#ready();
-    };
-    await load();
-  }
+	async #upload(given) {
+		const file = this.#chip({ name: given.name || 'picture.png', size: given.size, abort: new AbortController() });
+		const load = async () => {
+			file.told.replaceChildren('uploading…');
+			try {
+				const path = query('/web/uploads', { agent: this.agent, name: file.name });
+				const { path: at, name } = await call('POST', path, given, { raw: true, signal: file.abort.signal });
+				file.done = { path: at, name };
+				file.told.replaceChildren(bytes(file.size));
+			} catch (error) {
+				if (file.abort.signal.aborted || !(error instanceof ApiError)) return;
+				file.told.replaceChildren(h('span.bad', error.message), ' ', press('Try again', load, { class: 'quiet' }));
+			}
+			this.#ready();
+		};
+		await load();
+	}
 }

@@ -1,122 +1,125 @@
 // Building elements, words for times and sizes, and what is said to the person.
 
-/** An element: `h('a', {href, class: 'x', onclick}, ...children)`. Text is always text. */
-export function h(tag, props = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(props)) {
-    if (value === null || value === undefined || value === false) continue;
-    if (name.startsWith('on')) made.addEventListener(name.slice(2), value);
-    else if (name === 'class') made.className = value;
-    else if (name === 'data') Object.assign(made.dataset, value);
-    else if (name in made && typeof value !== 'string') made[name] = value;
-    else made.setAttribute(name, value === true ? '' : value);
-  }
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
-  return made;
+/** An element: `h('a.class', {href, onclick}, ...children)`; `{}` may be left out. Text is always text. */
+export function h(tag, ...children) {
+	const [name, ...classes] = tag.split('.');
+	const made = document.createElement(name);
+	const props = children[0]?.constructor === Object ? children.shift() : {};
+	if (classes.length) made.className = classes.join(' ');
+	for (const [name, value] of Object.entries(props)) {
+		if (value == null || value === false) continue;
+		if (name.startsWith('on')) made.addEventListener(name.slice(2), value);
+		else if (name === 'class') made.className = value;
+		else if (name === 'data') Object.assign(made.dataset, value);
+		else if (name in made && typeof value !== 'string') made[name] = value;
+		else made.setAttribute(name, value === true ? '' : value);
+	}
+	made.append(...children.flat().filter((child) => child || child === 0));
+	return made;
 }
 
 const ICONS = {
-  chat: 'M4 5h16v11H10l-5 4v-4H4z',
-  agents: 'M12 3a3 3 0 1 0 0 6 3 3 0 0 0 0-6M5 15a3 3 0 1 0 0 6 3 3 0 0 0 0-6m14 0a3 3 0 1 0 0 6 3 3 0 0 0 0-6M11 9l-4 6m6-6 4 6',
-  work: 'M4 6h16M4 12h16M4 18h10',
-  questions: 'M9 9a3 3 0 1 1 4 2.8q-1 .5-1 2M12 17v.5M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18',
-  dead: 'M4 6h16v12H4zm0 0 8 7 8-7',
-  figures: 'M5 20V11m5 9V4m5 16v-6m5 6V8',
-  clip: 'm20 11-8.5 8.5a5 5 0 0 1-7-7L13 4a3.3 3.3 0 0 1 4.7 4.7L9.5 17a1.7 1.7 0 0 1-2.4-2.4L14 7.5',
-  send: 'M4 12 20 4l-5 16-3.5-6.5zm7.5 1.5L20 4',
-  stop: 'M7 7h10v10H7z',
-  file: 'M7 3h7l4 4v14H7zm7 0v4h4',
+	chat: 'M4 5h16v11H10l-5 4v-4H4z',
+	agents: 'M12 3a3 3 0 1 0 0 6 3 3 0 0 0 0-6M5 15a3 3 0 1 0 0 6 3 3 0 0 0 0-6m14 0a3 3 0 1 0 0 6 3 3 0 0 0 0-6M11 9l-4 6m6-6 4 6',
+	work: 'M4 6h16M4 12h16M4 18h10',
+	questions: 'M9 9a3 3 0 1 1 4 2.8q-1 .5-1 2M12 17v.5M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18',
+	dead: 'M4 6h16v12H4zm0 0 8 7 8-7',
+	figures: 'M5 20V11m5 9V4m5 16v-6m5 6V8',
+	clip: 'm20 11-8.5 8.5a5 5 0 0 1-7-7L13 4a3.3 3.3 0 0 1 4.7 4.7L9.5 17a1.7 1.7 0 0 1-2.4-2.4L14 7.5',
+	send: 'M4 12 20 4l-5 16-3.5-6.5zm7.5 1.5L20 4',
+	stop: 'M7 7h10v10H7z',
+	file: 'M7 3h7l4 4v14H7zm7 0v4h4',
 };
 
 /** A drawn sign, for the eye only: its button or link has the name. */
 export function icon(name) {
-  const space = 'http://www.w3.org/2000/svg';
-  const drawn = document.createElementNS(space, 'svg');
-  drawn.setAttribute('viewBox', '0 0 24 24');
-  drawn.setAttribute('aria-hidden', 'true');
-  const path = document.createElementNS(space, 'path');
-  path.setAttribute('d', ICONS[name]);
-  drawn.append(path);
-  return drawn;
+	const space = 'http://www.w3.org/2000/svg';
+	const drawn = document.createElementNS(space, 'svg');
+	drawn.setAttribute('viewBox', '0 0 24 24');
+	drawn.setAttribute('aria-hidden', 'true');
+	const path = document.createElementNS(space, 'path');
+	path.setAttribute('d', ICONS[name]);
+	drawn.append(path);
+	return drawn;
 }
+
+export const press = (label, work, props) => h('button', { type: 'button', onclick: (event) => work(event.currentTarget), ...props }, label);
+
+export const soft = (...children) => h('span.soft', ...children);
+
+/** Changes what an element says only where it differs, so that nobody hears it twice. */
+export const tell = (node, text) => { if (node.textContent !== text) node.textContent = text; };
 
 export const by = (id) => document.getElementById(id);
 
 /** Puts the children of `parent` into this order, and touches only what differs. */
 export function fill(parent, children) {
-  const wanted = children.filter(Boolean);
-  // First what goes: whatever is moved would lose the focus.
-  for (const child of [...parent.children]) if (!wanted.includes(child)) child.remove();
-  wanted.forEach((child, at) => {
-    if (parent.children[at] !== child) parent.insertBefore(child, parent.children[at] ?? null);
-  });
+	const wanted = children.filter(Boolean);
+	// First what goes: whatever is moved would lose the focus.
+	for (const child of [...parent.children]) if (!wanted.includes(child)) child.remove();
+	wanted.forEach((child, at) => {
+		if (parent.children[at] !== child) parent.insertBefore(child, parent.children[at] ?? null);
+	});
 }
 
 const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
 const day = new Intl.DateTimeFormat(undefined, { weekday: 'short', day: 'numeric', month: 'short' });
-const full = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
-
-export const dayOf = (ms) => day.format(ms);
 
 /** A <time> with the hour, and the day where it isn't today. */
 export function timeOf(ms) {
-  if (!ms) return '';
-  const isToday = new Date(ms).toDateString() === new Date().toDateString();
-  const words = isToday ? clock.format(ms) : `${day.format(ms)} ${clock.format(ms)}`;
-  return h('time', { datetime: new Date(ms).toISOString(), title: full.format(ms) }, words);
+	if (!ms) return '';
+	const isToday = new Date(ms).toDateString() === new Date().toDateString();
+	const words = `${isToday ? '' : `${day.format(ms)} `}${clock.format(ms)}`;
+	return h('time', { datetime: new Date(ms).toISOString(), title: new Date(ms).toLocaleString() }, words);
 }
 
 export function duration(seconds) {
-  if (seconds === null || seconds === undefined) return '–';
-  if (seconds < 10) return `${Math.round(seconds * 10) / 10} s`;
-  if (seconds < 90) return `${Math.round(seconds)} s`;
-  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
-  if (seconds < 129600) return `${Math.round(seconds / 3600)} h`;
-  return `${Math.round(seconds / 86400)} d`;
+	if (seconds == null) return '–';
+	if (seconds < 10) return `${Math.round(seconds * 10) / 10} s`;
+	if (seconds < 90) return `${Math.round(seconds)} s`;
+	if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+	if (seconds < 129600) return `${Math.round(seconds / 3600)} h`;
+	return `${Math.round(seconds / 86400)} d`;
 }
 
 export function bytes(count) {
-  if (count < 1000) return `${count} B`;
-  const step = Math.min(3, Math.floor(Math.log10(count) / 3));
-  return `${(count / 1000 ** step).toPrecision(3)} ${['', 'kB', 'MB', 'GB'][step]}`;
+	if (count < 1000) return `${count} B`;
+	const step = Math.min(3, Math.floor(Math.log10(count) / 3));
+	return `${(count / 1000 ** step).toPrecision(3)} ${['', 'kB', 'MB', 'GB'][step]}`;
 }
 
-/** Says something for a while, and to screen readers. */
 export function toast(text, isBad = false) {
-  const shown = h('p', { class: isBad ? 'toast bad' : 'toast' }, text);
-  by('toasts').append(shown);
-  setTimeout(() => shown.remove(), isBad ? 9000 : 4000);
+	const shown = h('p', { class: isBad ? 'toast bad' : 'toast' }, text);
+	by('toasts').append(shown);
+	setTimeout(() => shown.remove(), isBad ? 9000 : 4000);
 }
 
 let settle = null;
 
 /** Asks before something is done; resolves to whether it may be. `body` is text or an element;
-    without `yes` there is only a way out. */
+		without `yes` there is only a way out. */
 export function ask(title, body, yes, isDanger = false) {
-  const dialog = by('ask');
-  settle?.(false);
-  by('ask-title').textContent = title;
-  by('ask-body').replaceChildren(body);
-  by('ask-no').textContent = yes ? 'Cancel' : 'Close';
-  by('ask-yes').textContent = yes ?? '';
-  by('ask-yes').hidden = !yes;
-  by('ask-yes').className = isDanger ? 'danger' : 'primary';
-  dialog.returnValue = '';
-  if (!dialog.open) dialog.showModal();
-  return new Promise((resolve) => {
-    settle = (isYes) => {
-      settle = null;
-      dialog.onclose = null;
-      resolve(isYes);
-    };
-    dialog.onclose = () => settle(dialog.returnValue === 'yes');
-  });
+	const dialog = by('ask');
+	settle?.(false);
+	by('ask-title').textContent = title;
+	by('ask-body').replaceChildren(body);
+	by('ask-no').textContent = yes ? 'Cancel' : 'Close';
+	Object.assign(by('ask-yes'), { textContent: yes ?? '', hidden: !yes, className: isDanger ? 'danger' : 'primary' });
+	dialog.returnValue = '';
+	if (!dialog.open) dialog.showModal();
+	return new Promise((resolve) => {
+		settle = (isYes) => {
+			settle = null;
+			dialog.onclose = null;
+			resolve(isYes);
+		};
+		dialog.onclose = () => settle(dialog.returnValue === 'yes');
+	});
 }
 
-export const closeDialog = () => by('ask').close('');
+export const closeDialog = () => by('ask').close();
 
 /** A random name for something of ours; works without a secure context, too. */
 export function newId() {
-  const drawn = crypto.getRandomValues(new Uint8Array(16));
-  return [...drawn].map((each) => each.toString(16).padStart(2, '0')).join('');
+	return [...crypto.getRandomValues(new Uint32Array(4))].map((each) => each.toString(36)).join('');
 }

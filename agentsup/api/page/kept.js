@@ -1,5 +1,4 @@
-// What the browser keeps for a person: drafts, texts not yet accepted, how far one has read. Nothing
-// here raises: a browser that keeps nothing only forgets.
+// What the browser keeps for a person. Nothing here raises: it only forgets.
 
 let owner = '';
 
@@ -10,29 +9,29 @@ const stores = { tab: 'sessionStorage', browser: 'localStorage' };
 
 /** `where`: `tab` (a reload finds it) or `browser` (so does another tab, tomorrow). */
 export function keep(where, key, value) {
-  try {
-    const store = window[stores[where]];
-    if (value === null || value === '') store.removeItem(owner + key);
-    else store.setItem(owner + key, JSON.stringify(value));
-  } catch { /* full, or forbidden */ }
+	try {
+		const store = window[stores[where]];
+		if (value === null || value === '') store.removeItem(owner + key);
+		else store.setItem(owner + key, JSON.stringify(value));
+	} catch { /* full, or forbidden */ }
 }
 
 export function kept(where, key, otherwise) {
-  try {
-    const found = window[stores[where]].getItem(owner + key);
-    return found === null ? otherwise : JSON.parse(found);
-  } catch {
-    return otherwise;
-  }
+	try {
+		const found = window[stores[where]].getItem(owner + key);
+		return found === null ? otherwise : JSON.parse(found);
+	} catch {
+		return otherwise;
+	}
 }
 
 /** Who signs out leaves nothing behind. */
 export function forget(session) {
-  ownedBy(session);
-  for (const name of Object.values(stores)) {
-    try {
-      const store = window[name];
-      for (const key of Object.keys(store)) if (key.startsWith(owner)) store.removeItem(key);
-    } catch { /* forbidden */ }
-  }
+	ownedBy(session);
+	for (const name of Object.values(stores)) {
+		try {
+			const store = window[name];
+			for (const key of Object.keys(store)) if (key.startsWith(owner)) store.removeItem(key);
+		} catch { /* forbidden */ }
+	}
 }

@@ -4,184 +4,172 @@ import { get } from './api.js';
 import { newId } from './dom.js';
 import { keep, kept } from './kept.js';
 
-const WELCOME_MS = 10_000;
 const SILENCE_MS = 25_000;
 const PONG_MS = 5_000;
 const LONGEST_MS = 10_000;
 const isCommand = ({ text, files }) => !files.length && /^\s*[/!]/.test(text);
 
 export class ChatSocket {
-  #socket = null;
-  #seq = null;
-  #tries = 0;
-  #timer = 0;
-  #watch = 0;
-  #isOver = false;
-  #isWelcome = false;
-  #trouble = null;
-  #key;
-  /** Texts that are not accepted yet: {id, text, files, at, sent, problem}. */
-  unsent;
+	#socket = null;
+	#seq = null;
+	#tries = 0;
+	#timer = 0;
+	#watch = 0;
+	#over = new AbortController();
+	#isWelcome = false;
+	#trouble = null;
+	#key;
+	/** Texts that are not accepted yet: {id, text, files, at, sent, problem}. */
+	unsent;
 
-  /** `onFrame(frame)` gets what the daemon says; `onLink(isUp, problem)` how the connection is;
-      `onUnsent(say)` what became of a text that is not accepted. */
-  constructor({ agent, conversation, onFrame, onLink, onUnsent }) {
-    Object.assign(this, { agent, conversation, onFrame, onLink, onUnsent });
-    this.#key = `unsent:${agent}:${conversation}`;
-    this.unsent = kept('tab', this.#key, []).map((say) => ({ ...say, sent: false }));
-    addEventListener('online', this.#hurry);
-    addEventListener('offline', this.#hurry);
-    document.addEventListener('visibilitychange', this.#hurry);
-    this.#connect();
-  }
+	/** `onFrame(frame)` gets what the daemon says; `onLink(isUp, problem)` how the connection is;
+			`onUnsent(say)` what became of a text that is not accepted. */
+	constructor({ agent, conversation, onFrame, onLink, onUnsent }) {
+		Object.assign(this, { agent, conversation, onFrame, onLink, onUnsent });
+		this.#key = `unsent:${agent}:${conversation}`;
+		this.unsent = kept('tab', this.#key, []).map((say) => ({ ...say, sent: false }));
+		const { signal } = this.#over;
+		for (const type of ['online', 'offline']) addEventListener(type, () => this.#hurry(), { signal });
+		document.addEventListener('visibilitychange', () => this.#hurry(), { signal });
+		this.#connect();
+	}
 
-  close() {
-    this.#isOver = true;
-    removeEventListener('online', this.#hurry);
-    removeEventListener('offline', this.#hurry);
-    document.removeEventListener('visibilitychange', this.#hurry);
-    this.#drop();
-  }
+	close() {
+		this.#over.abort();
+		this.#drop();
+	}
 
-  // -- texts ----------------------------------------------------------------------------------------
+	/** Says a text now, or as soon as the daemon is there; what is said. */
+	say(text, files = [], id = newId()) {
+		const said = { id, text, files, at: Date.now(), sent: false, problem: '' };
+		this.discard(id);
+		this.unsent.push(said);
+		this.again(said);
+		return said;
+	}
 
-  /** Says a text now, or as soon as the daemon is there; what is said. */
-  say(text, files = [], id = newId()) {
-    const said = { id, text, files, at: Date.now(), sent: false, problem: '' };
-    this.unsent = [...this.unsent.filter((each) => each.id !== id), said];
-    this.#keep();
-    this.#send(said);
-    return said;
-  }
+	again(said) {
+		said.problem = '';
+		this.#keep();
+		this.#send(said);
+	}
 
-  /** Tries a refused text again under its own id, which counts once. */
-  again(said) {
-    said.problem = '';
-    this.#keep();
-    this.#send(said);
-  }
+	discard(id) {
+		this.unsent = this.unsent.filter((each) => each.id !== id);
+		this.#keep();
+	}
 
-  /** Takes a text back that was not accepted. */
-  discard(id) {
-    this.unsent = this.unsent.filter((each) => each.id !== id);
-    this.#keep();
-  }
+	#send(said) {
+		if (!this.#isWelcome || said.problem) return;
+		said.sent = true;
+		this.#keep();
+		this.#socket.send(JSON.stringify({ type: 'say', id: said.id, text: said.text, files: said.files }));
+	}
 
-  #send(said) {
-    if (!this.#isWelcome || said.problem) return;
-    said.sent = true;
-    this.#keep();
-    this.#socket.send(JSON.stringify({ type: 'say', id: said.id, text: said.text, files: said.files.map(({ path, name }) => ({ path, name })) }));
-  }
+	#keep() {
+		// A command that was sent may have been carried out: it is not to be sent again after a reload.
+		const lasting = this.unsent.filter((said) => !(isCommand(said) && said.sent));
+		keep('tab', this.#key, lasting.length ? lasting : null);
+	}
 
-  #keep() {
-    // A command that was sent may have been carried out: it is not to be sent again after a reload.
-    const lasting = this.unsent.filter((said) => !(isCommand(said) && said.sent));
-    keep('tab', this.#key, lasting.length ? lasting : null);
-  }
+	#connect() {
+		clearTimeout(this.#timer);
+		this.#trouble = null;
+		const socket = new WebSocket(`${location.origin.replace('http', 'ws')}/ws`);
+		this.#socket = socket;
+		let isOpen = false;
+		socket.onopen = () => {
+			isOpen = true;
+			socket.send(JSON.stringify({ type: 'hello', agent: this.agent, channel: 'web', conversation: this.conversation, after: this.#seq }));
+		};
+		socket.onmessage = ({ data }) => this.#take(JSON.parse(data));
+		socket.onclose = ({ code }) => {
+			// A socket that never opened does not say why; a call does.
+			if (!isOpen || code === 4401) get('/web/session').catch(() => {});
+			this.#lost(code);
+		};
+		this.#watchFor(LONGEST_MS);
+	}
 
-  // -- the connection ---------------------------------------------------------------------------------
+	#watchFor(ms) {
+		clearTimeout(this.#watch);
+		this.#watch = setTimeout(() => this.#lost(0), ms);
+	}
 
-  #connect() {
-    clearTimeout(this.#timer);
-    this.#trouble = null;
-    const scheme = location.protocol === 'https:' ? 'wss' : 'ws';
-    const socket = new WebSocket(`${scheme}://${location.host}/ws`);
-    this.#socket = socket;
-    let isOpen = false;
-    socket.onopen = () => {
-      isOpen = true;
-      socket.send(JSON.stringify({ type: 'hello', agent: this.agent, channel: 'web', conversation: this.conversation, after: this.#seq }));
-    };
-    socket.onmessage = ({ data }) => this.#take(JSON.parse(data));
-    socket.onclose = ({ code }) => {
-      // A socket that never opened does not say why; a call does.
-      if (!isOpen || code === 4401) get('/web/session').catch(() => {});
-      this.#lost(code);
-    };
-    this.#watchFor(WELCOME_MS);
-  }
+	#listen() {
+		clearTimeout(this.#watch);
+		this.#watch = setTimeout(() => this.#ping(), SILENCE_MS);
+	}
 
-  /** Unless something comes within this time, the connection is taken for dead. */
-  #watchFor(ms) {
-    clearTimeout(this.#watch);
-    this.#watch = setTimeout(() => this.#lost(0), ms);
-  }
+	#ping() {
+		if (!this.#isWelcome) return;
+		this.#socket.send('{"type":"ping"}');
+		this.#watchFor(PONG_MS);
+	}
 
-  #listen() {
-    clearTimeout(this.#watch);
-    this.#watch = setTimeout(() => this.#ping(), SILENCE_MS);
-  }
+	#take(frame) {
+		this.#listen();
+		if (frame.type === 'welcome') this.#welcome(frame);
+		else if (frame.type === 'event') this.#seq = Math.max(this.#seq ?? 0, frame.seq);
+		else if (frame.type === 'accepted' || frame.type === 'reply') this.discard(frame.id);
+		else if (frame.type === 'error' && frame.id) {
+			this.#refused(frame);
+			return;
+		} else if (frame.type === 'error') this.#trouble = frame.problem;
+		this.onFrame(frame);
+	}
 
-  #ping() {
-    if (!this.#isWelcome) return;
-    this.#socket.send('{"type":"ping"}');
-    this.#watchFor(PONG_MS);
-  }
+	#welcome(frame) {
+		if (this.#seq === null || frame.reset) this.#seq = frame.seq;
+		this.#isWelcome = true;
+		this.#tries = 0;
+		this.onLink(true, '');
+		queueMicrotask(() => { for (const said of this.unsent) if (!said.sent) this.#send(said); });
+	}
 
-  #take(frame) {
-    this.#listen();
-    if (frame.type === 'welcome') this.#welcome(frame);
-    else if (frame.type === 'event') this.#seq = Math.max(this.#seq ?? 0, frame.seq);
-    else if (frame.type === 'accepted' || frame.type === 'reply') this.discard(frame.id);
-    else if (frame.type === 'error' && frame.id) {
-      this.#refused(frame);
-      return;
-    } else if (frame.type === 'error') this.#trouble = frame.problem;
-    this.onFrame(frame);
-  }
+	#refused({ id, problem }) {
+		const said = this.unsent.find((each) => each.id === id);
+		if (!said) return;
+		// Not now: it goes again in a while, or with the next connection. Else the person decides.
+		if (!isCommand(said) && (problem.status === 503 || problem.queue === 'ws.says')) {
+			said.sent = false;
+			setTimeout(() => { if (this.unsent.includes(said) && !said.sent) this.#send(said); }, 1000 * (problem.retry_after_s ?? 1));
+		} else said.problem = `Not sent: ${problem.detail}`;
+		this.#keep();
+		this.onUnsent(said);
+	}
 
-  #welcome(frame) {
-    if (this.#seq === null || frame.reset) this.#seq = frame.seq;
-    this.#isWelcome = true;
-    this.#tries = 0;
-    this.onLink(true, '');
-    queueMicrotask(() => { for (const said of this.unsent) if (!said.sent) this.#send(said); });
-  }
+	#drop() {
+		clearTimeout(this.#timer);
+		clearTimeout(this.#watch);
+		const socket = this.#socket;
+		this.#socket = null;
+		this.#isWelcome = false;
+		if (!socket) return;
+		socket.onopen = socket.onmessage = socket.onclose = null;
+		socket.close();
+	}
 
-  #refused({ id, problem }) {
-    const said = this.unsent.find((each) => each.id === id);
-    if (!said) return;
-    // Not now: it goes again in a while, or with the next connection. Else the person decides.
-    if (!isCommand(said) && (problem.status === 503 || problem.queue === 'ws.says')) {
-      said.sent = false;
-      setTimeout(() => { if (this.unsent.includes(said) && !said.sent) this.#send(said); }, 1000 * (problem.retry_after_s ?? 1));
-    } else said.problem = problem.detail || problem.title;
-    this.#keep();
-    this.onUnsent(said);
-  }
+	#lost(code) {
+		this.#drop();
+		if (this.#over.signal.aborted) return;
+		for (const said of this.unsent) {
+			if (!said.sent) continue;
+			if (isCommand(said)) said.problem = 'The connection broke. Look whether it was done before you try again.';
+			said.sent = false;
+			this.onUnsent(said);
+		}
+		this.#keep();
+		this.onLink(false, code === 4400 ? this.#trouble?.detail ?? '' : '');
+		const base = code === 4408 ? 0 : Math.min(LONGEST_MS, 250 * 2 ** this.#tries);
+		this.#tries += 1;
+		this.#timer = setTimeout(() => this.#connect(), code === 4400 ? LONGEST_MS : base * (0.5 + Math.random() / 2));
+	}
 
-  #drop() {
-    clearTimeout(this.#timer);
-    clearTimeout(this.#watch);
-    const socket = this.#socket;
-    this.#socket = null;
-    this.#isWelcome = false;
-    if (!socket) return;
-    socket.onopen = socket.onmessage = socket.onclose = null;
-    socket.close();
-  }
-
-  #lost(code) {
-    this.#drop();
-    if (this.#isOver) return;
-    for (const said of this.unsent) {
-      if (!said.sent) continue;
-      if (isCommand(said)) said.problem = 'The connection broke before the answer came. Look whether it was done before you try again.';
-      said.sent = false;
-      this.onUnsent(said);
-    }
-    this.#keep();
-    this.onLink(false, code === 4400 ? this.#trouble?.detail ?? '' : '');
-    const base = code === 4408 ? 0 : Math.min(LONGEST_MS, 250 * 2 ** this.#tries);
-    this.#tries += 1;
-    this.#timer = setTimeout(() => this.#connect(), code === 4400 ? LONGEST_MS : base * (0.5 + Math.random() / 2));
-  }
-
-  /** The network or the person is back: try at once, or see whether the connection still lives. */
-  #hurry = () => {
-    if (document.hidden) return;
-    if (this.#isWelcome) this.#ping();
-    else if (!this.#socket) this.#connect();
-  };
+	/** The network or the person is back. */
+	#hurry() {
+		if (document.hidden) return;
+		if (this.#isWelcome) this.#ping();
+		else if (!this.#socket) this.#connect();
+	}
 }

@@ -1,0 +1,235 @@
+"""The page's frame in a browser: who gets in and how, moving about, what stands above the views."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.async_api import expect
+
+import agentsup.api
+from tests.live.browser import Browsing, Page, axe, overflow_px
+from tests.live.page_scene import CONFIG, RULES, Scene, log, mine, say, text_field, theirs
+from tests.process.conftest import MakeDaemon
+
+PAGE = Path(agentsup.api.__file__).parent / "page"
+MOST_BYTES = 120_000
+REFUSED = ("401", "WebSocket connection", "ERR_INCOMPLETE")
+
+
+@pytest.fixture
+async def scene(make_daemon: MakeDaemon, browsing: Browsing) -> AsyncIterator[Scene]:
+    daemon = make_daemon(["main", "writer"], RULES, CONFIG)
+    await daemon.start()
+    made = Scene(daemon, browsing)
+    yield made
+    await made.close()
+
+
+async def hash_of(page: Page) -> str:
+    return urlsplit(page.url).fragment
+
+
+async def choose(page: Page, item: str) -> None:
+    """One of the account's menu."""
+    await page.locator("#account summary").click()
+    await page.get_by_role("button", name=item, exact=True).click()
+
+
+def test_the_page_is_small() -> None:
+    sizes = {path.name: path.stat().st_size for path in PAGE.iterdir()}
+    assert sum(sizes.values()) <= MOST_BYTES, sizes
+
+
+async def test_a_link_signs_in_once_and_leaves_no_trace(scene: Scene) -> None:
+    page = await scene.browsing.page()
+    link = await scene.link("ann")
+    await page.goto(link)
+    await expect(page.locator("#who")).to_have_text("ann")
+    assert "code" not in page.url
+    assert await page.evaluate("() => document.cookie") == ""
+    await page.go_back()
+    assert "code" not in page.url
+
+    # Again, by somebody else: it says why not, and what to do.
+    other = await scene.browsing.page()
+    await other.goto(link)
+    told = other.get_by_role("status").filter(has_text="used before")
+    await expect(told).to_contain_text("agentsup link")
+    await expect(other.get_by_label("Operator’s token")).to_be_focused()
+    assert await axe(other) == []
+
+    # An old link in a browser that is signed in only says so.
+    await page.goto(link)
+    await expect(page.locator("#toasts")).to_contain_text("You are signed in already")
+    await expect(page.locator("#who")).to_have_text("ann")
+
+    # A fresh one in a tab that stands at the sign-in.
+    link = await scene.link("ann")
+    code = link.partition("#")[2]
+    await other.evaluate("(code) => { location.hash = code; }", code)
+    await expect(other.locator("#who")).to_have_text("ann")
+    assert "code" not in other.url
+    scene.forgive(*REFUSED)
+
+
+async def test_the_token_signs_in_and_a_wrong_one_is_told(scene: Scene) -> None:
+    page = await scene.browsing.page(device="phone", scheme="dark")
+    await page.goto(scene.daemon.url)
+    token = page.get_by_label("Operator’s token")
+    await token.fill("agentsup_wrong")
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.get_by_text("This is not the operator’s token")).to_be_visible()
+    assert await axe(page) == []
+    assert await overflow_px(page) == 0
+    await token.fill(f" {scene.daemon.token} ")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#who")).to_have_text("operator")
+    await choose(page, "Sign out")
+    await expect(page.get_by_text("You are signed out.")).to_be_visible()
+    await expect(token).to_have_value("")
+    await page.reload()
+    await expect(token).to_be_visible()
+    scene.forgive(*REFUSED)
+
+
+async def test_an_ended_session_is_told_and_nothing_typed_is_lost(scene: Scene) -> None:
+    page = await scene.page("ann")
+    other = await scene.page("ann")
+    await text_field(page).fill("not sent yet")
+    await choose(other, "Sign out everywhere")
+    await expect(page.get_by_text("You were signed out")).to_be_visible(timeout=20_000)
+    await page.goto(await scene.link("ann"))
+    await expect(text_field(page)).to_have_value("not sent yet")
+
+    # Who signs out leaves nothing behind in the browser.
+    await choose(page, "Sign out")
+    await expect(page.get_by_text("You are signed out.")).to_be_visible()
+    kept = "() => [...Object.keys(localStorage), ...Object.keys(sessionStorage)]"
+    assert await page.evaluate(kept) == []
+    scene.forgive(*REFUSED)
+
+
+async def test_one_moves_about_by_address_and_by_keyboard(scene: Scene) -> None:
+    page = await scene.page()
+    views = page.get_by_role("navigation", name="Views")
+    names = ("Agents", "Work", "Questions", "Dead letters", "Figures")
+    for name in names:
+        await views.get_by_role("link", name=name).click()
+        heading = page.get_by_role("heading", name=name, level=1)
+        await expect(heading).to_be_focused()
+        await expect(page).to_have_title(re.compile(rf"^{name}"))
+        await expect(views.get_by_role("link", name=name)).to_have_attribute("aria-current", "page")
+        assert await axe(page) == []
+    await page.go_back()
+    await expect(page.get_by_role("heading", name="Dead letters")).to_be_visible()
+    await page.goto(f"{scene.daemon.url}/#/log/main")
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("main")
+    await page.goto(f"{scene.daemon.url}/#/nonsense")
+    await expect(log(page)).to_be_visible()
+
+    # By keyboard: past the skip link, through the menu, out again.
+    await page.reload()
+    await expect(log(page)).to_be_visible()
+    skip = page.get_by_role("link", name="Skip to the content")
+    await skip.focus()
+    await expect(skip).to_be_in_viewport()
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#view")).to_be_focused()
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_role("link", name="main")).to_be_focused()
+    await page.locator("#account summary").press("Enter")
+    await expect(page.get_by_role("button", name="Sign out", exact=True)).to_be_visible()
+    assert await axe(page) == []
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("button", name="Sign out", exact=True)).to_be_hidden()
+    await expect(page.locator("#account summary")).to_be_focused()
+
+
+async def test_a_view_that_fails_offers_to_try_again(scene: Scene) -> None:
+    page = await scene.page()
+    await page.route("**/page/figures.js", lambda route: route.abort())
+    await page.get_by_role("navigation", name="Views").get_by_role("link", name="Figures").click()
+    await expect(page.get_by_role("alert")).to_be_visible()
+    assert await axe(page) == []
+    await page.unroute("**/page/figures.js")
+    await page.get_by_role("button", name="Try again").click()
+    await expect(page.get_by_role("table")).to_be_visible()
+    scene.forgive("figures.js", "ERR_FAILED", "dynamically imported")
+
+
+async def test_questions_are_counted_and_everything_is_stopped(scene: Scene) -> None:
+    page = await scene.page()
+    views = page.get_by_role("navigation", name="Views")
+    await say(page, "tea")
+    await expect(views.get_by_role("link", name="Questions")).to_contain_text("1 open")
+    await scene.daemon.send("writer", "slow one")
+    await page.locator("#account summary").click()
+    await page.get_by_role("button", name="Stop everything").click()
+    asked = page.get_by_role("dialog")
+    await expect(asked).to_contain_text("1 running turn and 1 waiting message")
+    assert await axe(page) == []
+    await page.keyboard.press("Escape")
+    await expect(asked).to_be_hidden()
+    assert (await scene.daemon.agents())["writer"]["running"] == 1
+    await choose(page, "Stop everything")
+    await asked.get_by_role("button", name="Stop everything").click()
+    await expect(page.locator("#toasts")).to_contain_text("Stopped: 1 running turn and 1 waiting")
+    await expect(page.get_by_role("button", name="black")).to_be_disabled()
+    await expect(page.locator("#open-questions")).to_be_hidden()
+    await expect(mine(page, "tea")).not_to_contain_text("waits")
+
+
+async def test_a_link_for_another_device_is_made(scene: Scene) -> None:
+    page = await scene.page()
+    await choose(page, "Link for another device")
+    asked = page.get_by_role("dialog")
+    await asked.get_by_label("Who will use it").select_option("ann")
+    await asked.get_by_role("button", name="Make a link").click()
+    link = asked.get_by_label("The link")
+    await expect(link).to_have_value(re.compile(r"#code="))
+    await expect(asked).to_contain_text("This address leads to this computer only")
+    assert await axe(page) == []
+    phone = await scene.browsing.page(device="phone")
+    await phone.goto(await link.input_value())
+    await expect(phone.locator("#who")).to_have_text("ann")
+    # Ann makes none, and stops nothing.
+    await phone.locator("#account summary").click()
+    await expect(phone.get_by_role("button", name="Sign out", exact=True)).to_be_visible()
+    await expect(phone.get_by_role("button", name="Link for another device")).to_be_hidden()
+    await expect(phone.get_by_role("button", name="Stop everything")).to_be_hidden()
+    await asked.get_by_role("button", name="Close").click()
+    await expect(asked).to_be_hidden()
+
+
+async def test_somebody_else_finds_nothing_of_who_was_here(scene: Scene) -> None:
+    page = await scene.page("ann")
+    await text_field(page).fill("a secret draft")
+    await say(page, "hello")
+    await expect(theirs(page, "you said hello")).to_be_visible()
+    await text_field(page).fill("a secret draft")
+    await page.goto(await scene.link())
+    await expect(page.locator("#who")).to_have_text("operator")
+    await expect(log(page)).to_be_visible()
+    await expect(text_field(page)).to_have_value("")
+    await expect(log(page)).not_to_contain_text("hello")
+    await page.goto(f"{scene.daemon.url}/#/chat/main/ann")
+    await expect(theirs(page, "you said hello")).to_be_visible()
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("ann")
+    scene.forgive(*REFUSED)
+
+
+async def test_the_banner_tells_of_a_wrong_configuration(scene: Scene) -> None:
+    page = await scene.page()
+    file = scene.daemon.home / "agents.json"
+    good = file.read_text()
+    file.write_text("[{")
+    banner = page.get_by_role("alert")
+    await expect(banner).to_contain_text("The configuration has an error", timeout=15_000)
+    assert await axe(page) == []
+    assert await overflow_px(page) == 0
+    file.write_text(good)
+    await expect(banner).to_be_hidden(timeout=15_000)
