@@ -1,8 +1,8 @@
 // Small figures: turns, how long they took, and what they cost.
 
-import { get } from './api.js';
-import { duration, h } from './dom.js';
-import { board, choice, count, place, redraw, table } from './viewing.js';
+import { get, query } from './api.js';
+import { duration, h, soft } from './dom.js';
+import { board, choice, count, redraw, table } from './viewing.js';
 
 const SPANS = [['6', '6 hours'], ['24', '24 hours'], ['72', '3 days'], ['168', '7 days'], ['720', '30 days']];
 const HIGH = 48;
@@ -15,82 +15,82 @@ const number = new Intl.NumberFormat();
 const few = new Intl.NumberFormat(undefined, { notation: 'compact', maximumFractionDigits: 1 });
 
 function drawing(tag, fields, ...children) {
-  const made = document.createElementNS('http://www.w3.org/2000/svg', tag);
-  for (const [name, value] of Object.entries(fields)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
+	const made = document.createElementNS('http://www.w3.org/2000/svg', tag);
+	for (const [name, value] of Object.entries(fields)) made.setAttribute(name, value);
+	made.append(...children);
+	return made;
 }
 
 function bars({ agent, by_hour: spans }, { since, until }, top) {
-  const width = (until - since) / spans.length;
-  const at = (index) => (until - since > 4 * 86_400_000 ? date : hour).format(since + index * width);
-  const most = Math.max(...spans);
-  const all = spans.reduce((sum, each) => sum + each, 0);
-  const told = all ? `${count(all, 'turn')}, at most ${most} in ${width === 3_600_000 ? 'an hour' : duration(width / 1000)}` : 'no turns';
-  const rects = spans.map((value, index) => {
-    const height = value ? Math.max(2, (value / top) * HIGH) : 0.7;
-    return drawing('rect', { x: index * WIDE + 1, width: WIDE - 2, y: HIGH - height, height, class: value ? 'on' : '' },
-      drawing('title', {}, `${at(index)}: ${value}`));
-  });
-  return h('figure', { class: 'card bars' },
-    h('figcaption', {}, h('strong', {}, agent), h('span', { class: 'soft' }, told)),
-    drawing('svg', {
-      viewBox: `0 0 ${spans.length * WIDE} ${HIGH}`, preserveAspectRatio: 'none', role: 'img',
-      'aria-label': `${agent}: ${told}${all ? `, from ${at(spans.indexOf(most))}` : ''}`,
-    }, ...rects),
-    h('p', { class: 'soft', 'aria-hidden': 'true' }, h('span', {}, at(0)), h('span', {}, 'now')));
+	const width = (until - since) / spans.length;
+	const at = (index) => (until - since > 4 * 86_400_000 ? date : hour).format(since + index * width);
+	const most = Math.max(...spans);
+	const all = spans.reduce((sum, each) => sum + each, 0);
+	const told = all ? `${count(all, 'turn')}, at most ${most} in ${width === 3_600_000 ? 'an hour' : duration(width / 1000)}` : 'no turns';
+	const rects = spans.map((value, index) => {
+		const height = value ? Math.max(2, (value / top) * HIGH) : 0.7;
+		return drawing('rect', { x: index * WIDE + 1, width: WIDE - 2, y: HIGH - height, height, class: value ? 'on' : '' },
+			drawing('title', {}, `${at(index)}: ${value}`));
+	});
+	return h('figure.card.bars',
+		h('figcaption', h('strong', agent), soft(told)),
+		drawing('svg', {
+			viewBox: `0 0 ${spans.length * WIDE} ${HIGH}`, preserveAspectRatio: 'none', role: 'img',
+			'aria-label': `${agent}: ${told}${all ? `, from ${at(spans.indexOf(most))}` : ''}`,
+		}, ...rects),
+		h('p.soft', { 'aria-hidden': 'true' }, h('span', at(0)), h('span', 'now')));
 }
 
 const COLUMNS = [
-  ['Agent'], ['Turns', 'that ended in this span'], ['Failed'], ['Cancelled'],
-  ['Waited', 'half of them began within this time'],
-  ['Half within', 'half of them were answered within this time'],
-  ['95 % within', '95 of 100 were answered within this time'],
-  ['Tokens in'], ['Tokens out'], ['Cost'],
+	['Agent'], ['Turns', 'that ended in this span'], ['Failed'], ['Cancelled'],
+	['Waited', 'half of them began within this time'],
+	['Half within', 'half of them were answered within this time'],
+	['95 % within', '95 of 100 were answered within this time'],
+	['Tokens in'], ['Tokens out'], ['Cost'],
 ];
 
 function line(name, each) {
-  const tokens = (value) => (value ? h('span', { title: number.format(value) }, few.format(value)) : '–');
-  const cost = each.usd === null ? '–' : `$${each.usd.toFixed(each.usd < 1 ? 3 : 2)}${each.unpriced ? ' +' : ''}`;
-  const cells = [
-    number.format(each.turns), h('span', { class: each.failed ? 'bad' : '' }, number.format(each.failed)), number.format(each.cancelled),
-    duration(each.wait_p50_s), duration(each.p50_s), duration(each.p95_s), tokens(each.input_tokens), tokens(each.output_tokens), cost,
-  ];
-  return h('tr', {}, h('th', { scope: 'row' }, name), cells.map((cell) => h('td', {}, cell)));
+	const tokens = (value) => (value ? h('span', { title: number.format(value) }, few.format(value)) : '–');
+	const cost = each.usd === null ? '–' : `$${each.usd.toFixed(each.usd < 1 ? 3 : 2)}${each.unpriced ? ' +' : ''}`;
+	const cells = [
+		number.format(each.turns), h('span', { class: each.failed ? 'bad' : '' }, number.format(each.failed)), number.format(each.cancelled),
+		duration(each.wait_p50_s), duration(each.p50_s), duration(each.p95_s), tokens(each.input_tokens), tokens(each.output_tokens), cost,
+	];
+	return h('tr', h('th', { scope: 'row' }, name), cells.map((cell) => h('td', cell)));
 }
 
 function numbers(all) {
-  const total = {};
-  for (const name of ['turns', 'failed', 'cancelled', 'input_tokens', 'output_tokens', 'unpriced']) total[name] = all.reduce((sum, each) => sum + each[name], 0);
-  total.usd = all.some((each) => each.usd !== null) ? all.reduce((sum, each) => sum + (each.usd ?? 0), 0) : null;
-  return table('Figures by agent', COLUMNS, h('tbody', {}, all.map((each) => line(each.agent, each))),
-    all.length > 1 && h('tfoot', {}, line('All', total)));
+	const total = {};
+	for (const name of ['turns', 'failed', 'cancelled', 'input_tokens', 'output_tokens', 'unpriced']) total[name] = all.reduce((sum, each) => sum + each[name], 0);
+	total.usd = all.some((each) => each.usd !== null) ? all.reduce((sum, each) => sum + (each.usd ?? 0), 0) : null;
+	return table('Figures by agent', COLUMNS, h('tbody', all.map((each) => line(each.agent, each))),
+		all.length > 1 && h('tfoot', line('All', total)));
 }
 
 export async function figures(view, { params }, app) {
-  let hours = SPANS.find(([value]) => value === params.get('hours'))?.[0] ?? '24';
-  const sums = h('div');
-  const note = h('p', { class: 'soft' });
-  const charts = h('div', { class: 'cards' });
-  const frame = board(view, {
-    title: 'Figures',
-    tools: choice('Span', SPANS, hours, (value) => {
-      hours = value;
-      app.note(place('figures', { hours }));
-      frame.look(true);
-    }),
-    kinds: ['message.done', 'message.dead', 'message.cancelled', 'stop.', 'config.applied'],
-    everyMs: POLL_MS,
-    load: () => get(`/web/figures?hours=${hours}`),
-    show(found) {
-      const all = found.agents;
-      const top = Math.max(1, ...all.flatMap((each) => each.by_hour));
-      const unpriced = all.reduce((sum, each) => sum + each.unpriced, 0);
-      redraw(sums, all, () => numbers(all));
-      redraw(note, unpriced, () => unpriced > 0 && `${count(unpriced, 'report')} of usage had no price; the true cost is higher.`);
-      redraw(charts, [all, Math.floor(found.until / POLL_MS)], () => all.map((each) => bars(each, found, top)));
-    },
-  });
-  frame.body.append(sums, note, charts);
-  return frame.end;
+	let hours = SPANS.find(([value]) => value === params.get('hours'))?.[0] ?? '24';
+	const sums = h('div');
+	const note = h('p.soft');
+	const charts = h('div.cards');
+	const frame = board(view, {
+		title: 'Figures',
+		tools: choice('Span', SPANS, hours, (value) => {
+			hours = value;
+			app.note(query('#/figures', { hours }));
+			frame.look(true);
+		}),
+		kinds: ['message.done', 'message.dead', 'message.cancelled', 'stop.', 'config.applied'],
+		everyMs: POLL_MS,
+		load: () => get(query('/web/figures', { hours })),
+		show(found) {
+			const all = found.agents;
+			const top = Math.max(1, ...all.flatMap((each) => each.by_hour));
+			const unpriced = all.reduce((sum, each) => sum + each.unpriced, 0);
+			redraw(sums, all, () => numbers(all));
+			redraw(note, unpriced, () => unpriced > 0 && `${count(unpriced, 'report')} of usage had no price; the true cost is higher.`);
+			redraw(charts, [all, Math.floor(found.until / POLL_MS)], () => all.map((each) => bars(each, found, top)));
+		},
+	});
+	frame.body.append(sums, note, charts);
+	return frame.end;
 }

@@ -11,80 +11,79 @@ export const isOpen = ({ state }) => ['queued', 'leased', 'parked'].includes(sta
 
 /** The first `pages` pages of a list: `{found, more}`. */
 export async function listed(path, fields, pages) {
-  const found = [];
-  let cursor = null;
-  for (let page = 0; page < pages && (cursor || !page); page += 1) {
-    const answer = await get(query(path, { ...fields, cursor, limit: PAGE }));
-    found.push(...(answer.messages ?? answer.dead));
-    cursor = answer.next_cursor;
-  }
-  return { found, more: Boolean(cursor) };
+	const found = [];
+	let cursor = null;
+	for (let page = 0; page < pages && (cursor || !page); page += 1) {
+		const answer = await get(query(path, { ...fields, cursor, limit: PAGE }));
+		found.push(...(answer.messages ?? answer.dead));
+		cursor = answer.next_cursor;
+	}
+	return { found, more: Boolean(cursor) };
 }
 
 const asked = ({ text, parts }) => text || parts.map((part) => part.text || part.name).filter(Boolean).join(' · ');
 const hasFailed = ({ state, outcome }) => state === 'dead' || outcome === 'failed';
 
 function head(message) {
-  const { state, position, eta_s: eta, not_before: notBefore } = message;
-  const told = state === 'done' && hasFailed(message) ? ['dead', 'failed'] : [state, WORDS[state]];
-  const ahead = position ? `${position} before it` : 'next';
-  return [
-    tag(...told),
-    h('strong', {}, message.agent),
-    message.sender && h('span', {}, `from ${message.sender}`),
-    message.priority !== 'normal' && h('span', {}, `${message.priority} priority`),
-    message.attempts > 1 && h('span', {}, count(message.attempts, 'attempt')),
-    state === 'leased' ? fromNow(message.started_at ?? message.accepted_at, 'for') : fromNow(message.finished_at ?? message.accepted_at),
-    state === 'queued' && notBefore > Date.now() && h('span', {}, 'again ', fromNow(notBefore, 'in')),
-    state === 'queued' && position !== undefined && h('span', {}, eta ? `${ahead}, about ${duration(Math.round(eta))}` : ahead),
-  ];
+	const { state, position, eta_s: eta, not_before: notBefore } = message;
+	const told = state === 'done' && hasFailed(message) ? ['dead', 'failed'] : [state, WORDS[state]];
+	const ahead = position ? `${position} before it` : 'next';
+	return [
+		tag(...told),
+		h('strong', message.agent),
+		message.sender && h('span', `from ${message.sender}`),
+		message.priority !== 'normal' && h('span', `${message.priority} priority`),
+		message.attempts > 1 && h('span', count(message.attempts, 'attempt')),
+		state === 'leased' ? fromNow(message.started_at ?? message.accepted_at, 'for') : fromNow(message.finished_at ?? message.accepted_at),
+		state === 'queued' && notBefore > Date.now() && h('span', 'again ', fromNow(notBefore, 'in')),
+		state === 'queued' && position !== undefined && h('span', eta ? `${ahead}, about ${duration(Math.round(eta))}` : ahead),
+	];
 }
 
 function more(message) {
-  const { started_at: started, finished_at: finished } = message;
-  const piece = (title, text) => text && h('section', {}, h('h2', { class: 'soft' }, title), h('p', { class: 'words' }, text));
-  return [
-    piece('Asked', asked(message)),
-    piece('Answer', message.result_text),
-    piece('Error', message.error),
-    facts([
-      ['Files', message.parts.filter((part) => part.type === 'file').map((part) => part.name).join(', ')],
-      ['Kind', message.kind !== 'chat' && message.kind],
-      ['Accepted', timeOf(message.accepted_at)],
-      ['Started', timeOf(started)],
-      ['Ended', timeOf(finished)],
-      ['Took', started && finished && duration((finished - started) / 1000)],
-      ['Expires', isOpen(message) && timeOf(message.expires_at)],
-      ['Replay of', message.replay_of],
-      ['Session', message.session],
-      ['Message', message.id],
-    ]),
-  ];
+	const { started_at: started, finished_at: finished } = message;
+	const piece = (title, text) => text && h('section', h('h2.soft', title), h('p.words', text));
+	return [
+		piece('Asked', asked(message)),
+		piece('Answer', message.result_text),
+		piece('Error', message.error),
+		facts([
+			['Files', message.parts.filter((part) => part.type === 'file').map((part) => part.name).join(', ')],
+			['Kind', message.kind !== 'chat' && message.kind],
+			['Accepted', timeOf(message.accepted_at)],
+			['Started', timeOf(started)],
+			['Ended', timeOf(finished)],
+			['Took', started && finished && duration((finished - started) / 1000)],
+			['Expires', isOpen(message) && timeOf(message.expires_at)],
+			['Replay of', message.replay_of],
+			['Session', message.session],
+			['Message', message.id],
+		]),
+	];
 }
 
 /** A row of a message; `actions(read)` makes its controls, each `{node, when(message)}`, where
-    `read()` is the message as it stands. */
+		`read()` is the message as it stands. */
 export function itemOf(first, actions) {
-  let now = first;
-  const top = h('p', { class: 'top-line' });
-  const words = h('span', { class: 'clamp', id: `words-${first.id}` });
-  const inside = h('div', { class: 'more' });
-  const why = h('p', { class: 'bad' });
-  const details = h('details', { ontoggle: () => draw() }, h('summary', {}, words), inside);
-  const controls = actions(() => now);
-  for (const { node: each } of controls) (each.control ?? each).setAttribute('aria-describedby', words.id);
-  const node = h('li', { class: 'item' }, top, details, why, h('div', { class: 'actions' }, controls.map((each) => each.node)));
-  const draw = () => details.open && redraw(inside, now, () => more(now));
+	let now = first;
+	const top = h('p.top-line');
+	const words = h('span.clamp', { id: `words-${first.id}` });
+	const inside = h('div.more');
+	const why = h('p.bad');
+	const details = h('details', { ontoggle: () => draw() }, h('summary', words), inside);
+	const controls = actions(() => now);
+	for (const { node: each } of controls) (each.control ?? each).setAttribute('aria-describedby', words.id);
+	const node = h('li.item', top, details, why, h('div.actions', controls.map((each) => each.node)));
+	const draw = () => details.open && redraw(inside, now, () => more(now));
 
-  function show(message) {
-    now = message;
-    const { error, error_code: code } = message;
-    // Its words and results don't matter to the line above them.
-    redraw(top, { ...message, text: '', parts: '', result_text: '', error: '' }, () => head(message));
-    redraw(words, [message.private, asked(message)], () => (message.private ? h('em', {}, 'Somebody else’s words') : asked(message).slice(0, 400) || h('em', {}, 'No text')));
-    say(why, hasFailed(message) ? (error || code).slice(0, 500) : '');
-    for (const control of controls) control.node.hidden = !control.when(message);
-    draw();
-  }
-  return { node, show };
+	function show(message) {
+		now = message;
+		const { error, error_code: code } = message;
+		redraw(top, message, () => head(message));
+		redraw(words, [message.private, asked(message)], () => (message.private ? h('em', 'Somebody else’s words') : asked(message).slice(0, 400) || h('em', 'No text')));
+		say(why, hasFailed(message) ? (error || code).slice(0, 500) : '');
+		for (const control of controls) control.node.hidden = !control.when(message);
+		draw();
+	}
+	return { node, show };
 }

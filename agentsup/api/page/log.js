@@ -1,8 +1,8 @@
 // The log of one agent: what the daemon wrote about it, and what happened to it.
 
-import { get } from './api.js';
-import { h, toast } from './dom.js';
-import { agentChoice, board, choice, count, deed, keyed, place } from './viewing.js';
+import { get, query } from './api.js';
+import { h, soft, toast } from './dom.js';
+import { agentChoice, board, choice, count, deed, keyed } from './viewing.js';
 
 const LEVELS = ['debug', 'info', 'warning', 'error', 'critical'];
 const LEAST = [['debug', 'All'], ['info', 'Info and above'], ['warning', 'Warnings and errors'], ['error', 'Errors']];
@@ -19,77 +19,76 @@ const joined = (pairs) => pairs.map(([name, value]) => `${name}=${words(value)}`
 const whole = ({ at, level, text, facts }) => `${new Date(at).toISOString()} ${level} ${text} ${joined(Object.entries(facts))}`;
 
 function row({ at, level, text, facts }) {
-  const isToday = new Date(at).toDateString() === new Date().toDateString();
-  const pairs = Object.entries(facts).filter(([name, value]) => !PLAIN.includes(name) && value !== '' && value !== null);
-  const isLong = ([, value]) => words(value).length > 160 || words(value).includes('\n');
-  const short = pairs.filter((pair) => !isLong(pair));
-  const node = h('li', { class: 'line', data: { level } },
-    h('time', { datetime: new Date(at).toISOString() }, `${isToday ? '' : `${day.format(at)} `}${clock.format(at)}`),
-    h('span', { class: 'level' }, level),
-    h('span', {}, text, short.length > 0 && h('span', { class: 'soft' }, ` ${joined(short)}`),
-      pairs.filter(isLong).map(([name, value]) => h('details', {}, h('summary', {}, name), h('pre', { tabindex: '0' }, words(value))))));
-  return { node, show() {} };
+	const isToday = new Date(at).toDateString() === new Date().toDateString();
+	const pairs = Object.entries(facts).filter(([name, value]) => !PLAIN.includes(name) && value !== '' && value !== null);
+	const isLong = ([, value]) => words(value).length > 160 || words(value).includes('\n');
+	const short = pairs.filter((pair) => !isLong(pair));
+	const node = h('li.line', { data: { level } },
+		h('time', { datetime: new Date(at).toISOString() }, `${isToday ? '' : `${day.format(at)} `}${clock.format(at)}`),
+		h('span.level', level),
+		h('span', text, short.length > 0 && soft(` ${joined(short)}`),
+			pairs.filter(isLong).map(([name, value]) => h('details', h('summary', name), h('pre', { tabindex: '0' }, words(value))))));
+	return { node, show() {} };
 }
 
 export async function log(view, { parts, params }, app) {
-  const name = parts[0] || app.session.agents[0];
-  app.titled(`Log of ${name}`);
-  let [least, lines] = [params.get('level') ?? 'debug', []];
-  const list = h('ol');
-  const pane = h('div', { class: 'lines', tabindex: '0', role: 'region', 'aria-label': `Log of ${name}` }, list);
-  const nothing = h('p', { class: 'empty', hidden: true });
-  const follow = h('input', { type: 'checkbox', checked: true, onchange: () => toEnd() });
-  const find = h('input', { type: 'search', placeholder: 'Filter', 'aria-label': 'Filter lines', oninput: () => filter() });
-  const toEnd = () => { if (follow.checked) pane.scrollTop = pane.scrollHeight; };
-  // Who scrolls up wants to read; who comes back to the end wants to follow.
-  const scrolled = () => setTimeout(() => { follow.checked = pane.scrollHeight - pane.scrollTop - pane.clientHeight < NEAR_PX; }, 200);
-  for (const type of ['wheel', 'touchend', 'keyup']) pane.addEventListener(type, scrolled, { passive: true });
+	const name = parts[0] || app.session.agents[0];
+	app.titled(`Log of ${name}`);
+	let [least, lines] = [params.get('level') ?? 'debug', []];
+	const list = h('ol');
+	const pane = h('div.lines', { tabindex: '0', role: 'region', 'aria-label': `Log of ${name}` }, list);
+	const nothing = h('p.empty', { hidden: true });
+	const follow = h('input', { type: 'checkbox', checked: true, onchange: () => toEnd() });
+	const find = h('input', { type: 'search', placeholder: 'Filter', 'aria-label': 'Filter lines', oninput: () => filter() });
+	const toEnd = () => { if (follow.checked) pane.scrollTop = pane.scrollHeight; };
+	// Who scrolls up wants to read; who comes back to the end wants to follow.
+	pane.addEventListener('scroll', () => { follow.checked = pane.scrollHeight - pane.scrollTop - pane.clientHeight < NEAR_PX; });
 
-  const shown = () => lines.filter((line) => LEVELS.indexOf(line.level) >= LEVELS.indexOf(least) && line.key.toLowerCase().includes(find.value.toLowerCase()));
-  function filter() {
-    draw(shown());
-    nothing.textContent = lines.length ? 'No line fits the filter.' : 'Nothing is written about it yet.';
-    pane.hidden = !list.childElementCount;
-    nothing.hidden = !pane.hidden;
-    toEnd();
-  }
-  const frame = board(view, {
-    title: `Log of ${name}`,
-    tools: [
-      agentChoice(app, name, (value) => app.go(place('log', value)), []),
-      choice('Level', LEAST, least, (value) => {
-        least = value;
-        app.note(place('log', name, { level: value }));
-        filter();
-      }),
-      find,
-      h('label', { class: 'check' }, follow, 'Follow'),
-      deed('Copy', async () => {
-        const found = shown();
-        if (navigator.clipboard) {
-          await navigator.clipboard.writeText(found.map(whole).join('\n'));
-          toast(`Copied ${count(found.length, 'line')}.`);
-        } else {
-          getSelection().selectAllChildren(list);
-          toast('The lines are selected: copy them.');
-        }
-      }),
-    ],
-    kinds: ['agent.', 'message.', 'question.', 'stop.', 'config.'],
-    everyMs: POLL_MS,
-    load: () => get(`/agents/${encodeURIComponent(name)}/log?limit=${MOST}`),
-    show(answer) {
-      // Lines have no number: their words are the key, and how often they were said before.
-      const seen = new Map();
-      lines = answer.lines.map((line) => {
-        const key = whole(line);
-        seen.set(key, (seen.get(key) ?? 0) + 1);
-        return { ...line, key: `${key} ${seen.get(key)}` };
-      });
-      filter();
-    },
-  });
-  const draw = keyed(list, ({ key }) => key, row);
-  frame.body.append(pane, nothing);
-  return frame.end;
+	const shown = () => lines.filter((line) => LEVELS.indexOf(line.level) >= LEVELS.indexOf(least) && line.key.toLowerCase().includes(find.value.toLowerCase()));
+	function filter() {
+		draw(shown());
+		nothing.textContent = lines.length ? 'No line fits the filter.' : 'Nothing is written about it yet.';
+		pane.hidden = !list.childElementCount;
+		nothing.hidden = !pane.hidden;
+		toEnd();
+	}
+	const frame = board(view, {
+		title: `Log of ${name}`,
+		tools: [
+			agentChoice(app, name, (value) => app.go(`#/log/${value}`), []),
+			choice('Level', LEAST, least, (value) => {
+				least = value;
+				app.note(query(`#/log/${name}`, { level: value }));
+				filter();
+			}),
+			find,
+			h('label.check', follow, 'Follow'),
+			deed('Copy', async () => {
+				const found = shown();
+				if (navigator.clipboard) {
+					await navigator.clipboard.writeText(found.map(whole).join('\n'));
+					toast(`Copied ${count(found.length, 'line')}.`);
+				} else {
+					getSelection().selectAllChildren(list);
+					toast('The lines are selected: copy them.');
+				}
+			}),
+		],
+		kinds: ['agent.', 'message.', 'question.', 'stop.', 'config.'],
+		everyMs: POLL_MS,
+		load: () => get(`/agents/${encodeURIComponent(name)}/log?limit=${MOST}`),
+		show(answer) {
+			// Lines have no number: their words are the key, and how often they were said before.
+			const seen = new Map();
+			lines = answer.lines.map((line) => {
+				const key = whole(line);
+				seen.set(key, (seen.get(key) ?? 0) + 1);
+				return { ...line, key: `${key} ${seen.get(key)}` };
+			});
+			filter();
+		},
+	});
+	const draw = keyed(list, ({ key }) => key, row);
+	frame.body.append(pane, nothing);
+	return frame.end;
 }

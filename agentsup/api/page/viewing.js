@@ -1,188 +1,179 @@
 // What the views share: a frame that loads and looks again, rows that stay in place, ages that tick.
 
 import { ApiError, changes } from './api.js';
-import { duration, fill, h, timeOf, toast } from './dom.js';
+import { duration, fill, h, press, soft, timeOf, toast } from './dom.js';
 
 /** "1 message", "3 messages". */
 export const count = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;
 
-/** The address of a view: `place('work', {show: 'done'})`, `place('log', 'main', {})`. */
-export function place(...parts) {
-  const params = typeof parts.at(-1) === 'object' ? Object.entries(parts.pop()).filter(([, value]) => value) : [];
-  return `#/${parts.map(encodeURIComponent).join('/')}${params.length ? `?${new URLSearchParams(params)}` : ''}`;
-}
-
 export function say(node, text) {
-  if (node.textContent !== text) node.textContent = text;
-  node.hidden = !text;
+	if (node.textContent !== text) node.textContent = text;
+	node.hidden = !text;
 }
 
 const drawn = new WeakMap();
 
 /** Builds what is inside `node` anew, if the facts behind it have changed. */
 export function redraw(node, facts, build) {
-  const now = JSON.stringify(facts);
-  if (drawn.get(node) === now) return;
-  drawn.set(node, now);
-  node.replaceChildren(...[build()].flat().filter(Boolean));
-  node.hidden = !node.childNodes.length;
+	const now = JSON.stringify(facts);
+	if (drawn.get(node) === now) return;
+	drawn.set(node, now);
+	node.replaceChildren(...[build()].flat().filter(Boolean));
+	node.hidden = !node.childNodes.length;
 }
 
 const whole = (ms) => duration(Math.max(0, Math.round(ms / 1000)));
 const WAYS = {
-  ago: (ms) => `${whole(Date.now() - ms)} ago`,
-  for: (ms) => `for ${whole(Date.now() - ms)}`,
-  in: (ms) => (ms > Date.now() ? `in ${whole(ms - Date.now())}` : 'now'),
+	ago: (ms) => `${whole(Date.now() - ms)} ago`,
+	for: (ms) => `for ${whole(Date.now() - ms)}`,
+	in: (ms) => (ms > Date.now() ? `in ${whole(ms - Date.now())}` : 'now'),
 };
 
 /** A time told from now, which goes on: "3 min ago", "for 3 min", "in 20 s". */
 export function fromNow(ms, way = 'ago') {
-  const made = timeOf(ms);
-  Object.assign(made.dataset, { way, at: ms });
-  made.textContent = WAYS[way](ms);
-  return made;
+	const made = timeOf(ms);
+	Object.assign(made.dataset, { way, at: ms });
+	made.textContent = WAYS[way](ms);
+	return made;
 }
 
 function tick(root) {
-  for (const node of root.querySelectorAll('time[data-way]')) {
-    const words = WAYS[node.dataset.way](Number(node.dataset.at));
-    if (node.textContent !== words) node.textContent = words;
-  }
+	for (const node of root.querySelectorAll('time[data-way]')) {
+		const words = WAYS[node.dataset.way](Number(node.dataset.at));
+		if (node.textContent !== words) node.textContent = words;
+	}
 }
 
 /** A view's frame. `load` fetches, `show` shows what came and returns a line that sums it up. It
-    looks again when an event came whose type begins with one of `kinds`, and each `everyMs`. */
+		looks again when an event came whose type begins with one of `kinds`, and each `everyMs`. */
 export function board(view, { title, tools = [], load, show, kinds, everyMs = 0 }) {
-  const trouble = h('div', { class: 'trouble', role: 'status' }, h('p', { class: 'soft' }, 'Loading…'));
-  const summary = h('p', { class: 'soft', hidden: true });
-  const body = h('div', { class: 'body' });
-  const root = h('div', { class: 'board' },
-    h('header', {}, h('h1', { tabindex: '-1' }, title), h('div', { class: 'tools' }, tools)), trouble, summary, body);
-  view.replaceChildren(root);
-  let [isOver, isBusy, isWanted, isShown, wish] = [false, false, false, false, 0];
+	const trouble = h('div.trouble', { role: 'status' }, h('p.soft', 'Loading…'));
+	const summary = h('p.soft', { hidden: true });
+	const body = h('div.body');
+	const root = h('div.board',
+		h('header', h('h1', { tabindex: '-1' }, title), h('div.tools', tools)), trouble, summary, body);
+	view.replaceChildren(root);
+	let [isOver, isBusy, isWanted, isShown, wish] = [false, false, false, false, 0];
 
-  function tell(error) {
-    const words = error && (isShown ? `What you see may be old. ${error.message}` : error.message);
-    redraw(trouble, [isShown, words], () => words && [h('p', {}, words),
-      h('button', { type: 'button', onclick: () => look(true) }, 'Try again')]);
-  }
+	function tell(error) {
+		const words = error && (isShown ? `What you see may be old. ${error.message}` : error.message);
+		redraw(trouble, [isShown, words], () => words && [h('p', words),
+			press('Try again', () => look(true))]);
+	}
 
-  async function once() {
-    const wished = wish;
-    try {
-      const found = await load();
-      if (isOver || wished !== wish) return;
-      const words = show(found);
-      isShown = true;
-      tell(null);
-      say(summary, words ?? '');
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      if (!isOver && error.status !== 401) tell(error);
-    }
-  }
+	async function once() {
+		const wished = wish;
+		try {
+			const found = await load();
+			if (isOver || wished !== wish) return;
+			const words = show(found);
+			isShown = true;
+			tell(null);
+			say(summary, words || '');
+		} catch (error) {
+			if (!(error instanceof ApiError)) throw error;
+			if (!isOver && error.status !== 401) tell(error);
+		}
+	}
 
-  /** Looks again; `isNew` if something else is asked for: an answer under way is dropped. */
-  async function look(isNew = false) {
-    if (isNew) wish += 1;
-    isWanted = true;
-    if (isBusy) return;
-    isBusy = true;
-    try {
-      while (isWanted && !isOver) {
-        isWanted = false;
-        await once();
-      }
-    } finally {
-      isBusy = false;
-    }
-  }
+	/** Looks again; `isNew` if something else is asked for: an answer under way is dropped. */
+	async function look(isNew = false) {
+		if (isNew) wish += 1;
+		isWanted = true;
+		if (isBusy) return;
+		isBusy = true;
+		try {
+			while (isWanted && !isOver) {
+				isWanted = false;
+				await once();
+			}
+		} finally {
+			isBusy = false;
+		}
+	}
 
-  const unlisten = changes.listen((told) => {
-    if ([...told].some((type) => type === 'gap' || kinds.some((kind) => type.startsWith(kind)))) look();
-  });
-  const timers = [setInterval(() => tick(root), 1000)];
-  if (everyMs) timers.push(setInterval(() => document.hidden || look(), everyMs));
-  look();
-  function end() {
-    isOver = true;
-    unlisten();
-    timers.forEach(clearInterval);
-  }
-  return { body, look, end };
+	const unlisten = changes.listen((told) => {
+		if ([...told].some((type) => type === 'gap' || kinds.some((kind) => type.startsWith(kind)))) look();
+	});
+	const timers = [setInterval(() => tick(root), 1000)];
+	if (everyMs) timers.push(setInterval(() => document.hidden || look(), everyMs));
+	look();
+	function end() {
+		isOver = true;
+		unlisten();
+		timers.forEach(clearInterval);
+	}
+	return { body, look, end };
 }
 
 const CAN_FOCUS = ':is(button, summary, input, a):not([hidden])';
 
 /** Rows by key: `make(item)` gives `{node, show(item)}`. Those that stay are neither rebuilt nor
-    moved without need: focus, what is typed and opened stays. What goes hands the focus on. */
+		moved without need: focus, what is typed and opened stays. What goes hands the focus on. */
 export function keyed(parent, keyOf, make) {
-  let rows = new Map();
-  return (items) => {
-    const focused = document.activeElement;
-    const next = new Map();
-    for (const item of items) {
-      const key = keyOf(item);
-      const row = rows.get(key) ?? make(item);
-      row.show(item);
-      next.set(key, row);
-    }
-    for (const [key, { node }] of rows) {
-      if (next.has(key)) continue;
-      const beside = node.nextElementSibling ?? node.previousElementSibling;
-      const heir = beside?.querySelector(CAN_FOCUS) ?? parent.closest('.board').querySelector('h1');
-      const hadIt = node.contains(focused);
-      node.remove();
-      if (hadIt) heir.focus();
-    }
-    rows = next;
-    fill(parent, [...next.values()].map(({ node }) => node));
-    if (!parent.contains(focused)) return;
-    let heir = focused;
-    while (heir?.hidden) heir = heir.previousElementSibling;
-    heir ??= focused.parentNode.querySelector(CAN_FOCUS);
-    if (heir !== document.activeElement) heir?.focus({ preventScroll: true });
-  };
+	let rows = new Map();
+	return (items) => {
+		const focused = document.activeElement;
+		const next = new Map();
+		for (const item of items) {
+			const key = keyOf(item);
+			const row = rows.get(key) ?? make(item);
+			row.show(item);
+			next.set(key, row);
+		}
+		for (const [key, { node }] of rows) {
+			if (next.has(key)) continue;
+			const beside = node.nextElementSibling ?? node.previousElementSibling;
+			const heir = beside?.querySelector(CAN_FOCUS) ?? parent.closest('.board').querySelector('h1');
+			const hadIt = node.contains(focused);
+			node.remove();
+			if (hadIt) heir.focus();
+		}
+		rows = next;
+		fill(parent, [...next.values()].map(({ node }) => node));
+		if (!parent.contains(focused)) return;
+		let heir = focused;
+		while (heir?.hidden) heir = heir.previousElementSibling;
+		heir ??= focused.parentNode.querySelector(CAN_FOCUS);
+		if (heir !== document.activeElement) heir?.focus({ preventScroll: true });
+	};
 }
 
-/** Does what a control is for; it keeps the focus, and takes no second press meanwhile. */
-export async function run(control, work, done = '') {
-  if (control.hasAttribute('aria-busy')) return;
-  control.setAttribute('aria-busy', 'true');
-  try {
-    await work();
-    if (done) toast(done);
-  } catch (error) {
-    toast(error.message, true);
-  } finally {
-    control.removeAttribute('aria-busy');
-  }
+/** Does what a control is for; it keeps the focus and takes no second press. */
+export async function run(control, work, done) {
+	if (control.hasAttribute('aria-busy')) return;
+	control.setAttribute('aria-busy', 'true');
+	try {
+		await work();
+		if (done) toast(done);
+	} catch (error) {
+		toast(error.message, true);
+	} finally {
+		control.removeAttribute('aria-busy');
+	}
 }
 
-export function deed(words, work, { done = '', kind = '' } = {}) {
-  const made = h('button', { type: 'button', class: kind, onclick: () => run(made, work, done) }, words);
-  return made;
-}
+export const deed = (words, work, done, kind) => press(words, (button) => run(button, work, done), { class: kind });
 
 /** A labelled select; `options` are `[value, words]`. */
 export function choice(label, options, value, chosen) {
-  const select = h('select', { onchange: () => chosen(select.value, select) },
-    options.map(([each, words]) => h('option', { value: each, selected: each === value }, words)));
-  return h('label', { class: 'choice' }, h('span', { class: 'soft' }, label), select);
+	const select = h('select', { onchange: () => chosen(select.value, select) },
+		options.map(([each, words]) => h('option', { value: each, selected: each === value }, words)));
+	return h('label.choice', soft(label), select);
 }
 
 /** Chooses an agent; with `all`, also none in particular. */
 export function agentChoice(app, value, chosen, all = [['', 'All agents']]) {
-  const names = new Set([...app.session.agents, value].filter(Boolean));
-  return choice('Agent', [...all, ...[...names].map((name) => [name, name])], value, chosen);
+	const names = new Set([...app.session.agents, ...app.agents().map(({ name }) => name), value].filter(Boolean));
+	return choice('Agent', [...all, ...[...names].map((name) => [name, name])], value, chosen);
 }
 
-export const tag = (state, words) => h('span', { class: 'tag', data: { state } }, words);
+export const tag = (state, words) => h('span.tag', { data: { state } }, words);
 
 /** `<dl>` of those facts that there are; `[name, value]`. */
-export const facts = (pairs) => h('dl', { class: 'facts' },
-  pairs.filter(([, value]) => value).map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))));
+export const facts = (pairs) => h('dl.facts',
+	pairs.filter(([, value]) => value).map(([name, value]) => h('div', h('dt', name), h('dd', value))));
 
 /** A table that scrolls by itself, also by keyboard. */
-export const table = (label, heads, ...parts) => h('div', { class: 'table', tabindex: '0', role: 'region', 'aria-label': label },
-  h('table', {}, h('thead', {}, h('tr', {}, heads.map(([name, title = null]) => h('th', { scope: 'col', title }, name)))), parts));
+export const table = (label, heads, ...parts) => h('div.table', { tabindex: '0', role: 'region', 'aria-label': label },
+	h('table', h('thead', h('tr', heads.map(([name, title = null]) => h('th', { scope: 'col', title }, name)))), parts));

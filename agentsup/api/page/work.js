@@ -1,9 +1,9 @@
 // The queue and what runs; what has ended on demand.
 
-import { get, post } from './api.js';
+import { get, post, query } from './api.js';
 import { ask, h } from './dom.js';
 import { isOpen, itemOf, listed } from './items.js';
-import { agentChoice, board, choice, count, deed, keyed, place, run } from './viewing.js';
+import { agentChoice, board, choice, count, deed, keyed, run } from './viewing.js';
 
 const SHOWS = [['', 'Open'], ['done', 'Done'], ['dead', 'Given up'], ['cancelled', 'Cancelled'], ['all', 'Everything']];
 const PRIORITIES = ['critical', 'high', 'normal', 'low'].map((each) => [each, each]);
@@ -12,74 +12,74 @@ const TOP = { leased: 'running', parked: 'with a question', queued: 'waiting' };
 const POSITIONS = 16;
 
 async function openOnes(agent, pages) {
-  const lists = await Promise.all(Object.keys(TOP).map((state) => listed('/messages', { agent, state }, pages)));
-  // Those that are next are asked; the list itself is newest first.
-  await Promise.all(lists[2].found.slice(-POSITIONS).map(async (message) => {
-    const { position, eta_s } = await get(`/messages/${message.id}`).catch(() => ({}));
-    Object.assign(message, { position: position ?? undefined, eta_s });
-  }));
-  return { found: lists.flatMap((list) => list.found), more: lists.some((list) => list.more) };
+	const lists = await Promise.all(Object.keys(TOP).map((state) => listed('/messages', { agent, state }, pages)));
+	// Those that are next are asked; the list itself is newest first.
+	await Promise.all(lists[2].found.slice(-POSITIONS).map(async (message) => {
+		const { position, eta_s } = await get(`/messages/${message.id}`).catch(() => ({}));
+		Object.assign(message, { position: position ?? undefined, eta_s });
+	}));
+	return { found: lists.flatMap((list) => list.found), more: lists.some((list) => list.more) };
 }
 
 export async function work(view, { params }, app) {
-  let agent = params.get('agent') ?? '';
-  let shows = params.get('show') ?? '';
-  let pages = 1;
-  const list = h('ul', { class: 'items' });
-  const nothing = h('p', { class: 'empty', hidden: true });
-  const further = deed('More', () => { pages += 1; return frame.look(true); });
-  further.hidden = true;
+	let agent = params.get('agent') ?? '';
+	let shows = params.get('show') ?? '';
+	let pages = 1;
+	const list = h('ul.items');
+	const nothing = h('p.empty', { hidden: true });
+	const further = deed('More', () => { pages += 1; return frame.look(true); });
+	further.hidden = true;
 
-  function chosen() {
-    pages = 1;
-    app.note(place('work', { agent, show: shows }));
-    frame.look(true);
-  }
-  function controls(read) {
-    const does = async (verb, body) => {
-      await post(`/messages/${read().id}/${verb}`, body);
-      await frame.look();
-    };
-    const cancel = deed('Cancel', async () => {
-      const isLeft = read().state === 'leased' && !await ask('Cancel this?', 'It is being answered; the answer will be broken off.', 'Cancel it', true);
-      if (!isLeft) await does('cancel');
-    });
-    const level = choice('Priority', PRIORITIES, read().priority, (priority, select) => run(select, () => does('reprioritize', { priority })));
-    const again = deed('Replay', () => does('replay'), { done: 'It runs once more, as a new message.' });
-    const steers = app.may('steer');
-    return [
-      { node: cancel, when: (message) => isOpen(message) && app.may('talk') && !message.private },
-      {
-        node: level,
-        when(message) {
-          const select = level.querySelector('select');
-          if (document.activeElement !== select) select.value = message.priority;
-          return message.state === 'queued' && steers;
-        },
-      },
-      { node: again, when: (message) => !isOpen(message) && steers },
-    ];
-  }
+	function chosen() {
+		pages = 1;
+		app.note(query('#/work', { agent, show: shows }));
+		frame.look(true);
+	}
+	function controls(read) {
+		const does = async (verb, body) => {
+			await post(`/messages/${read().id}/${verb}`, body);
+			await frame.look();
+		};
+		const cancel = deed('Cancel', async () => {
+			const isLeft = read().state === 'leased' && !await ask('Cancel this?', 'It is being answered; the answer will be broken off.', 'Cancel it', true);
+			if (!isLeft) await does('cancel');
+		});
+		const level = choice('Priority', PRIORITIES, read().priority, (priority, select) => run(select, () => does('reprioritize', { priority })));
+		const again = deed('Replay', () => does('replay'), 'It runs once more, as a new message.');
+		const steers = app.may('steer');
+		return [
+			{ node: cancel, when: (message) => isOpen(message) && app.may('talk') && !message.private },
+			{
+				node: level,
+				when(message) {
+					const select = level.querySelector('select');
+					if (document.activeElement !== select) select.value = message.priority;
+					return message.state === 'queued' && steers;
+				},
+			},
+			{ node: again, when: (message) => !isOpen(message) && steers },
+		];
+	}
 
-  const frame = board(view, {
-    title: 'Work',
-    tools: [
-      agentChoice(app, agent, (value) => { agent = value; chosen(); }),
-      choice('Show', SHOWS, shows, (value) => { shows = value; chosen(); }),
-    ],
-    kinds: ['message.', 'chat.', 'question.', 'stop.'],
-    load: () => (shows ? listed('/messages', { agent, state: shows === 'all' ? '' : shows }, pages) : openOnes(agent, pages)),
-    show({ found, more }) {
-      draw(found);
-      nothing.textContent = shows ? 'Nothing here.' : 'Nothing runs and nothing waits.';
-      nothing.hidden = found.length > 0;
-      further.hidden = !more;
-      if (shows) return found.length ? `${count(found.length, 'message')}, newest first` : '';
-      const of = (state) => found.filter((each) => each.state === state).length;
-      return Object.entries(TOP).filter(([state]) => of(state)).map(([state, words]) => `${of(state)} ${words}`).join(' · ');
-    },
-  });
-  const draw = keyed(list, (message) => message.id, (message) => itemOf(message, controls));
-  frame.body.append(list, nothing, further);
-  return frame.end;
+	const frame = board(view, {
+		title: 'Work',
+		tools: [
+			agentChoice(app, agent, (value) => { agent = value; chosen(); }),
+			choice('Show', SHOWS, shows, (value) => { shows = value; chosen(); }),
+		],
+		kinds: ['message.', 'chat.', 'question.', 'stop.'],
+		load: () => (shows ? listed('/messages', { agent, state: shows === 'all' ? '' : shows }, pages) : openOnes(agent, pages)),
+		show({ found, more }) {
+			draw(found);
+			nothing.textContent = shows ? 'Nothing here.' : 'Nothing runs and nothing waits.';
+			nothing.hidden = found.length > 0;
+			further.hidden = !more;
+			if (shows) return found.length > 0 && `${count(found.length, 'message')}, newest first`;
+			const of = (state) => found.filter((each) => each.state === state).length;
+			return Object.entries(TOP).filter(([state]) => of(state)).map(([state, words]) => `${of(state)} ${words}`).join(' · ');
+		},
+	});
+	const draw = keyed(list, (message) => message.id, (message) => itemOf(message, controls));
+	frame.body.append(list, nothing, further);
+	return frame.end;
 }
