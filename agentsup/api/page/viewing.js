@@ -26,7 +26,7 @@ const whole = (ms) => duration(Math.max(0, Math.round(ms / 1000)));
 const WAYS = {
 	ago: (ms) => `${whole(Date.now() - ms)} ago`,
 	for: (ms) => `for ${whole(Date.now() - ms)}`,
-	in: (ms) => (ms > Date.now() ? `in ${whole(ms - Date.now())}` : 'now'),
+	in: (ms) => (ms > Date.now() + 500 ? `in ${whole(ms - Date.now())}` : 'now'),
 };
 
 /** A time told from now, which goes on: "3 min ago", "for 3 min", "in 20 s". */
