@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -13,6 +13,9 @@ from agentsup.api.route import Call, Route, reply
 from agentsup.model.errors import Forbidden, NotFound
 from agentsup.model.message import Message, Priority, State
 from agentsup.model.question import Question
+
+_LOOKED: Final = 1000
+"""So many questions are looked through for those of one person."""
 
 
 def _agent_id(call: Call, name: str | None) -> str | None:
@@ -144,9 +147,10 @@ async def _is_asked(call: Call, question: Question) -> bool:
 async def questions(call: Call) -> web.Response:
     """Questions in one state; open ones unless told otherwise."""
     query: bodies.QuestionsQuery = call.query
-    found = await call.deps.mailbox.questions(query.state, limit=query.limit)
-    if not call.by.is_operator:
-        found = [one for one in found if await _is_asked(call, one)]
+    is_all = call.by.is_operator
+    found = await call.deps.mailbox.questions(query.state, limit=query.limit if is_all else _LOOKED)
+    if not is_all:
+        found = [one for one in found if await _is_asked(call, one)][: query.limit]
     return reply(
         {
             "questions": [documents.question(one, call.deps.directory) for one in found],

@@ -19,6 +19,14 @@ from agentsup.store.events import EventLog
 
 MAX_TEXT_BYTES = 256 * 1024
 
+HISTORY = (
+    EventType.CHAT_IN,
+    EventType.CHAT_EDITED,
+    EventType.CHAT_OUT,
+    EventType.QUESTION_CLOSED,
+)
+"""What a conversation's past consists of."""
+
 
 @dataclass(frozen=True, slots=True)
 class InboxReply:
@@ -138,12 +146,13 @@ class Inbox:
     async def history(
         self, agent_name: str, channel: str, conversation: str, limit: int = 50
     ) -> list[Event]:
-        """The latest chat events of a conversation, oldest first."""
+        """The latest chat events of a conversation, oldest first; how questions ended is among
+        them."""
         entry = self._directory.lookup(agent_name)
         return await self._events.tail(
             agent_id=entry.agent_id,
             conversation=f"{channel}:{conversation}",
-            types=(EventType.CHAT_IN, EventType.CHAT_EDITED, EventType.CHAT_OUT),
+            types=HISTORY,
             limit=limit,
         )
 
@@ -152,4 +161,4 @@ class Inbox:
         return self._directory.lookup(agent_name).agent_id
 
 
-__all__ = ["Inbox", "InboxReply"]
+__all__ = ["HISTORY", "Inbox", "InboxReply"]

@@ -10,14 +10,13 @@ from agentsup.api import bodies, documents, privacy, shapes
 from agentsup.api.access import Access
 from agentsup.api.route import Call, Route, reply
 from agentsup.api.web.shown import shown
+from agentsup.channels.inbox import HISTORY
 from agentsup.mailbox import sessions
 from agentsup.mailbox.bus import DirectoryEntry
 from agentsup.mailbox.sessions import Session
-from agentsup.model.event import EventType
 from agentsup.model.message import State
 from agentsup.model.question import QuestionState
 
-SHOWN = (EventType.CHAT_IN, EventType.CHAT_EDITED, EventType.CHAT_OUT)
 _SESSIONS = 200
 _QUESTIONS = 500
 
@@ -29,7 +28,7 @@ async def history(call: Call) -> web.Response:
     found = await call.deps.events.tail(
         agent_id=entry.agent_id,
         conversation=f"{privacy.CHANNEL}:{query.conversation}",
-        types=SHOWN,
+        types=HISTORY,
         limit=query.limit + 1,
         before_seq=query.before,
         session_id=query.session or "",

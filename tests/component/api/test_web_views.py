@@ -261,3 +261,14 @@ def test_the_page_is_small_and_has_nothing_inline() -> None:
             assert "style=" not in text
             assert " onclick=" not in text
             assert "<script>" not in text
+
+
+async def test_what_an_agent_said_when_it_failed_is_an_operators(rig: Rig) -> None:
+    """A crash's text may quote the message that it died of."""
+    rig.directory.add("ben", "backoff", "EngineCrash: boom over her secret")
+    (ute, otto) = await signed_in(rig, "ute", "otto")
+    for path in ("/agents", "/agents/ben"):
+        for browser, is_seen in ((ute, False), (otto, True)):
+            status, document, _ = await browser.call("GET", path)
+            assert status == 200
+            assert ("her secret" in json.dumps(document)) == is_seen
