@@ -87,7 +87,7 @@ class LagProbe:
         )
 
     def silence_s(self) -> float:
-        """Seconds of loop time since the last sample; infinite before the first."""
+        """Seconds of loop time since the last sample, or since measuring began; infinite before."""
         if self._last_beat is None:
             return math.inf
         return asyncio.get_running_loop().time() - self._last_beat
@@ -97,6 +97,7 @@ class LagProbe:
         loop = asyncio.get_running_loop()
         self._stop.clear()
         self._pulse = time.monotonic()
+        self._last_beat = loop.time()  # the first sample is due only after an interval
         watcher = threading.Thread(
             target=self._watch, args=(loop,), name="lag-watcher", daemon=True
         )

@@ -85,6 +85,8 @@ async def test_a_loop_that_keeps_time_shows_no_lag() -> None:
     assert probe.silence_s() == float("inf")
     owner = TaskOwner("test")
     owner.spawn(probe.run(), name="probe:lag")
+    await asyncio.sleep(0.05)
+    assert probe.silence_s() == pytest.approx(0.05), "measuring has begun, before its first sample"
     await asyncio.sleep(3600)
     assert probe.silence_s() <= 0.1
     stats = probe.stats()
