@@ -77,8 +77,13 @@ class HostRules:
         name = host.removesuffix(f":{port}") if port else host
         return name in self.any_port or (not port and f"{host}:{default_port}" in self.exact)
 
-    def origin_allowed(self, origin: str | None) -> bool:
-        """Whether a request with this `Origin` header comes from our own pages or no browser."""
+    def origin_allowed(self, origin: str | None, host: str) -> bool:
+        """Whether a request with this `Origin` header comes from our own pages or no browser.
+
+        Cookies know no ports: another service of a listed name is not our page. So an origin is the
+        `host` that was called, or listed with its port, or https at its own port, which a proxy may
+        hide behind another `Host`.
+        """
         if origin is None:
             return True
         try:
@@ -87,7 +92,14 @@ class HostRules:
             return False
         if parts.scheme not in _DEFAULT_PORTS or origin != f"{parts.scheme}://{parts.netloc}":
             return False
-        return self.host_allowed(parts.netloc, default_port=_DEFAULT_PORTS[parts.scheme])
+        default_port, place = _DEFAULT_PORTS[parts.scheme], parts.netloc.lower()
+        if not self.host_allowed(place, default_port=default_port):
+            return False
+        whole = place if _port_of(place) else f"{place}:{default_port}"
+        called = host.lower() if _port_of(host) else f"{host.lower()}:{default_port}"
+        return whole in (called, *self.exact) or (
+            whole.endswith(":443") and parts.scheme == "https"
+        )
 
 
 def _port_of(host: str) -> str:

@@ -294,7 +294,7 @@ class ChatSocket:
                 text=frame.text,
                 principal=self._still_here(hello),
                 external_id=frame.id,
-                files=await attached(self._call, entry.name, given),
+                files=await attached(self._call, entry, given),
                 has_buttons=hello.channel == privacy.CHANNEL,
             )
             if is_urgent:

@@ -170,7 +170,7 @@ def _check_place(request: web.Request, api: Api, route: Route | None) -> None:
             "or list the name in api.allowed_hosts",
             reason="host",
         )
-    if not api.rules.origin_allowed(headers.get(hdrs.ORIGIN)):
+    if not api.rules.origin_allowed(headers.get(hdrs.ORIGIN), hosts[0]):
         raise Forbidden("requests from pages of another origin are not served", reason="origin")
     if _IDENTITY in request and _SESSION not in request:
         return  # a token is nothing that a browser sends by itself

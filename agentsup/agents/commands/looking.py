@@ -17,6 +17,17 @@ SHOWN = 30
 HEAD_CHARS = 1500
 
 
+def _is_theirs(context: CommandContext, root: Message) -> bool:
+    """Whether all of it began with this person's own words, or with what was said in this chat."""
+    to, by = root.deliver_to, context.principal
+    is_here = (to.agent_id, to.channel, to.conversation) == (
+        context.agent_id,
+        context.channel,
+        context.conversation,
+    )
+    return is_here or (root.principal.kind, root.principal.subject) == (by.kind, by.subject)
+
+
 class _Looking:
     def __init__(self, services: CommandServices) -> None:
         self._s = services
@@ -25,10 +36,8 @@ class _Looking:
         say = words(context.language)
         start = await self._start_of(context, rest.split(maxsplit=1)[0] if rest else "")
         messages = await self._s.mailbox.thread(start.root_id)
-        if not context.principal.is_operator and all(
-            m.agent_id != context.agent_id for m in messages
-        ):
-            raise Forbidden(say("trace.foreign", id=start.message_id, name=context.agent_name))
+        if not context.principal.is_operator and not _is_theirs(context, messages[0]):
+            raise Forbidden(say("trace.foreign", id=start.message_id))
         by_id = {str(m.message_id): m for m in messages}
         lines = [
             texts.step(

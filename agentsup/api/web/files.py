@@ -22,8 +22,11 @@ from agentsup.channels.upload import UploadFile, open_upload
 from agentsup.mailbox.bus import DirectoryEntry
 from agentsup.model.errors import BadRequest, Gone, NotFound, StoreUnavailable, TooLarge
 from agentsup.model.message import Message, Part
+from agentsup.store.database import Tx
 
 CHUNK: Final = 256 * 1024
+_KEPT_MS: Final = 7 * 86_400_000
+"""An upload that nobody has sent for so long can't be sent any more."""
 _SHOWN: Final = {
     "png": "image/png",
     "jpg": "image/jpeg",
@@ -43,7 +46,8 @@ async def upload(call: Call) -> web.Response:
     limit = call.deps.limits.upload_bytes
     if (call.request.content_length or 0) > limit:
         raise _too_large(limit)
-    workspace = call.deps.web.workspace(call.deps.directory.lookup(query.agent).name)
+    entry = call.deps.directory.lookup(query.agent)
+    workspace = call.deps.web.workspace(entry.name)
     with call.api.connections.admit("uploads"):
         try:
             now_ms = call.deps.clock.now_ms()
@@ -59,8 +63,28 @@ async def upload(call: Call) -> web.Response:
         except OSError as error:
             why = error.strerror or str(error)
             raise StoreUnavailable(f"the file can't be kept in the workspace: {why}") from error
-    document = {"path": f"{FOLDER}/{to.name}", "name": query.name, "size": size}
-    return reply(document, 201)
+    path = f"{FOLDER}/{to.name}"
+    await _note(call, entry.agent_id, path)
+    return reply({"path": path, "name": query.name, "size": size}, 201)
+
+
+async def _note(call: Call, agent_id: str, path: str) -> None:
+    """Remember whose it is: what others have put there is not this person's to send or read."""
+    now = call.deps.clock.now_ms()
+
+    def step(tx: Tx) -> None:
+        tx.execute("DELETE FROM web_uploads WHERE at < ?", (now - _KEPT_MS,))
+        tx.execute(
+            "INSERT OR REPLACE INTO web_uploads (agent_id, path, uploader, at) VALUES (?, ?, ?, ?)",
+            (agent_id, path, _uploader(call), now),
+        )
+
+    await call.deps.web.database.write(step, name="web.upload")
+
+
+def _uploader(call: Call) -> str:
+    by = call.still_by()
+    return f"{by.kind}:{by.subject}"
 
 
 async def _receive(call: Call, out: IO[bytes], limit: int) -> int:
@@ -87,11 +111,27 @@ def _too_large(limit: int) -> TooLarge:
     return TooLarge(f"the file is over the limit of {limit // 1_048_576} MB", limit=limit)
 
 
-async def attached(call: Call, agent: str, files: Sequence[tuple[str, str]]) -> tuple[Part, ...]:
-    """Uploaded files, given as (path, name), as parts of a message. Raises `BadRequest`."""
+async def attached(
+    call: Call, entry: DirectoryEntry, files: Sequence[tuple[str, str]]
+) -> tuple[Part, ...]:
+    """Files that this person has uploaded, given as (path, name), as parts of a message.
+
+    Raises `BadRequest`.
+    """
     if not files:
         return ()
+    agent, uploader = entry.name, _uploader(call)
     workspace = call.deps.web.workspace(agent)
+    own = await call.deps.web.database.read(
+        lambda reader: {
+            row["path"]
+            for row in reader.all(
+                "SELECT path FROM web_uploads WHERE agent_id = ? AND uploader = ?",
+                (entry.agent_id, uploader),
+            )
+        },
+        name="web.uploads",
+    )
 
     def check() -> tuple[Part, ...]:
         inside = (workspace / FOLDER).resolve()
@@ -99,7 +139,7 @@ async def attached(call: Call, agent: str, files: Sequence[tuple[str, str]]) -> 
             folder, _, name = path.partition("/")
             at = workspace / FOLDER / name
             is_plain = folder == FOLDER and "/" not in name and name not in ("", ".", "..")
-            if not is_plain or not at.is_file() or at.resolve().parent != inside:
+            if path not in own or not is_plain or not at.is_file() or at.resolve().parent != inside:
                 raise BadRequest(f"{path!r} is no uploaded file of {agent}", field="files")
         return tuple(Part("file", path=path, name=name) for path, name in files)
 

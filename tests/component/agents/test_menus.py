@@ -254,3 +254,20 @@ async def test_sessions_of_others_are_an_operators(household: Open) -> None:
         refused = await typed(f"/session {named}", EVE)
         assert (refused.ok, refused.code) == (False, "forbidden")
     assert (await typed(f"/session {other}", OPERATOR)).ok
+
+
+async def test_a_trace_shows_nobody_what_others_said(household: Open) -> None:
+    house = await household(agent("ann", {"match": ".*", "steps": [{"say": "fine"}]}))
+    message = await house.said("ann", "my private words", conversation="one")
+    await house.daemon.mailbox.wait_done(message, 60)
+    agent_id = house.roster.entry("ann").agent_id
+
+    async def traced(by: Principal, conversation: str) -> CommandReply:
+        context = CommandContext(agent_id, "ann", "console", conversation, principal=by)
+        return await commands_of(house).run(f"/trace {message}", context)
+
+    foreign = await traced(EVE, "two")
+    assert (foreign.ok, foreign.code) == (False, "forbidden")
+    assert "private" not in foreign.text
+    assert "private" in (await traced(OPERATOR, "two")).text
+    assert "private" in (await traced(EVE, "one")).text

@@ -246,3 +246,20 @@ async def test_the_page_has_exact_names_only(rig: Rig, path: str) -> None:
     head, _, body = answer.partition(b"\r\n\r\n")
     assert int(head.split()[1]) in (400, 401, 404), head
     assert b"import" not in body
+
+
+async def test_what_somebody_else_has_uploaded_can_t_be_said(rig: Rig) -> None:
+    """Names in the inbox can be guessed; a message with the file would let its sender read it."""
+    ute, uwe = Browser(rig), Browser(rig)
+    await ute.sign_in("ute")
+    await uwe.sign_in("uwe")
+    _, document, _ = await send(ute, "picture.png", PIXEL)
+    chat = workspace(rig) / "inbox" / "from-a-chat.txt"
+    chat.write_text("of somebody on Telegram")
+    for path in (document["path"], "inbox/from-a-chat.txt"):
+        async with uwe.socket(conversation="uwe") as socket:
+            await frame(socket, "welcome")
+            files = [{"path": path, "name": "x"}]
+            await socket.send_json({"type": "say", "id": path, "text": "", "files": files})
+            refused = await frame(socket, "error")
+            assert refused["problem"]["code"] == "bad_request"

@@ -140,7 +140,7 @@ def _always_operator(patch: pytest.MonkeyPatch) -> None:
 
 
 def _any_origin(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(HostRules, "origin_allowed", lambda self, origin: True)
+    patch.setattr(HostRules, "origin_allowed", lambda self, origin, host: True)
 
 
 def _any_host(patch: pytest.MonkeyPatch) -> None:

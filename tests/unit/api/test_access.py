@@ -26,8 +26,8 @@ RULES = HostRules.of(8799, ("Agents.Example", "box.local:9000", " ", "[fd00::1]:
 )
 def test_names_of_ours(host: str) -> None:
     assert RULES.host_allowed(host)
-    assert RULES.origin_allowed(f"http://{host}")
-    assert RULES.origin_allowed(f"https://{host}")
+    assert RULES.origin_allowed(f"http://{host}", host)
+    assert RULES.origin_allowed(f"https://{host}", host)
 
 
 @pytest.mark.parametrize(
@@ -77,26 +77,46 @@ def test_names_of_others(host: str | None) -> None:
     ],
 )
 def test_origins_of_others(origin: str) -> None:
-    assert not RULES.origin_allowed(origin)
+    assert not RULES.origin_allowed(origin, "127.0.0.1:8799")
+
+
+@pytest.mark.parametrize(
+    "origin, host, is_ours",
+    [
+        ("http://agents.example:3000", "agents.example:8799", False),
+        ("http://agents.example", "agents.example:8799", False),
+        ("https://agents.example:8443", "agents.example:8799", False),
+        ("http://agents.example:8799", "agents.example:8799", True),
+        ("https://agents.example", "agents.example", True),
+        ("https://agents.example", "127.0.0.1:8799", True),
+        ("http://box.local:9000", "127.0.0.1:8799", True),
+        ("http://box.local:9000", "agents.example:8799", True),
+    ],
+)
+def test_another_port_of_a_listed_name_is_not_our_page(
+    origin: str, host: str, is_ours: bool
+) -> None:
+    """Cookies know no ports, and browsers don't always say whether it is the same site."""
+    assert RULES.origin_allowed(origin, host) is is_ours
 
 
 def test_no_origin_is_no_browser() -> None:
-    assert RULES.origin_allowed(None)
+    assert RULES.origin_allowed(None, "127.0.0.1:8799")
 
 
 def test_the_default_port_may_be_left_out() -> None:
     rules = HostRules.of(80)
     assert rules.host_allowed("localhost")
-    assert rules.origin_allowed("http://localhost")
-    assert not rules.origin_allowed("https://localhost")
+    assert rules.origin_allowed("http://localhost", "localhost")
+    assert not rules.origin_allowed("https://localhost", "localhost")
 
 
 @given(st.text(max_size=40))
 def test_any_other_text_is_refused_and_never_raises(text: str) -> None:
     assert not RULES.host_allowed("evil" + text)
-    assert not RULES.origin_allowed("http://evil" + text)
+    assert not RULES.origin_allowed("http://evil" + text, "evil" + text)
     RULES.host_allowed(text)
-    RULES.origin_allowed(text)
+    RULES.origin_allowed(text, text)
 
 
 @pytest.mark.parametrize(
