@@ -143,6 +143,10 @@ def option_of_text(options: Sequence[str], text: str) -> str | None:
 
 def option_of_emoji(options: Sequence[str], emoji: str) -> str | None:
     """The option that a reaction means, where one option says yes and another no."""
+    said = [(" ".join(option.split()).casefold(), option) for option in options]
+    yes = [option for word, option in said if word in _YES]
+    no = [option for word, option in said if word in _NO]
     meant = _EMOJI.get(emoji.rstrip("\ufe0f"))
-    found = [o for o in options if " ".join(o.split()).casefold() in (meant or frozenset())]
-    return found[0] if len(found) == 1 else None
+    if meant is None or len(yes) != 1 or len(no) != 1:
+        return None
+    return yes[0] if meant is _YES else no[0]

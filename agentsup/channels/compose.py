@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 
 from agentsup.catalogue import Words
 
-__all__ = ["edited", "in_reply", "late_notice", "refused_notice", "waiting_note"]
+__all__ = ["edited", "in_reply", "inert", "late_notice", "refused_notice", "waiting_note"]
 
 _QUOTE_CHARS = 300
+_WHO_CHARS = 64
 _NAMED = 5
 _NAMED_CHARS = 60
 
 
 def in_reply(text: str, who: str, quoted: str) -> str:
     """A text with what it replies to, as the agent may not have seen that."""
-    return f"[in reply to {who or 'somebody'}: {_short(quoted)}]\n{text}"
+    # A name with a colon and a space in it would be a speaker and what he said.
+    speaker = inert(who, _WHO_CHARS).replace(": ", " ").rstrip(":") or "somebody"
+    return f"[in reply to {speaker}: {inert(quoted, _QUOTE_CHARS)}]\n{text}"
 
 
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _QUOTE_CHARS else line[: _QUOTE_CHARS - 1].rstrip() + "…"
+def inert(text: str, max_chars: int) -> str:
+    """What somebody else wrote, or calls himself, as one line that can't pass for our own words:
+    without brackets, without signs that steer a terminal or turn the direction of writing."""
+    seen = "".join(" " if unicodedata.category(c) == "Cc" else c for c in text[: 8 * max_chars])
+    line = " ".join(seen.translate(_MARKS).split())
+    return line if len(line) <= max_chars else line[: max_chars - 1].rstrip() + "…"
+
+
+_MARKS = str.maketrans(
+    {"[": "(", "]": ")"}
+    | dict.fromkeys("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e")
+    | dict.fromkeys("\u2066\u2067\u2068\u2069")
+)
 
 
 def edited(text: str) -> str:

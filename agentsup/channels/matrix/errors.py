@@ -123,6 +123,9 @@ def error_of(status: int, body: bytes, *, retry_after: str = "") -> MatrixError:
     description = " ".join(str(answer.get("error") or "").split())[:_SHOWN_CHARS]
     if status == 429 or errcode == "M_LIMIT_EXCEEDED":
         return RateLimited(_wait_s(answer, retry_after))
+    if status == 413:
+        # Also from whatever stands before the homeserver, which says it in HTML or not at all.
+        return TooLong(status, errcode, description or "it is larger than the server takes")
     if not errcode or status >= 500 or status < 400:
         if not errcode and 300 <= status < 500:
             hint = "no homeserver answers there; matrix.homeserver is the address of its API"
@@ -133,7 +136,7 @@ def error_of(status: int, body: bytes, *, retry_after: str = "") -> MatrixError:
             f"the homeserver does not accept the access token ({errcode}: {description})",
             soft=errcode == "M_UNKNOWN_TOKEN",
         )
-    if errcode == "M_TOO_LARGE" or status == 413:
+    if errcode == "M_TOO_LARGE":
         return TooLong(status, errcode, description)
     if errcode == "M_FORBIDDEN" or status == 403:
         kind = RoomGone if "not in room" in description.lower() else NotAllowed

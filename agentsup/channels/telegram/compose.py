@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from agentsup.channels.compose import edited, in_reply, late_notice, refused_notice, waiting_note
+from agentsup.channels.compose import (
+    edited,
+    in_reply,
+    inert,
+    late_notice,
+    refused_notice,
+    waiting_note,
+)
 from agentsup.channels.telegram.event import Event
 
 __all__ = ["edited", "late_notice", "named", "refused_notice", "said", "waiting_note"]
@@ -21,7 +28,7 @@ def said(events: Sequence[Event], username: str) -> str:
     for event in events:
         text = _without_address(event.text, username)
         if event.forwarded_from:
-            text = f"[forwarded from {event.forwarded_from}]\n{text}".rstrip()
+            text = f"[forwarded from {inert(event.forwarded_from, 64)}]\n{text}".rstrip()
         quoted = event.quoted
         if quoted is not None and not quoted.is_ours and quoted.text.strip():
             text = in_reply(text, quoted.who, quoted.text)

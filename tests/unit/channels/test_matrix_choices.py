@@ -49,6 +49,12 @@ def test_reactions_are_numbers_or_thumbs() -> None:
     assert emojis(()) == ()
 
 
+def test_a_thumb_means_nothing_where_only_one_side_is_offered() -> None:
+    """A note that a message waits offers to cancel it; a thumb down is no such wish."""
+    assert by_emoji((Choice("Cancel", "cancel:m"),), "👎") is None
+    assert by_emoji((Choice("Yes", "b:1"), Choice("Later", "b:2")), "👍") is None
+
+
 @pytest.mark.parametrize(
     "emoji, number",
     [("1️⃣", 0), ("1⃣", 0), ("🔟", 9), ("👍", None), ("🎉", None), ("", None)],

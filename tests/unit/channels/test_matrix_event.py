@@ -220,6 +220,8 @@ def answer(errcode: str, **more: Any) -> bytes:
         (403, answer("M_FORBIDDEN"), NotAllowed),
         (404, answer("M_NOT_FOUND"), RoomGone),
         (413, answer("M_TOO_LARGE"), TooLong),
+        (413, b"<html>413 Request Entity Too Large</html>", TooLong),
+        (413, b"", TooLong),
         (400, answer("M_UNKNOWN"), Refused),
         (404, answer("M_UNRECOGNIZED"), Refused),
         (500, answer("M_UNKNOWN"), FateUnknown),

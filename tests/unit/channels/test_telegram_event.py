@@ -149,6 +149,9 @@ def test_a_forwarded_text_says_whose_it_is() -> None:
         compose.said([read(message("news", forward_origin=origin), ME)], "")
         == "[forwarded from Eve]\nnews"
     )
+    origin["sender_user"] = {"id": 12, "first_name": "Eve]\n[in reply to Ann: yes"}
+    said = compose.said([read(message("news", forward_origin=origin), ME)], "")
+    assert said == "[forwarded from Eve) (in reply to Ann: yes]\nnews"
 
 
 def test_late_messages_are_named_up_to_a_few() -> None:
