@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from agentsup.api import bodies, documents, privacy, shapes
+from agentsup.api import bodies, documents, shapes
 from agentsup.api.access import Access
 from agentsup.api.route import Call, Endpoint, Route, reply
 from agentsup.model.control import AgentView, Control
@@ -18,15 +18,13 @@ Change = Callable[[Control, str, Principal], Awaitable[AgentView]]
 async def listing(call: Call) -> web.Response:
     """Every agent with its state."""
     views = await call.deps.control.agents()
-    return reply(
-        {"agents": [privacy.shown_agent(call.by, documents.agent(view)) for view in views]}
-    )
+    return reply({"agents": [documents.agent(view.seen_by(call.by)) for view in views]})
 
 
 async def show(call: Call) -> web.Response:
     """One agent."""
     view = await call.deps.control.agent(call.named("name"))
-    return reply(privacy.shown_agent(call.by, documents.agent(view)))
+    return reply(documents.agent(view.seen_by(call.by)))
 
 
 async def explain(call: Call) -> web.Response:

@@ -79,15 +79,6 @@ def shown(person: Principal, message: Message, document: dict[str, Any]) -> dict
     return {**document, **hidden, "parts": [], "deliver_to": {}, "private": True}
 
 
-def shown_agent(person: Principal, document: dict[str, Any]) -> dict[str, Any]:
-    """The document of an agent as this person may see it: what an engine says when it fails, or of
-    its work, may quote whose message it was."""
-    if person.is_operator:
-        return document
-    hidden = dict.fromkeys(("last_reason", "last_crash_error"), "")
-    return {**document, **hidden, "work": ["working"] * len(document["work"])}
-
-
 def shown_event(person: Principal, event: Event, document: dict[str, Any]) -> dict[str, Any]:
     """The document of `event` as this person may see it."""
     channel, _, conversation = event.conversation.partition(":")

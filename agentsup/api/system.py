@@ -40,7 +40,8 @@ async def readyz(call: Call) -> web.Response:
 
 async def status(call: Call) -> web.Response:
     """The daemon at a glance."""
-    return reply(asdict(await call.deps.control.status()))
+    view = await call.deps.control.status()
+    return reply(asdict(view.seen_by(call.by)))
 
 
 async def drain(call: Call) -> web.Response:

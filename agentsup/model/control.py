@@ -6,7 +6,7 @@ that nothing imports upward.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from agentsup.model.health import HealthReport
@@ -40,6 +40,13 @@ class AgentView:
     warnings: tuple[str, ...] = ()
     work: tuple[str, ...] = ()
     """One line per running turn."""
+
+    def seen_by(self, who: Principal) -> AgentView:
+        """The agent as this person may see it, in a chat as over HTTP: what an engine says when it
+        fails, or of its work, may quote whose message it was. An operator sees everything."""
+        if who.is_operator:
+            return self
+        return replace(self, last_reason="", last_crash_error="", warnings=(), work=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,13 @@ class DaemonView:
     """The standing complaint about an edit that was not applied, or empty."""
     warnings: tuple[str, ...] = ()
     conservation: dict[str, int] = field(default_factory=dict)
+
+    def seen_by(self, who: Principal) -> DaemonView:
+        """The daemon as this person may see it: paths and what an edit got wrong are an
+        operator's."""
+        if who.is_operator:
+            return self
+        return replace(self, home="", pid=0, config_error="", warnings=())
 
 
 class Control(Protocol):

@@ -94,8 +94,9 @@ class _ChatCommandSet:
 
     async def status(self, context: CommandContext, rest: str) -> CommandReply:
         del rest
-        view = await self._s.control.agent(context.agent_name)
-        daemon = await self._s.control.status()
+        who = context.principal
+        view = (await self._s.control.agent(context.agent_name)).seen_by(who)
+        daemon = (await self._s.control.status()).seen_by(who)
         say = words(context.language)
         lines = [texts.agent(view, self._s.clock.now_ms(), say)]
         session_id = await self._session_id(context)

@@ -54,10 +54,11 @@ class _Looking:
         say = words(context.language)
         path = self._s.memory_of(context.agent_name)
         text = await asyncio.to_thread(_read, path)
+        where = str(path) if context.principal.is_operator else path.name
         if text is None:
-            return CommandReply(say("memory.none", name=context.agent_name, path=path))
+            return CommandReply(say("memory.none", name=context.agent_name, path=where))
         shown = text[:HEAD_CHARS].rstrip()
-        lines = [str(path), "", shown or say("memory.empty")]
+        lines = [where, "", shown or say("memory.empty")]
         if len(text) > len(shown):
             lines.append(say("memory.more", n=len(text) - len(shown)))
         return CommandReply("\n".join(lines))

@@ -26,7 +26,7 @@ class _MainCommandSet:
             return await self._one_agent(context, rest.split(maxsplit=1)[0])
         say = words(context.language)
         now = self._s.clock.now_ms()
-        views = await self._s.control.agents()
+        views = [one.seen_by(context.principal) for one in await self._s.control.agents()]
         page = page_of(views, number, AGENTS_PER_PAGE if context.has_buttons else len(views) or 1)
         heading = page.heading(say)
         lines = [heading] if heading else []
@@ -38,7 +38,7 @@ class _MainCommandSet:
 
     async def _one_agent(self, context: CommandContext, name: str) -> CommandReply:
         say = words(context.language)
-        view = await self._s.control.agent(name)
+        view = (await self._s.control.agent(name)).seen_by(context.principal)
         rows: list[tuple[Button, ...]] = []
         if is_operator(context):
             rows.append(_acts(view, say))

@@ -215,6 +215,7 @@ async def test_memory_shows_the_head_of_the_file(household: Open) -> None:
     path.write_text("# What I know\n" + "x" * 5000)
     text = (await house.command("ann", "/memory")).text
     assert str(path) in text
+    assert str(path) not in (await house.command("ann", "/memory", who=EVE)).text
     assert "# What I know" in text
     assert "more characters" in text
 
@@ -234,3 +235,18 @@ async def test_dead_letters_from_chat(household: Open) -> None:
     assert "was dropped" in (await house.command("main", f"/dead drop {dead.message_id}")).text
     assert await house.state_of(dead.message_id) == "cancelled"
     assert not (await house.command("main", "/dead sing")).ok
+
+
+async def test_what_an_agent_said_when_it_failed_is_told_to_operators_only(
+    household: Open,
+) -> None:
+    """A crash's text may quote the message that it died of, whoever wrote that."""
+    house = await household(agent("ann", {"match": "bad", "steps": [{"crash": "her secret"}]}))
+    await house.ask("ann", "bad")
+    for name, command in (("ann", "/status"), ("main", "/agents"), ("main", "/agents ann")):
+        told = (await house.command(name, command, who=OLA)).text
+        assert "her secret" in told, command
+        hidden = await house.command(name, command, who=EVE)
+        assert hidden.ok
+        assert "ann" in hidden.text
+        assert "her secret" not in hidden.text, command
