@@ -136,8 +136,8 @@ class Deliveries:
     def _settlement(self, part: OutboxPart, delivery: Delivery, *, idempotent: bool) -> Settlement:
         """What to record: an unknown outcome is tried again where twice does no harm."""
         now = self._clock.now_ms()
-        is_unknown = delivery.outcome is DeliveryOutcome.UNKNOWN
-        if is_unknown and idempotent and part.attempts + 1 < self._limits.unknown_max:
+        is_open = delivery.outcome is DeliveryOutcome.UNKNOWN and not delivery.is_final
+        if is_open and idempotent and part.attempts + 1 < self._limits.unknown_max:
             delivery = replace(delivery, outcome=DeliveryOutcome.RETRY)
         match delivery.outcome:
             case DeliveryOutcome.RETRY:

@@ -63,6 +63,9 @@ class Delivery:
     """Ids the platform gave to what was delivered; they are kept with the part."""
     is_free: bool = False
     """A retry before which nothing was tried: no attempt counts, the pause is `retry_after_s`."""
+    is_final: bool = False
+    """An unknown fate that a further attempt would not clear up, or could double: there is none,
+    whatever the channel is."""
 
 
 class Channel(Protocol):

@@ -131,7 +131,7 @@ class MatrixChannel:
         if self._is_too_late(part, bot):
             self._forget(part)
             why = "it was begun so long ago that the homeserver would not recognise it"
-            return Delivery(DeliveryOutcome.UNKNOWN, why, more=has_more)
+            return Delivery(DeliveryOutcome.UNKNOWN, why, more=has_more, is_final=True)
         try:
             event_id = await self._send(bot, part, place, pieces[part.progress])
         except (StoreUnavailable, Overloaded) as error:
@@ -261,7 +261,9 @@ class MatrixChannel:
             case _:
                 if part.attempts >= _POISON_ATTEMPTS and await self._is_well(bot, place):
                     # This event alone makes the server fail; what waits behind it must go on.
-                    return Delivery(DeliveryOutcome.UNKNOWN, error.message, more=has_more)
+                    return Delivery(
+                        DeliveryOutcome.UNKNOWN, error.message, more=has_more, is_final=True
+                    )
                 return Delivery(DeliveryOutcome.RETRY, error.message)
 
     async def _why(self, error: Refused, bot: BotHandle, place: Place) -> str:

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -370,6 +371,25 @@ async def test_an_idempotent_channel_is_tried_again_but_not_for_ever_by_a_bug(
     assert ids(channel.attempts).count(poison) == 8
     assert [part.conversation for part in channel.sent] == ["twice", "twice", "poison", "poison"]
     assert channel.texts("poison")[0] == "after it"
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+async def test_what_can_never_be_known_is_not_tried_again(
+    bench: Bench, *, idempotent: bool
+) -> None:
+    """The platform no longer recognises a repeat: another attempt would be another message."""
+    channel = RecordingChannel(idempotent=idempotent)
+    channel.plan_for("old", replace(UNKNOWN, is_final=True))
+    (old,) = await bench.add("x", conversation="old")
+    await bench.add("after it", conversation="old")
+    began = bench.clock.monotonic()
+    async with running(bench.relay(channel)):
+        await channel.wait_for(lambda: any(part.body.get("again") == old for part in channel.sent))
+    assert bench.clock.monotonic() - began < 1.0, "nobody waited for a repeat"
+    assert "after it" in channel.texts("old")
+    assert ids(channel.attempts).count(old) == 1
+    row = await bench.row(old)
+    assert (row["state"], row["attempts"]) == ("unknown", 1)
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
