@@ -191,12 +191,13 @@ def received(reader: Reader, owner: Owner, *, after: int = 0, limit: int = 500) 
 
 
 def waiting(reader: Reader, *, before: int, agent_id: str = "", room_id: str = "") -> list[Row]:
-    """Texts and edits older than row ``before`` that were not handled yet; of all agents or one, of
+    """Texts, files and edits older than row ``before`` that were not handled yet; of all agents or one, of
     all rooms or one."""
     rows = reader.all(
         "SELECT row_id, room_id, event_id, raw, begun FROM matrix_events"
         " WHERE state = 'received' AND row_id < ? AND (? = '' OR agent_id = ?)"
-        " AND (? = '' OR room_id = ?) AND raw ->> '$.type' = 'm.room.message' ORDER BY row_id",
+        " AND (? = '' OR room_id = ?) AND raw ->> '$.type' IN ('m.room.message', 'm.sticker')"
+        " ORDER BY row_id",
         (before, agent_id, agent_id, room_id, room_id),
     )
     return [Row(r[0], r[1], r[2], r[3], bool(r[4])) for r in rows]
