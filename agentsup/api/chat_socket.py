@@ -48,6 +48,8 @@ CLOSE_SIGNED_OUT: Final = 4401
 """The browser's session ended."""
 CLOSE_SLOW: Final = 4408
 """The client took nothing for too long; it may come back with the last `seq` it saw."""
+CLOSE_FULL: Final = 4429
+"""This person has too many sockets open; an error frame says so."""
 CLOSE_FAILED: Final = 1011
 """The daemon could not go on serving this socket; an error frame says why."""
 _END_S: Final = 1.0
@@ -62,7 +64,16 @@ async def chat(call: Call) -> web.StreamResponse:
     )
     if not socket.can_prepare(call.request).ok:
         raise BadRequest("/ws is a WebSocket; connect with one")
-    with call.api.connections.admit("sockets"):
+    with contextlib.ExitStack() as place:
+        try:
+            place.enter_context(call.admit("sockets"))
+        except Overloaded as error:
+            if call.session is None:
+                raise
+            # A page can't read why a handshake was refused.
+            await socket.prepare(call.request)
+            await ChatSocket(call, socket).refuse(error, CLOSE_FULL)
+            return socket
         await socket.prepare(call.request)
         with contextlib.suppress(ConnectionError):
             await ChatSocket(call, socket).run()
@@ -92,7 +103,7 @@ class ChatSocket:
                 entry = self._deps.directory.lookup(hello.agent)
                 feed = self._deps.live.subscribe(entry.agent_id, _place(hello))
             except AgentsupError as error:
-                await self._refuse(error, CLOSE_PROTOCOL)
+                await self.refuse(error, CLOSE_PROTOCOL)
                 return
             try:
                 with self._deps.events.subscribe() as subscription:
@@ -121,7 +132,7 @@ class ChatSocket:
         try:
             seen = await self._welcome(hello, entry, feed)
         except AgentsupError as error:
-            await self._refuse(error, CLOSE_FAILED)
+            await self.refuse(error, CLOSE_FAILED)
             return
         parts = {
             "read": self._read(hello, entry),
@@ -146,7 +157,7 @@ class ChatSocket:
         known = [failure for failure in failures if isinstance(failure, AgentsupError)]
         why = known[0] if known else _broken()
         is_out = isinstance(why, Unauthorised)
-        await self._refuse(why, CLOSE_SIGNED_OUT if is_out else CLOSE_FAILED)
+        await self.refuse(why, CLOSE_SIGNED_OUT if is_out else CLOSE_FAILED)
 
     async def _welcome(self, hello: Hello, entry: DirectoryEntry, feed: LiveFeed) -> int:
         """Greet; returns the sequence number after which events follow."""
@@ -340,7 +351,7 @@ class ChatSocket:
 
     # -- ending ----------------------------------------------------------------------------------
 
-    async def _refuse(self, error: AgentsupError, code: int) -> None:
+    async def refuse(self, error: AgentsupError, code: int) -> None:
         """Say why, then close."""
         told = problem(error, path="/ws", request_id="")
         frame = encode({"type": "error", "id": "", "problem": told})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -30,6 +30,10 @@ class Connections:
             "uploads": limits.uploads,
         }
         self._open = dict.fromkeys(self._limits, 0)
+        self._held: Counter[tuple[str, str]] = Counter()
+        """How many of a kind one person has open."""
+        self._peoples: Counter[str] = Counter()
+        """How many of a kind are open for people below operator."""
         self._endings: dict[object, Callable[[], Awaitable[None]]] = {}
         self._waits: set[asyncio.Task[Any]] = set()
         self._closing = False
@@ -44,23 +48,37 @@ class Connections:
         return dict(self._open)
 
     @contextmanager
-    def admit(self, kind: str) -> Iterator[None]:
-        """Count one of `kind` for the block. Raises `Overloaded` over the limit."""
+    def admit(self, kind: str, who: str = "", *, is_operator: bool = True) -> Iterator[None]:
+        """Count one of `kind` for the block; `who` is a person in a browser, if it is one.
+
+        A person has at most a quarter of the places (an operator half), and a quarter is kept for
+        operators: nobody, and no page that has gone wild, locks the others out. Raises
+        `Overloaded` over a limit.
+        """
         if self._closing:
             raise closing()
         limit = self._limits[kind]
+        share = max(1, limit // (2 if is_operator else 4))
+        if who and self._held[kind, who] >= share:
+            raise _full(kind, share, f"you have {share} {kind} open, the most for one person")
+        if not is_operator and self._peoples[kind] >= max(1, limit - limit // 4):
+            raise _full(kind, limit, f"too many {kind} are open; the rest is kept for operators")
         if self._open[kind] >= limit:
-            raise Overloaded(
-                f"{limit} {kind} are open, the most allowed; close one or try again later",
-                queue=f"api.{kind.replace(' ', '_')}",
-                size=self._open[kind],
-                limit=limit,
-            )
-        self._open[kind] += 1
+            raise _full(kind, limit, f"{limit} {kind} are open, the most allowed")
+        self._count(kind, who, is_operator, 1)
         try:
             yield
         finally:
-            self._open[kind] -= 1
+            self._count(kind, who, is_operator, -1)
+
+    def _count(self, kind: str, who: str, is_operator: bool, by: int) -> None:
+        self._open[kind] += by
+        if not is_operator:
+            self._peoples[kind] += by
+        if who:
+            self._held[kind, who] += by
+            if not self._held[kind, who]:
+                del self._held[kind, who]
 
     async def wait(self, start: Callable[[], Coroutine[Any, Any, T]], *, name: str) -> T:
         """Await what `start` begins as one counted wait.
@@ -144,6 +162,15 @@ class Once:
                 return
             if self._known[key].done():
                 del self._known[key]
+
+
+def _full(kind: str, limit: int, why: str) -> Overloaded:
+    return Overloaded(
+        f"{why}; close one or try again later",
+        queue=f"api.{kind.replace(' ', '_')}",
+        size=limit,
+        limit=limit,
+    )
 
 
 def closing() -> NotReady:

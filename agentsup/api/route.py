@@ -79,6 +79,12 @@ class Call:
         if self.session is not None:
             self.api.web.seen(self.session)
 
+    def admit(self, kind: str) -> AbstractContextManager[None]:
+        """One place among the open things of `kind`; a browser's is of its person's share. Raises
+        `Overloaded`."""
+        who = f"person:{self.session.subject}" if self.session is not None else ""
+        return self.api.connections.admit(kind, who, is_operator=self.by.is_operator)
+
     def signed_out(self, then: Callable[[], None]) -> AbstractContextManager[None]:
         """Call `then` if the browser's session is ended during the block."""
         return self.session.watched_by(then) if self.session else nullcontext()

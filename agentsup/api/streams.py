@@ -38,7 +38,7 @@ async def events(call: Call) -> web.StreamResponse:
     """Stream events until the reader leaves, stalls, or the listener closes."""
     limits = call.deps.limits
     log = call.deps.events
-    with call.api.connections.admit("event streams"), log.subscribe() as subscription:
+    with call.admit("event streams"), log.subscribe() as subscription:
         wanted = await _wanted(call)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         response.headers["X-Accel-Buffering"] = "no"

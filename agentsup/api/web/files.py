@@ -48,7 +48,7 @@ async def upload(call: Call) -> web.Response:
         raise _too_large(limit)
     entry = call.deps.directory.lookup(query.agent)
     workspace = call.deps.web.workspace(entry.name)
-    with call.api.connections.admit("uploads"):
+    with call.admit("uploads"):
         try:
             now_ms = call.deps.clock.now_ms()
             token = call.deps.entropy.token()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import aiohttp
@@ -219,3 +220,24 @@ async def test_sessions_are_listed_begun_and_switched(rig: Rig) -> None:
     await viewer.sign_in("vera")
     body = {"agent": "main", "conversation": "vera"}
     assert (await viewer.call("POST", "/web/sessions", body))[0] == 403
+
+
+async def test_a_page_gone_wild_locks_nobody_else_out(rig: Rig) -> None:
+    uwe, otto = Browser(rig), Browser(rig)
+    await uwe.sign_in("uwe")
+    await otto.sign_in("otto")
+    async with uwe.socket(conversation="uwe") as first:
+        await frame(first, "welcome")
+        for _ in range(3):
+            async with uwe.socket(conversation="uwe") as more:
+                assert (
+                    "you have 1 sockets open" in (await frame(more, "error"))["problem"]["detail"]
+                )
+                await more.receive()
+                assert more.close_code == 4429
+        async with otto.socket() as other:
+            await frame(other, "welcome")
+    while rig.server.connections["sockets"]:
+        await asyncio.sleep(0)
+    async with uwe.socket(conversation="uwe") as again:
+        await frame(again, "welcome")

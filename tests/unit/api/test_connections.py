@@ -1,6 +1,7 @@
 """What is open is counted, bounded and ended."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -38,6 +39,36 @@ async def test_over_the_limit_nothing_is_begun() -> None:
     assert begun == []
     await connections.wait(work, name="t")
     assert begun == ["work"]
+
+
+async def test_one_person_has_a_share_and_operators_keep_places() -> None:
+    connections = Connections(ApiLimits(sockets=8))
+    with contextlib.ExitStack() as held:
+
+        def take(who: str, *, is_operator: bool = False) -> None:
+            held.enter_context(connections.admit("sockets", who, is_operator=is_operator))
+
+        for who in ("uwe", "ute", "una"):
+            take(who)
+            take(who)
+            with pytest.raises(Overloaded, match=r"you have 2 sockets open|kept for operators"):
+                take(who)
+        with pytest.raises(Overloaded, match="kept for operators"):
+            take("vera")
+        take("otto", is_operator=True)
+        take("olga", is_operator=True)
+        with pytest.raises(Overloaded, match="8 sockets are open"):
+            take("", is_operator=True)
+    assert connections.counts["sockets"] == 0
+    with contextlib.ExitStack() as held:
+        for _ in range(4):
+            held.enter_context(connections.admit("sockets", "otto"))
+        with pytest.raises(Overloaded, match="you have 4 sockets open"):
+            held.enter_context(connections.admit("sockets", "otto"))
+        for _ in range(2):
+            held.enter_context(connections.admit("sockets", "uwe", is_operator=False))
+        for _ in range(2):
+            held.enter_context(connections.admit("sockets"))
 
 
 async def test_closing_ends_waits_and_refuses_new_ones() -> None:
