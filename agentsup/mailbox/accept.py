@@ -10,10 +10,10 @@ import json
 from typing import Any
 
 from agentsup.kit import faults
-from agentsup.mailbox import sessions, waits
+from agentsup.mailbox import place, sessions, waits
 from agentsup.mailbox.draft import Draft, Key
 from agentsup.mailbox.epoch import scopes_of
-from agentsup.mailbox.notices import name_of, notify_tx, preview
+from agentsup.mailbox.notices import notify_tx, preview
 from agentsup.mailbox.pace import eta_s
 from agentsup.mailbox.rows import encode
 from agentsup.mailbox.values import Desk
@@ -22,7 +22,6 @@ from agentsup.model.errors import (
     DepthExceeded,
     LeaseLost,
     LoopDetected,
-    Overloaded,
 )
 from agentsup.model.event import EventType
 from agentsup.model.ids import MessageId, SessionId
@@ -37,6 +36,7 @@ _REQUESTS = frozenset({Kind.CHAT, Kind.TASK, Kind.BROADCAST})
 """Kinds that ask for work and are bounded; replies and events must always find their way."""
 
 _VISIT_MS = 1_000
+"""A conversation is noted as alive at most this often."""
 
 _INSERT = """
 INSERT INTO messages (message_id, agent_id, session_id, kind, lane, priority, state, parts,
@@ -64,26 +64,35 @@ def accept_tx(desk: Desk, tx: Tx, ready: Draft, *, waiter: Lease | None = None) 
         return known
     _check_bounds(desk, tx, new)
     _check_asker(desk, tx, new)
-    queued = room_of(desk, tx, new.agent_id, is_request=new.kind in _REQUESTS)
-    session_id = sessions.resolve_tx(
+    there = place.look(tx, new)
+    if new.kind in _REQUESTS:
+        place.check_room(desk, tx, new.agent_id, there.open)
+    session_id = (None if new.new_session else there.session_id) or sessions.resolve_tx(
         tx, new.agent_id, new.session_key, at=at, entropy=desk.entropy, fresh=new.new_session
     )
     if waiter is not None:
         waits.check_session(desk, tx, waiter, session_id)
-    insert_tx(desk, tx, ready, session_id, at=at)
+    insert_tx(desk, tx, ready, session_id, at=at, last_at=there.last_at)
     if waiter is not None:
         waits.add_tx(tx, waiter, ready.message_id)
     return Accepted(
         MessageId(ready.message_id),
         SessionId(session_id),
         State.QUEUED,
-        position=queued,
-        eta_s=eta_s(queued, desk.pace.mean_s(new.agent_id), desk.limits.slots_for(new.agent_id)),
+        position=there.queued,
+        eta_s=eta_s(
+            there.queued, desk.pace.mean_s(new.agent_id), desk.limits.slots_for(new.agent_id)
+        ),
     )
 
 
-def insert_tx(desk: Desk, tx: Tx, ready: Draft, session_id: str, *, at: int) -> None:
-    """Write the row with its events; the callers have checked what is to be checked."""
+def insert_tx(
+    desk: Desk, tx: Tx, ready: Draft, session_id: str, *, at: int, last_at: int | None = None
+) -> None:
+    """Write the row with its events; the callers have checked what is to be checked.
+
+    ``last_at`` is when its conversation was last noted, as far as the caller knows.
+    """
     new = ready.new
     epochs = new.epochs or _epochs_for(desk, tx, new)
     faults.point("mailbox.accept.before_insert")
@@ -115,7 +124,7 @@ def insert_tx(desk: Desk, tx: Tx, ready: Draft, session_id: str, *, at: int) -> 
             encode(epochs) if epochs else "{}",
         ),
     )
-    _tell(tx, new, ready.message_id, session_id, at)
+    _tell(tx, new, ready.message_id, session_id, at, last_at)
     tx.touch(f"agent:{new.agent_id}")
 
 
@@ -264,34 +273,12 @@ def _check_asker(desk: Desk, tx: Tx, new: NewMessage) -> None:
         )
 
 
-def room_of(desk: Desk, reader: Reader, agent_id: str, *, is_request: bool = True) -> int:
-    """How many messages are queued. Raises ``Overloaded`` for a request to a full queue."""
-    open_now: dict[str, int] = {
-        row["state"]: row["count"]
-        for row in reader.all(
-            "SELECT state, count FROM counts"
-            " WHERE agent_id = ? AND state IN ('queued', 'leased', 'parked')",
-            (agent_id,),
-        )
-    }
-    size = sum(open_now.values())
-    limit = desk.limits.queue_limit_for(agent_id)
-    if size >= limit and is_request:
-        name = name_of(reader, agent_id)
-        raise Overloaded(
-            f"the queue of {name} is full: {size} messages are open, the most allowed are "
-            f"{limit}. Try again later, or raise its queue_limit",
-            queue=f"agent:{agent_id}",
-            size=size,
-            limit=limit,
-        )
-    return int(open_now.get(State.QUEUED, 0))
-
-
 # -- telling ---------------------------------------------------------------------------------------
 
 
-def _tell(tx: Tx, new: NewMessage, message_id: str, session_id: str, at: int) -> None:
+def _tell(
+    tx: Tx, new: NewMessage, message_id: str, session_id: str, at: int, last_at: int | None
+) -> None:
     """The events of an acceptance, the conversation it came from, the note about foreign work."""
     to = new.deliver_to
     is_chat = new.kind is Kind.CHAT and to.kind == "chat"
@@ -314,7 +301,8 @@ def _tell(tx: Tx, new: NewMessage, message_id: str, session_id: str, at: int) ->
         facts["text"] = text_of(new.parts)
         facts["files"] = [part.name or part.path for part in new.parts if part.type == "file"]
         append(tx, EventType.CHAT_IN, data=facts, **where)
-        _visit(tx, new.agent_id, to.channel, to.conversation, at)
+        if last_at is None or not 0 <= at - last_at < _VISIT_MS:
+            _visit(tx, new.agent_id, to.channel, to.conversation, at)
         return
     append(tx, EventType.MESSAGE_ACCEPTED, data=facts, **where)
     if (
@@ -336,13 +324,7 @@ def _tell(tx: Tx, new: NewMessage, message_id: str, session_id: str, at: int) ->
 
 
 def _visit(tx: Tx, agent_id: str, channel: str, conversation: str, at: int) -> None:
-    """Note that the conversation is alive, at most once a second."""
-    known = tx.scalar(
-        "SELECT last_at FROM conversations WHERE agent_id = ? AND channel = ? AND conversation = ?",
-        (agent_id, channel, conversation),
-    )
-    if known is not None and 0 <= at - known < _VISIT_MS:
-        return
+    """Note that the conversation is alive."""
     tx.execute(
         "INSERT INTO conversations (agent_id, channel, conversation, first_at, last_at)"
         " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET last_at = excluded.last_at",

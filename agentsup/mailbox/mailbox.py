@@ -30,6 +30,7 @@ from agentsup.mailbox import (
 from agentsup.mailbox.draft import draft
 from agentsup.mailbox.epoch import EpochMap, scopes_of
 from agentsup.mailbox.pace import Pace
+from agentsup.mailbox.place import check_room
 from agentsup.mailbox.rows import find_question, need_message
 from agentsup.mailbox.sessions import Session
 from agentsup.mailbox.values import (
@@ -129,7 +130,7 @@ class Mailbox:
 
     async def check_room(self, agent_id: str) -> None:
         """Raises ``Overloaded`` if the agent's queue would take no request of a person now."""
-        await self._db.read(lambda r: accept.room_of(self._desk, r, agent_id), name="mailbox.room")
+        await self._db.read(lambda r: check_room(self._desk, r, agent_id), name="mailbox.room")
 
     def wait_tx(self, tx: Tx, lease: Lease, target_id: str) -> None:
         """The turn of ``lease`` waits for an existing message from now on.

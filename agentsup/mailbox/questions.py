@@ -84,6 +84,7 @@ def park_tx(desk: Desk, tx: Tx, lease: Lease, suspended: Suspended) -> Question:
     _tell(tx, EventType.MESSAGE_PARKED, find_question(tx, question_id), at)
     _tell(tx, EventType.QUESTION_ASKED, find_question(tx, question_id), at, place)
     tx.touch(f"agent:{message.agent_id}")
+    tx.touch(f"done:{message.message_id}")
     tx.after_commit(partial(faults.point, "question.parked"))
     return find_question(tx, question_id)
 
