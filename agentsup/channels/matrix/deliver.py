@@ -26,6 +26,7 @@ from agentsup.channels.matrix.errors import (
 )
 from agentsup.channels.matrix.outgoing import (
     MESSAGE,
+    REPLACES,
     MatrixSettings,
     Outgoing,
     could_not_send,
@@ -174,17 +175,17 @@ class MatrixChannel:
     async def _send(self, bot: BotHandle, part: OutboxPart, place: Place, piece: Outgoing) -> str:
         """Send one piece and return the id of the event that shows it."""
         txn_id = txn_of(part)
-        streamed_id = await self._streamed(bot, part, place)
+        there_id = await self._there(bot, part, place)
         content = await self._content(bot, part, piece)
-        if streamed_id is not None and piece.file is None:
+        if there_id is not None and piece.file is None:
             await bot.sender.send(
                 place.room_id,
                 MESSAGE,
-                edit_of(content, streamed_id),
+                edit_of(content, there_id),
                 txn_id=f"{txn_id}-e",
                 timeout_s=_TIMEOUT_S,
             )
-            event_id = streamed_id
+            event_id = there_id
         else:
             event_id = await bot.sender.send(
                 place.room_id,
@@ -197,20 +198,23 @@ class MatrixChannel:
             await bot.offered(place, event_id, piece)
         return event_id
 
-    async def _streamed(self, bot: BotHandle, part: OutboxPart, place: Place) -> str | None:
-        """The event that is to become the answer, if it is still there for people to see."""
-        if part.kind != "answer" or part.progress or bot.takeover is None:
+    async def _there(self, bot: BotHandle, part: OutboxPart, place: Place) -> str | None:
+        """The event that the part is to take the place of, the stream of an answer for one, if it
+        is still there for people to see."""
+        if part.progress:
             return None
-        streamed_id = await bot.takeover(part.message_id)
-        if streamed_id is None:
+        event_id = part.body.get(REPLACES)
+        if part.kind == "answer" and bot.takeover is not None:
+            event_id = await bot.takeover(part.message_id)
+        if not isinstance(event_id, str) or not event_id:
             return None
         try:
-            event = await bot.client.event(place.room_id, streamed_id)
+            event = await bot.client.event(place.room_id, event_id)
         except Refused:
             return None
         unsigned = event.get("unsigned")
         is_gone = isinstance(unsigned, dict) and "redacted_because" in unsigned
-        return None if is_gone else streamed_id
+        return None if is_gone else event_id
 
     async def _content(self, bot: BotHandle, part: OutboxPart, piece: Outgoing) -> dict[str, Any]:
         """What to send; a file is uploaded for it, once for all attempts of this process."""

@@ -35,6 +35,7 @@ from agentsup.model.channel import OutboxPart
 __all__ = [
     "MARK",
     "MESSAGE",
+    "REPLACES",
     "MatrixSettings",
     "Outgoing",
     "could_not_send",
@@ -45,6 +46,8 @@ __all__ = [
 ]
 
 MESSAGE = "m.room.message"
+REPLACES = "replaces"
+"""In a part's body: the event, ours, in whose place its beginning is put while that is there."""
 MARK = "!"
 """Clients keep a command that begins with a slash for themselves."""
 _FALLBACK_CHARS = 200

@@ -25,7 +25,7 @@ from agentsup.channels.matrix.errors import (
     RateLimited,
     TokenRefused,
 )
-from agentsup.channels.matrix.outgoing import MARK, MESSAGE, edit_of
+from agentsup.channels.matrix.outgoing import MARK, MESSAGE, REPLACES, edit_of
 from agentsup.channels.matrix.place import parse
 from agentsup.channels.matrix.placeholders import short
 from agentsup.channels.matrix.render import ON_LOOP_MAX_CHARS, Piece, render
@@ -47,7 +47,6 @@ _EDIT_TRIES = 3
 _EDIT_PAUSE_S = 1.0
 _REACT_TRIES = 20
 _REACT_PAUSE_S = 2.0
-_TEXT_MAX = 10_000
 _WAIT_MAX_S = 60.0
 
 
@@ -137,25 +136,30 @@ class MatrixScreen:
         *,
         origin: str = "",
     ) -> None:
-        """Text and choices as the next message, a text alone in place of what was pressed."""
-        if not rows:
-            content = content_of(Piece(text))
-            if len(text) > _TEXT_MAX or not await self._edit(press, content, "shown"):
-                await self.send(press, text)
-            else:
-                await self._close(press)
-            return
+        """Text and choices as the next message, a text alone in place of what was pressed.
+
+        Both go through the outbox, so that an edit of unknown fate is made again with the same
+        transaction id until it is known, and nothing is shown twice.
+        """
 
         def step(tx: Tx) -> None:
-            self._say_tx(tx, press, text, rows=rows, origin=origin)
+            self._say_tx(tx, press, text, rows=rows, origin=origin, in_place=not rows)
+            if not rows:
+                offers.close_tx(tx, self._agent_id, press.event_id)
 
         await self._database.write(step, name="matrix.show")
-        await self.take_keyboard(press)
+        if rows:
+            await self.take_keyboard(press)
 
     async def take_keyboard(self, press: MatrixPress) -> None:
         """Leave the text, offer nothing there any more."""
-        await self._close(press)
-        await self._edit(press, content_of(Piece(press.text or "·")), "closed")
+        await self._database.write(
+            lambda tx: offers.close_tx(tx, self._agent_id, press.event_id), name="matrix.close"
+        )
+        # Of whatever fate: the event offers nothing any more, and says what it said.
+        txn_id = f"ag-c-{short(press.event_id + press.press_id)}-closed"
+        content = content_of(Piece(press.text or "·"))
+        await self.edit(press.conversation, press.event_id, content, txn_id)
 
     async def send(self, press: MatrixPress, text: str) -> None:
         """Say it in a message of its own, once for each press."""
@@ -169,6 +173,7 @@ class MatrixScreen:
         *,
         rows: Sequence[Sequence[Button]] = (),
         origin: str = "",
+        in_place: bool = False,
     ) -> None:
         at = self._clock.now_ms()
         once = f"{press.press_id}#said"
@@ -178,6 +183,8 @@ class MatrixScreen:
         body: dict[str, Any] = {"text": text, "plain": True}
         if press.language:
             body["language"] = press.language
+        if in_place:
+            body[REPLACES] = press.event_id
         if rows:
             body["buttons"] = buttons.mint_tx(
                 tx,
@@ -198,16 +205,6 @@ class MatrixScreen:
             body=body,
             at=at,
         )
-
-    async def _close(self, press: MatrixPress) -> None:
-        await self._database.write(
-            lambda tx: offers.close_tx(tx, self._agent_id, press.event_id), name="matrix.close"
-        )
-
-    async def _edit(self, press: MatrixPress, content: Mapping[str, Any], what: str) -> bool:
-        txn_id = f"ag-c-{short(press.event_id + press.press_id)}-{what}"
-        shown = await self.edit(press.conversation, press.event_id, content, txn_id)
-        return shown is Shown.DONE
 
     async def edit(
         self, conversation: str, event_id: str, content: Mapping[str, Any], txn_id: str

@@ -325,6 +325,43 @@ async def test_a_waiting_message_is_taken_back_by_a_press(rig: MenuRig) -> None:
     await rig.mail.finish(lease)
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("dies", [False, True])
+async def test_what_a_press_led_to_is_shown_once_whatever_becomes_of_the_edit(
+    rig: MenuRig, when: str, *, dies: bool
+) -> None:
+    """The homeserver did it, or did not, and its answers were lost."""
+    await rig.put("first")
+    await rig.mail.claim("agt_main")
+    waits = await rig.put("second")
+    rig.waiting.watch(waits.message_id, ROOM)
+    await rig.quiet(5.0)
+    note = rig.last()
+    getattr(rig.rooms, when)["edit"] = [FateUnknown("cut")] * 4
+    await rig.react(note, "1️⃣")
+    assert await rig.mail.state_of(waits.message_id) == "cancelled"
+    if dies:
+        await rig.restart()
+    told = "Taken back: “second”"
+    for _ in range(120):
+        assert rig.rooms.texts().count(told) <= 1
+        await rig.quiet(0.5)
+    assert rig.shown(note) == told
+
+
+async def test_what_a_press_led_to_is_said_anew_where_the_note_is_gone(rig: MenuRig) -> None:
+    await rig.put("first")
+    await rig.mail.claim("agt_main")
+    waits = await rig.put("second")
+    rig.waiting.watch(waits.message_id, ROOM)
+    await rig.quiet(5.0)
+    note = rig.last()
+    await rig.rooms.redact(ROOM, note.event_id, txn_id="x")
+    await rig.react(note, "1️⃣")
+    await rig.quiet(5.0)
+    assert rig.rooms.texts().count("Taken back: “second”") == 1
+
+
 async def test_a_note_says_that_the_message_waits_no_longer(rig: MenuRig) -> None:
     await rig.put("first")
     (lease,) = await rig.mail.claim("agt_main")
