@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import socket
@@ -11,6 +12,7 @@ from aiohttp import web
 from agentsup.api.access import HostRules
 from agentsup.api.app import API, build_app
 from agentsup.api.ports import ApiDeps
+from agentsup.kit.tasks import OwnerClosed
 from agentsup.model.errors import ConfigError
 
 _log = logging.getLogger(__name__)
@@ -48,6 +50,13 @@ class ApiServer:
         """A link that signs a browser in, once. Raises `BadRequest` for an unknown person."""
         issued = await self._app[API].web.issue(person)
         return f"{self.url}/#code={issued.code}"
+
+    def people_changed(self) -> None:
+        """[people] is another one: browsers of those who were removed are signed out for good."""
+        api = self._app[API]
+        forgotten = api.web.people_changed()
+        with contextlib.suppress(OwnerClosed):
+            api.connections.work.spawn(forgotten, name="web:people")
 
     async def start(self) -> int:
         """Bind and serve; returns the port. Raises `ConfigError` that names what to change."""

@@ -259,6 +259,7 @@ class _Assembly:
         self.snapshot = snapshot
         logging.getLogger().setLevel(snapshot.settings.log.level.upper())
         redact_secrets(self.ground.redactor, snapshot, self.ground.home.root, self.ground.environ)
+        self.api.people_changed()
 
     def _on_removed(self, agent_id: str) -> None:
         self.ground.tokens.revoke_agent(agent_id)
@@ -348,12 +349,9 @@ class _Assembly:
             commands=self.commands,
             hex_digits=hex_digits(g.entropy),
         )
-        settings = g.snapshot.settings
-        self.api = ApiServer(
-            self._api_deps(),
-            host=settings.api.bind,
-            port=settings.api.port if g.port is None else g.port,
-        )
+        given = g.snapshot.settings.api
+        port = given.port if g.port is None else g.port
+        self.api = ApiServer(self._api_deps(), host=given.bind, port=port)
 
     def _channel_services(self) -> ChannelServices:
         g = self.ground

@@ -7,15 +7,23 @@ a role in [people], or is removed from it, loses it in the page at once.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.kit.window import SlidingWindow
-from agentsup.model.errors import BadRequest, Overloaded, StoreUnavailable, Unauthorised
+from agentsup.model.errors import (
+    AgentsupError,
+    BadRequest,
+    Overloaded,
+    StoreUnavailable,
+    Unauthorised,
+)
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
 from agentsup.store.database import Database, Tx
 
@@ -36,8 +44,11 @@ class BookLimits:
     codes: int = 20
     """Of one person; the oldest goes when there would be more."""
     failures: int = 10
-    """Failed exchanges within `failures_s` seconds after which the next ones are not looked at."""
+    """Failed exchanges of one address within `failures_s` seconds; more are told to wait."""
+    failures_in_all: int = 100
     failures_s: float = 60.0
+    addresses: int = 1000
+    """So many addresses are counted one by one; those that failed longest ago are forgotten."""
 
 
 class LoginFailed(Unauthorised):
@@ -103,12 +114,15 @@ class WebBook:
         self._limits = limits or BookLimits()
         self._sessions: dict[str, WebSession] = {}
         self._failures = SlidingWindow(self._limits.failures_s)
+        self._failures_of: OrderedDict[str, SlidingWindow] = OrderedDict()
         # Cookies know no ports: two daemons on one machine need names of their own.
         self.cookie: Final = f"agentsup_{hashlib.sha256(node_id.encode()).hexdigest()[:12]}"
 
     async def load(self) -> None:
         """Take over the sessions of earlier boots; those that have ended go."""
         now = self._clock.now_ms()
+
+        known = self._known()
 
         def read(tx: Tx) -> list[WebSession]:
             tx.execute(
@@ -117,11 +131,23 @@ class WebBook:
                 (now - self._limits.whole_ms, now - self._limits.idle_ms, self._operator_key),
             )
             tx.execute("DELETE FROM web_codes WHERE expires_at < ?", (now,))
+            _prune_tx(tx, known)
             rows = tx.all("SELECT session_hash, subject, begun_at, seen_at FROM web_sessions")
             return [WebSession(row[0], row[1], row[2], row[3], row[3]) for row in rows]
 
         found = await self._database.write(read, name="web.load")
         self._sessions = {session.session_id: session for session in found}
+
+    def people_changed(self) -> Coroutine[Any, Any, None]:
+        """[people] is another one: who was removed has left for good, and no old cookie or link
+        comes back to life with the name. In memory it holds at once; await the result for the disk.
+        """
+        people, known = self._people(), self._known()
+        for session in [*self._sessions.values()]:
+            if session.subject and session.subject not in people:
+                self._forget(session)
+
+        return self._database.write(lambda tx: _prune_tx(tx, known), name="web.prune")
 
     # -- codes -------------------------------------------------------------------------------------
 
@@ -152,37 +178,43 @@ class WebBook:
         await self._database.write(keep, name="web.issue")
         return Code(code, expires_at)
 
-    async def redeem(self, code: str) -> tuple[str, WebSession]:
+    async def redeem(self, code: str, address: str = "") -> tuple[str, WebSession]:
         """Exchange a code for a session: the cookie's secret and the session.
 
-        Raises `LoginFailed` for a used, expired or unknown one, `Overloaded` after too many of
-        those.
+        A good one always opens. Raises `LoginFailed` for a used, expired or unknown one,
+        `Overloaded` after too many of those from one `address`, or from all.
         """
-        self._check_failures()
-        now = self._clock.now_ms()
+        now, digest = self._clock.now_ms(), _digest(code)
 
         def use(tx: Tx) -> str | None:
-            row = tx.one("SELECT subject FROM web_codes WHERE code_hash = ?", (_digest(code),))
+            row = tx.one("SELECT subject FROM web_codes WHERE code_hash = ?", (digest,))
             used = tx.execute(
                 "UPDATE web_codes SET used_at = ?"
                 " WHERE code_hash = ? AND used_at IS NULL AND expires_at > ?",
-                (now, _digest(code), now),
+                (now, digest, now),
             ).rowcount
             return str(row["subject"]) if row is not None and used else None
 
-        subject = await self._database.write(use, name="web.redeem")
+        # A guess costs the writer nothing. What is compared is a digest, so time tells nothing.
+        is_known = await self._database.read(
+            lambda reader: reader.one("SELECT 1 FROM web_codes WHERE code_hash = ?", (digest,)),
+            name="web.code",
+        )
+        subject = await self._database.write(use, name="web.redeem") if is_known else None
         if subject is None or self._principal(subject) is None:
             raise self._failed(
+                address,
                 "this link was used already, has expired or is unknown; get a new one with "
-                "`agentsup link`"
+                "`agentsup link`",
             )
         return await self._begin(subject)
 
-    async def sign_in(self, is_operator: bool) -> tuple[str, WebSession]:
+    async def sign_in(self, is_operator: bool, address: str = "") -> tuple[str, WebSession]:
         """A session for who has shown the operator's token. Raises as `redeem` does."""
-        self._check_failures()
         if not is_operator:
-            raise self._failed("this is not the operator's token (it is in api.token of the home)")
+            raise self._failed(
+                address, "this is not the operator's token (it is in api.token of the home)"
+            )
         return await self._begin("")
 
     # -- sessions ----------------------------------------------------------------------------------
@@ -275,10 +307,7 @@ class WebBook:
         if not sessions:
             return
         for session in sessions:
-            session.has_ended = True
-            self._sessions.pop(session.session_id, None)
-            for watcher in tuple(session.watchers):
-                watcher()
+            self._forget(session)
         await self._database.write(
             lambda tx: tx.executemany(
                 "DELETE FROM web_sessions WHERE session_hash = ?",
@@ -287,20 +316,50 @@ class WebBook:
             name="web.end",
         )
 
-    def _check_failures(self) -> None:
-        limits = self._limits
-        if self._failures.count(self._clock.monotonic()) >= limits.failures:
-            raise Overloaded(
-                f"{limits.failures} sign-ins failed within {limits.failures_s:g} s; wait a minute",
-                queue="web.login",
-                size=limits.failures,
-                limit=limits.failures,
-                retry_after_s=limits.failures_s,
-            )
+    def _forget(self, session: WebSession) -> None:
+        session.has_ended = True
+        self._sessions.pop(session.session_id, None)
+        for watcher in tuple(session.watchers):
+            watcher()
 
-    def _failed(self, why: str) -> LoginFailed:
-        self._failures.add(self._clock.monotonic())
-        return LoginFailed(why)
+    def _known(self) -> str:
+        """Who may have a session, as JSON; the operator has no name."""
+        return json.dumps(["", *self._people()])
+
+    def _failed(self, address: str, why: str) -> AgentsupError:
+        """Count a failure; the refusal that it gets."""
+        limits, now = self._limits, self._clock.monotonic()
+        of_one = self._failures_of.pop(address, None) or SlidingWindow(
+            limits.failures_s, max_entries=limits.failures + 1
+        )
+        self._failures_of[address] = of_one
+        if len(self._failures_of) > limits.addresses:
+            self._failures_of.popitem(last=False)
+        of_one.add(now)
+        self._failures.add(now)
+        count, limit = of_one.count(now), limits.failures
+        if count <= limit:
+            count, limit = self._failures.count(now), limits.failures_in_all
+        if count <= limit:
+            return LoginFailed(why)
+        return Overloaded(
+            f"{limit} sign-ins failed within {limits.failures_s:g} s; wait a minute, or get a link "
+            "with `agentsup link`",
+            queue="web.login",
+            size=count,
+            limit=limit,
+            retry_after_s=limits.failures_s,
+        )
+
+
+def _prune_tx(tx: Tx, known: str) -> None:
+    """Only who is in `known`, a JSON list of subjects, has sessions and links."""
+    for table in ("web_sessions", "web_codes"):
+        tx.execute(
+            f"DELETE FROM {table}"  # noqa: S608 - one of two constants
+            " WHERE subject NOT IN (SELECT value FROM json_each(?))",
+            (known,),
+        )
 
 
 def _digest(secret: str) -> str:

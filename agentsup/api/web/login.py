@@ -23,11 +23,11 @@ _NEVER: Final = 400 * 86_400
 async def login(call: Call) -> web.Response:
     """Exchange a code or the operator's token for a session."""
     body: bodies.LoginBody = call.body
-    book = call.api.web
+    book, address = call.api.web, call.request.remote or ""
     if body.code is not None:
-        secret, session = await book.redeem(body.code)
+        secret, session = await book.redeem(body.code, address)
     else:
-        secret, session = await book.sign_in(_is_operators(call, body.token or ""))
+        secret, session = await book.sign_in(_is_operators(call, body.token or ""), address)
     await _end_former(call)
     response = reply(_signed_in(call, session, _principal(call, session)))
     response.set_cookie(

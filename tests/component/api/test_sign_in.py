@@ -13,6 +13,7 @@ from agentsup.api.access import BROWSER, Access
 from agentsup.api.app import ROUTES
 from agentsup.api.route import Route
 from agentsup.api.web import book as books
+from agentsup.model.errors import AgentsupError
 from agentsup.model.principal import PersonRole
 from tests.component.api.browser import Browser, book_of, frame
 from tests.component.api.conftest import OPERATOR_TOKEN, PEOPLE, Rig
@@ -94,16 +95,63 @@ async def test_the_operators_token_opens_too_and_no_other(rig: Rig) -> None:
         assert (await Browser(rig).call("POST", "/web/login", body))[0] == 400
 
 
-async def test_guessing_is_slowed_down(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    good = await code_for(rig)
+async def test_guessing_is_slowed_down_and_stops_nobody_else(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(10):
         answer = await Browser(rig).call("POST", "/web/login", {"code": f"guess{number}"})
         assert answer[0] == 401
-    status, document, headers = await Browser(rig).call("POST", "/web/login", {"code": good})
-    assert (status, document["code"], int(headers["Retry-After"])) == (429, "overloaded", 60)
+    for guess in ({"code": "guess"}, {"token": "guess"}):
+        status, document, headers = await Browser(rig).call("POST", "/web/login", guess)
+        assert (status, document["code"], int(headers["Retry-After"])) == (429, "overloaded", 60)
+    # Who has what opens gets in meanwhile, and guessing is not forgiven by it.
+    for good in ({"code": await code_for(rig)}, {"token": OPERATOR_TOKEN}):
+        assert (await Browser(rig).call("POST", "/web/login", good))[0] == 200
+    assert (await Browser(rig).call("POST", "/web/login", {"code": "guess"}))[0] == 429
     monotonic = rig.deps.clock.monotonic
     monkeypatch.setattr(book_of(rig)._clock, "monotonic", lambda: monotonic() + 61)
-    assert (await Browser(rig).call("POST", "/web/login", {"code": good}))[0] == 200
+    assert (await Browser(rig).call("POST", "/web/login", {"code": "guess"}))[0] == 401
+
+
+async def test_failures_are_counted_by_address_and_in_all(rig: Rig) -> None:
+    book = book_of(rig)
+
+    async def code(address: str) -> str:
+        with pytest.raises(AgentsupError) as refused:
+            await book.redeem("guess", address)
+        return refused.value.code
+
+    assert [await code("a") for _ in range(11)] == ["login_failed"] * 10 + ["overloaded"]
+    assert await code("b") == "login_failed"
+    assert [await code(f"c{n}") for n in range(89)] == ["login_failed"] * 88 + ["overloaded"]
+
+
+async def test_who_was_removed_does_not_come_back_by_an_old_cookie(rig: Rig) -> None:
+    browser = Browser(rig)
+    await browser.sign_in("uwe")
+    unused = await code_for(rig, "uwe")
+    role = rig.people.pop("uwe")
+    rig.server.people_changed()
+    rig.people["uwe"] = role
+    rig.server.people_changed()
+    assert (await browser.call("GET", "/web/session"))[0] == 401
+    assert (await Browser(rig).call("POST", "/web/login", {"code": unused}))[0] == 401
+    await book_of(rig).load()
+    assert (await browser.call("GET", "/web/session"))[0] == 401
+
+
+async def test_who_was_removed_meanwhile_is_forgotten_at_start(rig: Rig) -> None:
+    removed, stays = Browser(rig), Browser(rig)
+    await removed.sign_in("uwe")
+    await stays.sign_in("ute")
+    unused = await code_for(rig, "uwe")
+    role = rig.people.pop("uwe")
+    await book_of(rig).load()
+    rig.people["uwe"] = role
+    await book_of(rig).load()
+    assert (await removed.call("GET", "/web/session"))[0] == 401
+    assert (await Browser(rig).call("POST", "/web/login", {"code": unused}))[0] == 401
+    assert (await stays.call("GET", "/web/session"))[0] == 200
 
 
 async def test_nothing_that_opens_is_stored_or_logged(

@@ -100,10 +100,21 @@ async def a_browser_gets_in_by_its_own_sign_in_only(home: Path) -> None:
         own.cookie = kept
         got = await own.call("GET", "/agents")
         holds(got == 401, f"a session that was ended was answered with {got}")
+        uwe = Tab(house, http)
+        await uwe.sign_in(house, "uwe")
+        fewer = PEOPLE.replace("user", "viewer")
+        house.home.config_toml.write_text(QUICK_CONFIG + fewer)
+        await house.daemon.reconciler.reload()
+        got = await uwe.call("POST", "/web/sessions", {"agent": "main", "conversation": "uwe"})
+        holds(got == 403, f"who lost a role still acts in it: {got}")
         house.home.config_toml.write_text(QUICK_CONFIG)
         await house.daemon.reconciler.reload()
         got = await vera.call("GET", "/agents")
         holds(got == 401, f"who is no longer in [people] was answered with {got}")
+        house.home.config_toml.write_text(QUICK_CONFIG + PEOPLE)
+        await house.daemon.reconciler.reload()
+        got = await vera.call("GET", "/agents")
+        holds(got == 401, f"who was removed and named again came back by the old cookie: {got}")
 
 
 async def others_words_and_files_stay_theirs(home: Path) -> None:
@@ -170,9 +181,9 @@ async def a_completion_counts_once(home: Path) -> None:
 def _before_redeem(patch: pytest.MonkeyPatch, sql: str) -> None:
     original = WebBook.redeem
 
-    async def redeem(self: WebBook, code: str) -> tuple[str, WebSession]:
+    async def redeem(self: WebBook, code: str, address: str = "") -> tuple[str, WebSession]:
         await self._database.write(lambda tx: tx.execute(sql))
-        return await original(self, code)
+        return await original(self, code, address)
 
     patch.setattr(WebBook, "redeem", redeem)
 
@@ -218,6 +229,12 @@ def _sessions_never_end(patch: pytest.MonkeyPatch) -> None:
         del self, session
 
     patch.setattr(WebBook, "end", end)
+
+
+def _removed_people_keep_their_sessions(patch: pytest.MonkeyPatch) -> None:
+    async def nothing() -> None: ...
+
+    patch.setattr(WebBook, "people_changed", lambda self: nothing())
 
 
 def _roles_of_the_sign_in(patch: pytest.MonkeyPatch) -> None:
@@ -267,6 +284,7 @@ PROOFS = (
             Removal("whoever is signed in steers", _everybody_steers),
             Removal("sessions that never end", _sessions_never_end),
             Removal("roles as they were at sign-in", _roles_of_the_sign_in),
+            Removal("removed people who keep their sessions", _removed_people_keep_their_sessions),
         ),
         is_real=True,
     ),
