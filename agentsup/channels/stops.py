@@ -9,9 +9,12 @@ from agentsup.model.agent import MAIN
 from agentsup.model.control import Commands
 from agentsup.model.principal import PersonRole, Principal
 
-__all__ = ["ELSEWHERE", "HERE", "Scope", "scope_of"]
+__all__ = ["ELSEWHERE", "HERE", "Scope", "is_stop", "scope_of"]
 
 _STOP = re.compile(r"[/!](stop|stop_all)(?:@\S+)?(?:\s.*)?\Z", re.IGNORECASE | re.DOTALL)
+_ENDING = re.compile(
+    r"\s*[/!](?:stop|stop_all|interrupt)(?:@\S+)?(?:\s.*)?\Z", re.IGNORECASE | re.DOTALL
+)
 HERE = "stopped"
 ELSEWHERE = "stopped from another chat"
 """Why a row was skipped whose people have not been told by the answer to the stop."""
@@ -23,6 +26,11 @@ class Scope:
 
     bot_id: str = ""
     conversation: str = ""
+
+
+def is_stop(text: str) -> bool:
+    """Whether the text is a command that ends what runs."""
+    return _ENDING.match(text) is not None
 
 
 def scope_of(

@@ -73,8 +73,9 @@ def may(event: Event, spec: AgentSpec, people: People, room: Room, me: str) -> V
     """Whether the agent listens to this event, and in whose name it then acts.
 
     A room where one of its people is alone with the bot is open. Another one must be allowed, the
-    person too, and where the agent answers to mentions only the text must be for it. What is
-    encrypted does not tell whom it is for.
+    person too, and where the agent answers to mentions only the text must be for it. A stop needs no
+    name: whoever wants work to end must not be told how to ask for it. What is encrypted does not
+    tell whom it is for.
     """
     if event.kind not in _FOR_PEOPLE:
         return Verdict(Reason.NOT_FOR_US)
@@ -88,7 +89,8 @@ def may(event: Event, spec: AgentSpec, people: People, room: Room, me: str) -> V
         return Verdict(Reason.STRANGER)
     if not is_private and event.kind in _WRITTEN:
         is_ours = event.quoted is not None and event.quoted.is_ours
-        if spec.group_mention_only and not (event.addressed or is_ours):
+        is_meant = event.addressed or is_ours or event.is_stop
+        if spec.group_mention_only and not is_meant:
             return Verdict(Reason.NOT_ADDRESSED)
     return Verdict(Reason.ALLOWED, principal)
 

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentsup.channels.matrix.event import INVITE
+from agentsup.channels.matrix.place import is_event_id, is_room_id
 
 __all__ = [
     "FILTER",
     "MESSAGES_FILTER",
     "Batch",
     "JoinedRoom",
+    "is_membership",
     "read_batch",
     "since_entry",
     "usable",
@@ -33,6 +35,7 @@ _TYPES = (
     "m.room.tombstone",
     "m.room.member",
 )
+_OUR_PREFIX = "agentsup."
 _NOTHING: Json = {"types": []}
 FILTER: Json = {
     "presence": _NOTHING,
@@ -64,9 +67,9 @@ class JoinedRoom:
         return self.timeline[-1]["event_id"] if self.timeline else ""
 
     @property
-    def has_members(self) -> bool:
-        """Whether somebody came, went or took another name."""
-        return any(each.get("type") == "m.room.member" for each in self.timeline)
+    def may_have_other_members(self) -> bool:
+        """Whether somebody came, went or took another name, or may have in what was left out."""
+        return self.is_limited or any(each.get("type") == "m.room.member" for each in self.timeline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ def read_batch(answer: Json, me: str) -> Batch:
     rooms = _object(answer, "rooms")
     joined, faults = [], 0
     for room_id, room in _object(rooms, "join").items():
-        if not isinstance(room, Mapping):
+        if not isinstance(room, Mapping) or not is_room_id(room_id):
             faults += 1
             continue
         events = list(_events(room, "timeline"))
@@ -105,26 +108,34 @@ def read_batch(answer: Json, me: str) -> Batch:
                 is_limited=about.get("limited") is True,
                 prev_batch=prev_batch if isinstance(prev_batch, str) else "",
                 is_encrypted=any(
-                    isinstance(each, Mapping) and each.get("type") == "m.room.encryption"
+                    isinstance(each, Mapping)
+                    and each.get("type") == "m.room.encryption"
+                    and each.get("state_key") == ""
                     for each in (*_events(room, "state"), *timeline)
                 ),
             )
         )
     invited = {}
     for room_id, room in _object(rooms, "invite").items():
-        invitation = _invitation(room, me, next_batch)
+        invitation = _invitation(room, me, next_batch) if is_room_id(room_id) else None
         if invitation is None:
             faults += 1
         else:
             invited[room_id] = invitation
-    left = tuple(_object(rooms, "leave"))
+    left = tuple(room_id for room_id in _object(rooms, "leave") if is_room_id(room_id))
     return Batch(next_batch, tuple(joined), invited, left, faults)
 
 
 def usable(event: object) -> bool:
-    """Whether it has what it is kept by."""
-    return isinstance(event, Mapping) and all(
-        isinstance(event.get(name), str) and event[name] for name in ("event_id", "type", "sender")
+    """Whether it has what it is kept by, and does not pass for one of ours."""
+    return (
+        isinstance(event, Mapping)
+        and all(
+            isinstance(event.get(name), str) and event[name]
+            for name in ("event_id", "type", "sender")
+        )
+        and is_event_id(event["event_id"])
+        and not event["type"].startswith(_OUR_PREFIX)
     )
 
 
@@ -149,24 +160,34 @@ def since_entry(events: tuple[Json, ...], me: str) -> tuple[Json, ...] | None:
 
 
 def _invitation(room: object, me: str, next_batch: str) -> Json | None:
-    """Invitations have no event id that lasts; the token names this one."""
+    """Invitations have no event id that lasts; the token names this one.
+
+    What stands before the invitation itself, which is the last, comes from the inviter's server and
+    may name anybody.
+    """
     if not isinstance(room, Mapping):
         return None
-    for each in _events(room, "invite_state"):
-        if (
-            isinstance(each, Mapping)
-            and each.get("type") == "m.room.member"
-            and each.get("state_key") == me
-            and isinstance(each.get("sender"), str)
-            and each["sender"]
-        ):
-            return {
-                "type": INVITE,
-                "event_id": f"invite:{next_batch}",
-                "sender": each["sender"],
-                "content": {},
-            }
-    return None
+    found = [
+        each["sender"]
+        for each in _events(room, "invite_state")
+        if is_membership(each, me, "invite")
+        and isinstance(each.get("sender"), str)
+        and each["sender"]
+    ]
+    if not found:
+        return None
+    event_id = f"invite:{next_batch}"
+    return {"type": INVITE, "event_id": event_id, "sender": found[-1], "content": {}}
+
+
+def is_membership(event: object, who: str, what: str) -> bool:
+    """Whether the event says that ``who`` is in that relation to the room: join, invite, leave."""
+    return (
+        isinstance(event, Mapping)
+        and event.get("type") == "m.room.member"
+        and event.get("state_key") == who
+        and _object(event, "content").get("membership") == what
+    )
 
 
 def _events(room: Json, name: str) -> Iterator[Any]:

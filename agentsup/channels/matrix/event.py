@@ -9,13 +9,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from agentsup.channels.matrix.place import Place
+from agentsup.channels.matrix.place import Place, is_event_id
+from agentsup.channels.stops import is_stop
 
-__all__ = ["GAP", "INVITE", "Attachment", "Event", "EventKind", "Malformed", "Me", "Quoted", "read"]
+__all__ = [
+    "DOUBTFUL",
+    "GAP",
+    "INVITE",
+    "Attachment",
+    "Event",
+    "EventKind",
+    "Malformed",
+    "Me",
+    "Quoted",
+    "read",
+]
 
 Json = Mapping[str, Any]
 
@@ -23,6 +35,8 @@ INVITE = "agentsup.invite"
 """Not the platform's: an invitation, which comes without an event."""
 GAP = "agentsup.gap"
 """Not the platform's: older messages of a room were not read."""
+DOUBTFUL = "agentsup.doubtful"
+"""Not the platform's: beside an event of which nobody can say that it was not handled before."""
 
 
 class Malformed(ValueError):
@@ -106,6 +120,13 @@ class Event:
     """The event that is edited, reacted to or taken back."""
     emoji: str = ""
     moved_to: str = ""
+    is_doubtful: bool = False
+    """It may have been handled before, so nothing is run because of it."""
+
+    @property
+    def is_stop(self) -> bool:
+        """Whether the text is a command that ends what runs."""
+        return self.kind is EventKind.MESSAGE and is_stop(self.text)
 
     @property
     def place(self) -> Place:
@@ -123,7 +144,8 @@ def read(raw: Json, room_id: str, me: Me) -> Event:
     reader = _READERS.get(_text(raw, "type"))
     if reader is None:
         return Event(EventKind.OTHER, room_id, _text(raw, "event_id"))
-    return reader(raw, room_id, me)
+    event = reader(raw, room_id, me)
+    return replace(event, is_doubtful=True) if raw.get(DOUBTFUL) is True else event
 
 
 def _message(raw: Json, room_id: str, me: Me) -> Event:
@@ -132,7 +154,7 @@ def _message(raw: Json, room_id: str, me: Me) -> Event:
         return Event(EventKind.OTHER, **_where(raw, room_id))
     relates = _maybe(content, "m.relates_to")
     if relates.get("rel_type") == "m.replace":
-        target_id = _text(relates, "event_id")
+        target_id = _event_id(relates, "event_id")
         if not target_id:
             raise Malformed("an edit that does not say of what")
         return Event(
@@ -165,7 +187,7 @@ def _sticker(raw: Json, room_id: str, me: Me) -> Event:
 
 def _reaction(raw: Json, room_id: str, me: Me) -> Event:
     relates = _maybe(_object(raw, "content"), "m.relates_to")
-    target_id, key = _text(relates, "event_id"), _text(relates, "key")
+    target_id, key = _event_id(relates, "event_id"), _text(relates, "key")
     if not target_id or not key:  # it was taken back already
         return Event(EventKind.OTHER, **_where(raw, room_id))
     return Event(EventKind.REACTION, **_where(raw, room_id), target_id=target_id, emoji=key)
@@ -173,7 +195,7 @@ def _reaction(raw: Json, room_id: str, me: Me) -> Event:
 
 def _redaction(raw: Json, room_id: str, me: Me) -> Event:
     # Rooms of version 11 and later name it in the content.
-    target_id = _text(raw, "redacts") or _text(_maybe(raw, "content"), "redacts")
+    target_id = _event_id(raw, "redacts") or _event_id(_maybe(raw, "content"), "redacts")
     if not target_id:
         raise Malformed("a redaction that does not say of what")
     return Event(EventKind.REDACTION, **_where(raw, room_id), target_id=target_id)
@@ -184,11 +206,20 @@ def _encrypted(raw: Json, room_id: str, me: Me) -> Event:
     return Event(EventKind.ENCRYPTED, **_where(raw, room_id), **_related(relates))
 
 
+def _encryption(raw: Json, room_id: str, me: Me) -> Event:
+    # The switch is a state; anybody could send a mere event of that name.
+    if raw.get("state_key") != "":
+        return Event(EventKind.OTHER, **_where(raw, room_id))
+    return _encrypted(raw, room_id, me)
+
+
 def _invite(raw: Json, room_id: str, me: Me) -> Event:
     return Event(EventKind.INVITE, **_where(raw, room_id))
 
 
 def _moved(raw: Json, room_id: str, me: Me) -> Event:
+    if raw.get("state_key") != "":
+        return Event(EventKind.OTHER, **_where(raw, room_id))
     content = _object(raw, "content")
     return Event(
         EventKind.MOVED, **_where(raw, room_id), moved_to=_text(content, "replacement_room")
@@ -205,7 +236,7 @@ _READERS: Mapping[str, Callable[[Json, str, Me], Event]] = {
     "m.reaction": _reaction,
     "m.room.redaction": _redaction,
     "m.room.encrypted": _encrypted,
-    "m.room.encryption": _encrypted,
+    "m.room.encryption": _encryption,
     "m.room.tombstone": _moved,
     INVITE: _invite,
     GAP: _gap,
@@ -233,8 +264,8 @@ def _where(raw: Json, room_id: str) -> dict[str, Any]:
 
 def _related(relates: Json) -> dict[str, Any]:
     """The thread, and what is replied to; in a thread most replies are for old clients only."""
-    thread_id = _text(relates, "event_id") if relates.get("rel_type") == "m.thread" else ""
-    reply_to = _text(_maybe(relates, "m.in_reply_to"), "event_id")
+    thread_id = _event_id(relates, "event_id") if relates.get("rel_type") == "m.thread" else ""
+    reply_to = _event_id(_maybe(relates, "m.in_reply_to"), "event_id")
     if thread_id and relates.get("is_falling_back") is True:
         reply_to = ""
     return {"thread_id": thread_id or None, "reply_to": reply_to}
@@ -329,6 +360,12 @@ def _text(body: Json, name: str) -> str:
     if not isinstance(value, str):
         raise Malformed(f"{name} is no text")
     return value
+
+
+def _event_id(body: Json, name: str) -> str:
+    """The id that stands there; empty for what can be none."""
+    value = _text(body, name)
+    return value if is_event_id(value) else ""
 
 
 def _object(body: Json, name: str) -> Json:

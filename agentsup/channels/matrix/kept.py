@@ -28,6 +28,7 @@ __all__ = [
     "is_encrypted",
     "is_skipped",
     "keep_tx",
+    "kept_at",
     "known_rooms",
     "load",
     "may_tell_tx",
@@ -97,6 +98,15 @@ def since_of(reader: Reader, owner: Owner) -> str | None:
         (owner.agent_id, owner.user_id),
     )
     return found if isinstance(found, str) else None
+
+
+def kept_at(reader: Reader, owner: Owner) -> int:
+    """When the last batch was kept that had something to keep (wall ms); 0 before the first."""
+    found = reader.scalar(
+        "SELECT at FROM matrix_sync WHERE agent_id = ? AND user_id = ?",
+        (owner.agent_id, owner.user_id),
+    )
+    return found if isinstance(found, int) else 0
 
 
 def known_rooms(reader: Reader, owner: Owner) -> dict[str, str]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["Place", "parse"]
+__all__ = ["Place", "is_event_id", "is_room_id", "parse"]
 
 _MAX = 255
 """The longest id that Matrix knows, in bytes."""
-_ROOM = re.compile(r"![^\s/\x00-\x1f]+")
-_THREAD = re.compile(r"\$[^\s\x00-\x1f]+")
+_ROOM = re.compile(r"![^\s/\x00-\x1f\ud800-\udfff]+")
+_EVENT = re.compile(r"\$[^\s\x00-\x1f\ud800-\udfff]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +26,20 @@ class Place:
         return f"{self.room_id}/{self.thread_id}" if self.thread_id else self.room_id
 
 
+def is_room_id(text: str) -> bool:
+    """Whether ``text`` can be the id of a room."""
+    return _ROOM.fullmatch(text) is not None and len(text.encode()) <= _MAX
+
+
+def is_event_id(text: str) -> bool:
+    """Whether ``text`` can be the id of an event, such as the one that a thread began with."""
+    return _EVENT.fullmatch(text) is not None and len(text.encode()) <= _MAX
+
+
 def parse(conversation: str) -> Place:
     """The place that a conversation names. Raises ``ValueError`` for a name of another kind."""
     room_id, slash, thread_id = conversation.partition("/")
-    is_place = _ROOM.fullmatch(room_id) and len(room_id.encode()) <= _MAX
-    if slash:
-        is_place = is_place and _THREAD.fullmatch(thread_id) and len(thread_id.encode()) <= _MAX
-    if not is_place:
+    if not is_room_id(room_id) or (slash and not is_event_id(thread_id)):
         raise ValueError(
             f"{conversation!r} names no Matrix room (!ROOM:SERVER or !ROOM:SERVER/$EVENT)"
         )

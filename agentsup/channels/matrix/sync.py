@@ -9,36 +9,27 @@ can't stop the loop. While nobody writes, one request in 30 s is all there is.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
-from agentsup.channels.matrix.batch import (
-    FILTER,
-    MESSAGES_FILTER,
-    Batch,
-    JoinedRoom,
-    read_batch,
-    since_entry,
-    usable,
-)
+from agentsup.channels.matrix.batch import FILTER, Batch, read_batch
 from agentsup.channels.matrix.errors import (
-    FateUnknown,
     MatrixError,
-    NotSent,
     RateLimited,
     Refused,
     TokenRefused,
 )
-from agentsup.channels.matrix.event import GAP
 from agentsup.channels.matrix.kept import (
     Owner,
     RoomNews,
     Row,
     keep_tx,
+    kept_at,
     known_rooms,
     since_of,
 )
+from agentsup.channels.matrix.past import Past, PastClient, Read
 from agentsup.channels.report import ChannelState
 from agentsup.kit import faults
 from agentsup.kit.backoff import delay_s
@@ -49,7 +40,7 @@ from agentsup.observe.logging import get_logger
 from agentsup.store.database import Database, Tx
 from agentsup.store.failures import Trouble
 
-__all__ = ["SyncClient", "Syncer", "Trial", "is_over", "judge"]
+__all__ = ["SyncClient", "Syncer", "Trial", "is_over", "is_stale", "judge"]
 
 _log = get_logger(__name__)
 
@@ -64,16 +55,12 @@ _SHOWN_AFTER = 2
 """A single failed sync is no news."""
 _SLICE_S = 30.0
 """A pause of this length is news by itself."""
-_GAP_MAX = 500
-"""Events that are fetched of one room after an absence."""
-_PAGE = 100
-_PAGES = 20
-_GAP_TRIES = 3
 _STALE_AFTER = 3
 """A token that was refused this often is not known to the homeserver any more."""
+_STALE_CODES = frozenset({"M_UNKNOWN", "M_INVALID_PARAM"})
 
 
-class SyncClient(Protocol):
+class SyncClient(PastClient, Protocol):
     """What is needed of a client."""
 
     @property
@@ -81,10 +68,6 @@ class SyncClient(Protocol):
 
     async def sync(
         self, since: str | None, *, filter_: Json, wait_s: float, timeout_s: float
-    ) -> dict[str, Any]: ...
-
-    async def messages(
-        self, room_id: str, *, start: str, end: str | None, limit: int, filter_: Json
     ) -> dict[str, Any]: ...
 
 
@@ -102,6 +85,21 @@ def judge(error: MatrixError, failures: int, unit: float) -> Trial:
         return Trial(error.message, error.retry_after_s)
     wait_s = delay_s(failures - 1, base_s=1.0, cap_s=30.0, unit=unit)
     return Trial(f"the Matrix homeserver can't be reached: {error.message}", wait_s)
+
+
+def is_stale(error: MatrixError) -> bool:
+    """Whether it is the sync token that the homeserver refuses, and nothing else about the request.
+
+    The specification has no code of its own for that: servers answer 400 with a general one and
+    words about the token, or with the code that other kinds of sync have. A refused access token
+    is no `Refused`, and another refusal says nothing about how far was read.
+    """
+    if not isinstance(error, Refused) or error.http_status != 400:
+        return False
+    if error.errcode == "M_UNKNOWN_POS":
+        return True
+    words = error.description.lower()
+    return error.errcode in _STALE_CODES and ("token" in words or "since" in words)
 
 
 def is_over(error: AgentsupError) -> bool:
@@ -140,11 +138,14 @@ class Syncer:
         self._tell = tell
         self._changed = changed
         self._agent_name = agent_name
+        self._past = Past(client, owner.user_id)
         self._since: str | None = None
+        self._kept_at = 0
         self._known: dict[str, str] = {}
+        self._is_first_day = False
+        """Nothing was ever read."""
         self._failures = 0
         self._stale = 0
-        self._gap_failures: dict[str, int] = {}
         self._is_told = False
         self._answered_at = clock.monotonic()
         self.caught_up = False
@@ -155,16 +156,21 @@ class Syncer:
 
         Raises ``TokenRefused``, and ``StoreUnavailable`` once the store is closed."""
         self._answered_at = self._clock.monotonic()
-        self._since, self._known = await self._database.read(
-            lambda reader: (since_of(reader, self._owner), known_rooms(reader, self._owner)),
+        self._since, self._kept_at, self._known = await self._database.read(
+            lambda reader: (
+                since_of(reader, self._owner),
+                kept_at(reader, self._owner),
+                known_rooms(reader, self._owner),
+            ),
             name="matrix.since",
         )
+        self._is_first_day = self._since is None and not self._known
         is_well = False
         while True:
             try:
                 # The first one asks what is there and does not wait: health need not wait either.
                 batch = await self._ask(is_well)
-                news = [await self._news(room, batch) for room in batch.joined]
+                news = await self._news(batch)
                 await take(await self._keep(batch, news))
             except TokenRefused:
                 raise
@@ -198,79 +204,32 @@ class Syncer:
                 count=batch.faults,
             )
         self._stale = 0
+        if self._is_lost:
+            # Such an answer tells where we are, and not what we have left.
+            here = {room.room_id for room in batch.joined}
+            gone = (room_id for room_id in self._known if room_id not in here)
+            batch = replace(batch, left=(*batch.left, *gone))
         for room in batch.joined:
-            if room.has_members:
+            if room.may_have_other_members or self._is_lost:
                 self._changed(room.room_id)
         return batch
 
-    # -- what is new in a room ---------------------------------------------------------------------
+    @property
+    def _is_lost(self) -> bool:
+        """The homeserver did not know how far we had read, and tells everything anew."""
+        return self._since is None and not self._is_first_day
 
-    async def _news(self, room: JoinedRoom, batch: Batch) -> RoomNews:
-        """The events to keep: all that came since the last sync, or since we were invited."""
-        news = partial(
-            RoomNews,
-            room.room_id,
-            last_event_id=room.last_event_id,
-            is_encrypted=room.is_encrypted,
-        )
-        last = self._known.get(room.room_id)
-        if last is None and self._since is None and not self._known:
-            return news(())  # what was said before the bot's first day is others' history
-        events, is_whole = room.timeline, True
-        if last is None:
-            found = since_entry(events, self._owner.user_id)
-            if room.is_limited and not _has_invitation(events, self._owner.user_id):
-                older, is_whole = await self._older(room, self._is_entry)
-                events = (*older, *events)
-                found = since_entry(events, self._owner.user_id)
-            is_whole = is_whole or found is not None
-            events = events if found is None else found
-        elif room.is_limited:
-            older, is_whole = await self._older(
-                room, lambda event: event["event_id"] == last, end=self._since
-            )
-            events = (*older, *events)
-        if not is_whole:
-            events = ({"type": GAP, "event_id": f"gap:{batch.next_batch}", "content": {}}, *events)
-        return news(events)
-
-    def _is_entry(self, event: Json) -> bool:
-        return _has_invitation((event,), self._owner.user_id)
-
-    async def _older(
-        self, room: JoinedRoom, is_last: Callable[[Json], bool], *, end: str | None = None
-    ) -> tuple[tuple[Json, ...], bool]:
-        """What came before the timeline, oldest first, down to what ``is_last`` knows; and whether
-        that is all."""
-        found: list[Json] = []
-        start = room.prev_batch
-        for _ in range(_PAGES):
-            if not start:
-                return tuple(reversed(found)), True
-            try:
-                answer = await self._client.messages(
-                    room.room_id, start=start, end=end, limit=_PAGE, filter_=MESSAGES_FILTER
-                )
-            except Refused as error:
-                _log.warning("older messages were refused", room=room.room_id, why=error.message)
-                break
-            except (NotSent, FateUnknown, RateLimited):
-                self._gap_failures[room.room_id] = self._gap_failures.get(room.room_id, 0) + 1
-                if self._gap_failures[room.room_id] <= _GAP_TRIES:
-                    raise
-                break  # one room must not make the bot deaf for all
-            self._gap_failures.pop(room.room_id, None)
-            chunk = answer.get("chunk")
-            page = [each for each in (chunk if isinstance(chunk, list) else []) if usable(each)]
-            for event in page:
-                if is_last(event):
-                    return tuple(reversed([*found, event])), True
-                found.append(event)
-                if len(found) >= _GAP_MAX:
-                    return tuple(reversed(found)), False
-            following = answer.get("end")
-            start = following if isinstance(following, str) and following != start else ""
-        return tuple(reversed(found)), False
+    async def _news(self, batch: Batch) -> list[RoomNews]:
+        """What to keep of each room."""
+        so_far = Read(self._since, self._kept_at, self._is_lost)
+        found = []
+        for room in batch.joined:
+            events: tuple[Json, ...] = ()  # what was said before the first day is others' history
+            if not self._is_first_day:
+                last = self._known.get(room.room_id)
+                events = await self._past.news(room, last, so_far, batch.next_batch)
+            found.append(RoomNews(room.room_id, events, room.last_event_id, room.is_encrypted))
+        return found
 
     # -- keeping -----------------------------------------------------------------------------------
 
@@ -281,6 +240,7 @@ class Syncer:
             self._since = batch.next_batch
             await self._heard()
             return []
+        at = self._clock.now_ms()
         step = partial(
             _keep_tx,
             owner=self._owner,
@@ -290,11 +250,13 @@ class Syncer:
             ],
             since=batch.next_batch,
             left=batch.left,
-            at=self._clock.now_ms(),
+            at=at,
         )
         rows = await self._database.write(step, name="matrix.keep")
         faults.point("matrix.after_commit")
         self._since = batch.next_batch
+        self._kept_at = at
+        self._is_first_day = False
         for room_id in batch.left:
             self._known.pop(room_id, None)
             self._changed(room_id)
@@ -314,7 +276,7 @@ class Syncer:
             await self._say(f"The Matrix bot of {self._agent_name} hears again.")
 
     async def _suffer(self, error: MatrixError) -> None:
-        if isinstance(error, Refused) and self._since is not None:
+        if is_stale(error) and self._since is not None:
             self._stale += 1
             if self._stale >= _STALE_AFTER:
                 _log.warning(
@@ -358,19 +320,6 @@ class Syncer:
             await self._tell(text)
         except AgentsupError as error:
             _log.warning("nobody could be told", agent=self._agent_name, text=text, why=str(error))
-
-
-def _has_invitation(events: Sequence[Json], me: str) -> bool:
-    for event in events:
-        content = event.get("content")
-        if (
-            event.get("type") == "m.room.member"
-            and event.get("state_key") == me
-            and isinstance(content, Mapping)
-            and content.get("membership") == "invite"
-        ):
-            return True
-    return False
 
 
 def _keep_tx(

@@ -91,6 +91,15 @@ def test_in_a_group_only_what_is_meant_for_the_bot() -> None:
     assert reason(event(), CROWD, allowing(group_mention_only=False)) is Reason.ALLOWED
 
 
+@pytest.mark.parametrize("words", ["!stop", "/stop", " /STOP_ALL ", "!interrupt", "/stop now"])
+def test_a_stop_needs_no_name(words: str) -> None:
+    assert reason(event(text=words), CROWD, allowing()) is Reason.ALLOWED
+    assert reason(event(text=words, sender=EVE), CROWD, allowing()) is Reason.STRANGER
+    assert reason(event(text=words), CROWD) is Reason.ROOM
+    for other in ("stop", f"x {words}", "/stopper", "/status"):
+        assert reason(event(text=other), CROWD, allowing()) is Reason.NOT_ADDRESSED
+
+
 def test_invitations_from_its_people_or_into_its_rooms() -> None:
     assert may_enter(event(EventKind.INVITE), SPEC, people)
     assert not may_enter(event(EventKind.INVITE, EVE), SPEC, people)

@@ -34,7 +34,7 @@ def test_rooms_invitations_and_leaves() -> None:
         "rooms": {
             "join": {
                 "!a:h": {
-                    "state": {"events": [{"type": "m.room.encryption"}]},
+                    "state": {"events": [{"type": "m.room.encryption", "state_key": ""}]},
                     "timeline": {
                         "events": [said(1), {"no": "id"}, 7, said(2)],
                         "limited": True,
@@ -60,6 +60,39 @@ def test_rooms_invitations_and_leaves() -> None:
     assert "!d:h" not in batch.invited
     assert batch.left == ("!e:h",)
     assert batch.faults == 4
+
+
+def test_the_inviter_is_who_the_invitation_itself_names() -> None:
+    """What stands before it comes from the inviter's server, which may claim anything."""
+    forged = [
+        member("invite") | {"sender": "@ann:h"},
+        member("join") | {"sender": "@ann:h"},
+        {"type": "m.room.create", "state_key": "", "sender": "@ann:h", "content": {}},
+    ]
+    events = [*forged, member("invite") | {"sender": "@eve:evil"}]
+    rooms = {"invite": {"!c:h": {"invite_state": {"events": events}}}}
+    batch = read_batch({"next_batch": "s", "rooms": rooms}, ME)
+    assert batch.invited["!c:h"]["sender"] == "@eve:evil"
+    rooms = {"invite": {"!c:h": {"invite_state": {"events": [member("join"), member("leave")]}}}}
+    assert not read_batch({"next_batch": "s", "rooms": rooms}, ME).invited
+
+
+def test_a_mere_event_makes_no_room_encrypted_and_no_id_is_taken_on_trust() -> None:
+    events = [
+        said(1) | {"type": "m.room.encryption"},
+        said(2) | {"event_id": "2"},
+        said(3) | {"event_id": "$" + "x" * 300},
+        said(4) | {"type": INVITE},
+    ]
+    rooms = {
+        "join": {"!a:h": {"timeline": {"events": events}}, "no room": {}, "!a/b": {}},
+        "leave": {"!l:h": {}, "": {}},
+    }
+    batch = read_batch({"next_batch": "s", "rooms": rooms}, ME)
+    (room,) = batch.joined
+    assert [each["event_id"] for each in room.timeline] == ["$1"]
+    assert not room.is_encrypted
+    assert (batch.faults, batch.left) == (5, ("!l:h",))
 
 
 def test_the_same_invitation_of_another_sync_is_another_one() -> None:

@@ -19,7 +19,15 @@ from agentsup.channels.matrix.errors import (
     TooLong,
     error_of,
 )
-from agentsup.channels.matrix.event import Attachment, Event, EventKind, Malformed, Me, read
+from agentsup.channels.matrix.event import (
+    DOUBTFUL,
+    Attachment,
+    Event,
+    EventKind,
+    Malformed,
+    Me,
+    read,
+)
 from agentsup.channels.matrix.place import Place, parse
 
 ROOM = "!room:here"
@@ -101,6 +109,23 @@ def test_a_thread_a_reply_and_the_quotation_of_old_clients() -> None:
     assert text("> <@eve:here> said\n\nthis").text.startswith("> <@eve")
 
 
+@pytest.mark.parametrize("wrong", ["root", "$", "$a b", "$" + "a" * 255, "$\ud800", "$a\n"])
+def test_what_can_be_no_events_id_is_no_thread_reply_or_target(wrong: str) -> None:
+    thread = {"rel_type": "m.thread", "event_id": wrong, "m.in_reply_to": {"event_id": wrong}}
+    found = text("on", **{"m.relates_to": thread})
+    assert (found.place, found.reply_to, found.text) == (Place(ROOM), "", "on")
+    relates = {"m.relates_to": {"rel_type": "m.annotation", "event_id": wrong, "key": "x"}}
+    assert event(relates, "m.reaction").kind is EventKind.OTHER
+    with pytest.raises(Malformed):
+        event({}, "m.room.redaction", redacts=wrong)
+
+
+def test_doubt_is_ours_to_note() -> None:
+    doubtful: Any = {DOUBTFUL: True}
+    assert event({"msgtype": "m.text", "body": "x"}, **doubtful).is_doubtful
+    assert not text("x").is_doubtful
+
+
 def test_an_edit_names_its_event_and_gives_the_new_words() -> None:
     found = event(
         {
@@ -132,8 +157,13 @@ def test_other_kinds() -> None:
     assert event({"redacts": "$7"}, "m.room.redaction").target_id == "$7"
     assert event({}, "m.room.redaction", redacts="$8").target_id == "$8"
     assert event({"algorithm": "x"}, "m.room.encrypted").kind is EventKind.ENCRYPTED
-    assert event({"algorithm": "x"}, "m.room.encryption").kind is EventKind.ENCRYPTED
-    assert event({"replacement_room": "!new:x"}, "m.room.tombstone").moved_to == "!new:x"
+    switch = event({"algorithm": "x"}, "m.room.encryption", state_key="")
+    assert switch.kind is EventKind.ENCRYPTED
+    moved = event({"replacement_room": "!new:x"}, "m.room.tombstone", state_key="")
+    assert moved.moved_to == "!new:x"
+    for kind in ("m.room.encryption", "m.room.tombstone"):
+        assert event({"algorithm": "x"}, kind).kind is EventKind.OTHER, "no state"
+        assert event({"algorithm": "x"}, kind, state_key="x").kind is EventKind.OTHER
     assert event({"msgtype": "m.notice", "body": "beep"}).is_notice
     assert event({"x": 1}, "org.example.custom").kind is EventKind.OTHER
     assert event({}).kind is EventKind.OTHER, "taken back before we saw it"

@@ -17,13 +17,21 @@ import pytest
 from agentsup.channels.matrix.errors import (
     FateUnknown,
     MatrixError,
+    NotAllowed,
     NotSent,
     RateLimited,
     Refused,
     TokenRefused,
 )
-from agentsup.channels.matrix.event import GAP, INVITE
-from agentsup.channels.matrix.kept import Owner, Row, done_tx, received, since_of
+from agentsup.channels.matrix.event import DOUBTFUL, GAP, INVITE
+from agentsup.channels.matrix.kept import (
+    Owner,
+    Row,
+    done_tx,
+    known_rooms,
+    received,
+    since_of,
+)
 from agentsup.channels.matrix.sync import Syncer
 from agentsup.channels.report import ChannelState
 from agentsup.kit.tasks import TaskOwner
@@ -55,10 +63,14 @@ class Homeserver:
         self.news = asyncio.Event()
         self.oldest = 0
         """Tokens before this one are not known."""
+        self.lost: set[str] = set()
+        """Events that it has no more, as after its own restore."""
+        self.now_ms: Callable[[], int] = lambda: 0
 
     def raw(self, kind: str = "m.room.message", **more: Any) -> dict[str, Any]:
         event_id = f"${len(self.stream)}"
-        return {"event_id": event_id, "type": kind, "sender": "@ann:here", "content": {}, **more}
+        common = {"event_id": event_id, "type": kind, "sender": "@ann:here", "content": {}}
+        return {**common, "origin_server_ts": self.now_ms(), **more}
 
     def add(self, kind: str = "m.room.message", room: str = ROOM, **more: Any) -> str:
         raw = self.raw(kind, **more)
@@ -80,7 +92,7 @@ class Homeserver:
             raise self.trouble.pop(0)
         start = 0 if since is None else int(since[1:])
         if since is not None and start < self.oldest:
-            raise Refused(400, "M_UNKNOWN", "no such token")
+            raise Refused(400, "M_UNKNOWN", "Invalid stream token")
         if start == len(self.stream) and not self.invited and not self.left:
             self.news.clear()
             try:
@@ -90,6 +102,8 @@ class Homeserver:
                 pass
         join: dict[str, Any] = {}
         for position, (room, raw) in enumerate(self.stream[start:], start):
+            if raw["event_id"] in self.lost:
+                continue
             timeline = join.setdefault(room, {"timeline": {"events": []}})["timeline"]
             timeline["events"].append((position, raw))
         for found in join.values():
@@ -102,7 +116,14 @@ class Homeserver:
         invite = {
             room: {
                 "invite_state": {
-                    "events": [{"type": "m.room.member", "state_key": ME, "sender": who}]
+                    "events": [
+                        {
+                            "type": "m.room.member",
+                            "state_key": ME,
+                            "sender": who,
+                            "content": {"membership": "invite"},
+                        }
+                    ]
                 }
             }
             for room, who in self.invited.items()
@@ -119,7 +140,11 @@ class Homeserver:
         if self.page_trouble:
             raise self.page_trouble.pop(0)
         low, high = (0 if end is None else int(end[1:])), int(start[1:])
-        older = [(n, raw) for n, (room, raw) in enumerate(self.stream[:high]) if room == room_id]
+        older = [
+            (n, raw)
+            for n, (room, raw) in enumerate(self.stream[:high])
+            if room == room_id and raw["event_id"] not in self.lost
+        ]
         page = [(n, raw) for n, raw in reversed(older) if n >= low][:limit]
         answer: dict[str, Any] = {"chunk": [raw for _, raw in page]}
         if page and page[-1][0] > low:
@@ -131,6 +156,7 @@ class Stage:
     def __init__(self, rig: MailRig) -> None:
         self.rig = rig
         self.server = Homeserver()
+        self.server.now_ms = rig.clock.now_ms
         self.taken: list[Row] = []
         self.states: list[ChannelState] = []
         self.told: list[str] = []
@@ -378,6 +404,96 @@ async def test_a_token_that_the_server_forgot_is_given_up_and_nothing_new_is_los
     await stage.until(lambda: len(stage.taken) >= 4)
     assert stage.ids == [first, *said]
     assert None in stage.server.asked[1:]
+
+
+async def test_another_refusal_is_waited_out_with_the_token_that_there_is(stage: Stage) -> None:
+    await stage.begun()
+    first = stage.server.add()
+    await stage.until(lambda: stage.ids == [first])
+    asked = len(stage.server.asked)
+    stage.server.trouble = [
+        *[Refused(400, "M_BAD_JSON", "the filter makes no sense")] * 4,
+        *[Refused(400, "M_UNKNOWN", "out of order")] * 4,
+        *[NotAllowed(403, "M_FORBIDDEN", "no token for this door")] * 4,
+    ]
+    stage.server.news.set()
+    await stage.until(lambda: not stage.server.trouble)
+    said = stage.server.add()
+    await stage.until(lambda: len(stage.taken) >= 2)
+    assert None not in stage.server.asked[asked:]
+    assert stage.ids == [first, said]
+    assert not [row for row in stage.taken if GAP in row.raw]
+
+
+@pytest.mark.parametrize("missed", [3, LIMIT + 20])
+async def test_after_a_lost_token_only_what_followed_the_last_known_event_is_taken(
+    stage: Stage, missed: int
+) -> None:
+    await stage.begun()
+    old = [stage.server.add() for _ in range(30)]
+    await stage.until(lambda: stage.ids == old)
+    await stage.stop()
+    await stage.rig.db.write(forget_events)  # as the store does after some days
+    said = [stage.server.add() for _ in range(missed)]
+    stage.server.oldest = len(stage.server.stream)
+    stage.start()
+    await stage.until(lambda: len(stage.taken) >= 30 + missed)
+    await asyncio.sleep(60)
+    assert stage.ids == [*old, *said]
+    assert not [row for row in stage.taken if DOUBTFUL in row.raw]
+
+
+async def test_without_the_last_known_event_what_was_said_later_is_taken_with_doubt(
+    stage: Stage,
+) -> None:
+    await stage.begun()
+    old = [stage.server.add() for _ in range(30)]
+    await stage.until(lambda: stage.ids == old)
+    await stage.stop()
+    await stage.rig.db.write(forget_events)
+    stage.server.lost.add(old[-1])
+    await asyncio.sleep(60)
+    said = [stage.server.add() for _ in range(3)]
+    stage.server.oldest = len(stage.server.stream)
+    stage.start()
+    await stage.until(lambda: len(stage.taken) >= 33)
+    await asyncio.sleep(60)
+    assert stage.ids == [*old, *said]
+    assert all(DOUBTFUL in row.raw for row in stage.taken[30:])
+    after = stage.server.add()
+    await stage.until(lambda: stage.ids[-1] == after)
+    assert DOUBTFUL not in stage.taken[-1].raw
+
+
+async def test_a_room_left_while_the_token_was_lost_begins_anew(stage: Stage) -> None:
+    await stage.begun()
+    other = "!o:here"
+    stage.server.enter(other)
+    kept = stage.server.add(room=other)
+    await stage.until(lambda: stage.ids == [kept])
+    await stage.stop()
+    stage.server.stream = [each for each in stage.server.stream if each[0] == ROOM]
+    stage.server.oldest = 1000
+    stage.start()
+    await stage.until(lambda: None in stage.server.asked[1:])
+    await stage.until(lambda: other in stage.changed)
+    assert other not in await stage.rig.db.read(lambda reader: known_rooms(reader, OWNER))
+
+
+def forget_events(tx: Tx) -> None:
+    tx.execute("DELETE FROM matrix_events")
+
+
+async def test_a_cut_timeline_may_hide_who_came_or_went(stage: Stage) -> None:
+    await stage.begun()
+    await stage.stop()
+    stage.changed.clear()
+    stage.server.add("m.room.member", state_key="@eve:here", content={"membership": "join"})
+    for _ in range(LIMIT):
+        stage.server.add()
+    stage.start()
+    await stage.until(lambda: len(stage.taken) >= LIMIT)
+    assert ROOM in stage.changed
 
 
 async def test_own_words_and_comings_and_goings_are_not_kept(stage: Stage) -> None:
