@@ -18,6 +18,7 @@ from agentsup.kit import faults
 from agentsup.kit.procgroup import GroupRecord
 from agentsup.mailbox.journal import Journal
 from agentsup.mailbox.pump import Work
+from agentsup.model.engine import Permission, PermissionRequest
 from agentsup.model.errors import AgentsupError, LeaseLost, StoreUnavailable
 from agentsup.model.ids import AgentId, CallId
 from agentsup.model.tool import Effect, Tool, ToolContext, ToolRegistry, ToolResult
@@ -93,6 +94,10 @@ class TurnHost:
         self, name: str, effect: Effect, args: dict[str, Any], run: Callable[[], Awaitable[str]]
     ) -> ToolResult:
         return await self._journaled(self._next_id(name, args), name, effect, args, run)
+
+    async def permit(self, request: PermissionRequest) -> Permission:
+        """Deny by default: what an engine would do by itself nobody has allowed."""
+        return Permission(False, f"{request.tool} is not allowed for {self._agent_name}")
 
     async def spawned(self, pgid: int, started_ticks: int, argv0: str) -> None:
         await self._processes.record(

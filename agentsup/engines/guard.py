@@ -11,7 +11,8 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from agentsup.engines import guard_rules
 from agentsup.engines.clean import clean, clean_event, clean_value
@@ -25,6 +26,8 @@ from agentsup.model.engine import (
     EngineHost,
     EngineSession,
     EngineSpec,
+    Permission,
+    PermissionRequest,
     Segment,
     Suspended,
     Usage,
@@ -34,6 +37,7 @@ from agentsup.model.tool import Effect, Tool, ToolResult
 
 __all__ = ["GuardedSession", "RunLimits", "open_guarded"]
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 ESCAPING = (EngineCrash, ExitRequested, LeaseLost, StoreUnavailable)
@@ -301,13 +305,22 @@ class _GuardedHost:
     ) -> ToolResult:
         return await self._watch(self._inner.perform(clean(name), effect, clean_value(args), run))
 
+    async def permit(self, request: PermissionRequest) -> Permission:
+        request = replace(
+            request,
+            tool=clean(request.tool),
+            args=clean_value(request.args),
+            title=clean(request.title),
+        )
+        return await self._watch(self._inner.permit(request))
+
     async def spawned(self, pgid: int, started_ticks: int, argv0: str) -> None:
         await self._inner.spawned(pgid, started_ticks, argv0)
 
     async def reaped(self, pgid: int) -> None:
         await self._inner.reaped(pgid)
 
-    async def _watch(self, work: Awaitable[ToolResult]) -> ToolResult:
+    async def _watch(self, work: Awaitable[T]) -> T:
         self.open_calls += 1
         self.signs += 1
         try:

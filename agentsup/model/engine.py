@@ -77,6 +77,30 @@ class Segment:
     resume: Resume | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PermissionRequest:
+    """A call that an engine with tools of its own (a coding CLI) wants leave for.
+
+    ``request_id`` is the engine's own id of the call, the same when it asks for it again.
+    """
+
+    request_id: str
+    tool: str
+    args: dict[str, Any] = field(default_factory=dict)
+    title: str = ""
+    """What the call does, in the engine's words; for the person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """The answer: allowed, with other arguments if ``args`` is set; or denied, and the model reads
+    ``reason``."""
+
+    allowed: bool
+    reason: str = ""
+    args: dict[str, Any] | None = None
+
+
 class EngineHost(Protocol):
     """What the stack lends to an engine for one session."""
 
@@ -90,6 +114,10 @@ class EngineHost(Protocol):
         self, name: str, effect: Effect, args: dict[str, Any], run: Callable[[], Awaitable[str]]
     ) -> ToolResult:
         """Journal an effect of the engine's own (not a registered tool) around ``run``."""
+
+    async def permit(self, request: PermissionRequest) -> Permission:
+        """Decide about a call that the engine makes itself. May wait for a person, for hours; the
+        engine keeps its process meanwhile."""
 
     async def spawned(self, pgid: int, started_ticks: int, argv0: str) -> None:
         """Record a child process group before it works, so that a later boot can sweep it."""

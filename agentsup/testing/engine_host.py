@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from agentsup.model.engine import Segment
+from agentsup.model.engine import Permission, PermissionRequest, Segment
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolResult
 
 ToolFunction = Callable[[dict[str, Any]], Awaitable[str]]
@@ -24,7 +24,11 @@ class MemoryHost:
         tools: Mapping[str, ToolFunction] | None = None,
         *,
         fatal: tuple[type[Exception], ...] = (),
+        permit: Callable[[PermissionRequest], Awaitable[Permission]] | None = None,
     ) -> None:
+        """``permit`` decides about calls of the engine's own; without it all are denied."""
+        self._permit = permit or _denied
+        self.permission_requests: list[PermissionRequest] = []
         self._functions = dict(tools or {})
         self._fatal = fatal
         self._ordinal = 0
@@ -54,6 +58,10 @@ class MemoryHost:
     ) -> ToolResult:
         return await self._journaled(name, args, run)
 
+    async def permit(self, request: PermissionRequest) -> Permission:
+        self.permission_requests.append(request)
+        return await self._permit(request)
+
     async def spawned(self, pgid: int, started_ticks: int, argv0: str) -> None:
         self.groups[pgid] = argv0
 
@@ -78,6 +86,10 @@ class MemoryHost:
             result = ToolResult(ok=False, text=str(error), code="tool_failed")
         self.journal[ordinal] = (key, result)
         return result
+
+
+async def _denied(request: PermissionRequest) -> Permission:
+    return Permission(False, f"{request.tool} was denied")
 
 
 def _tool(name: str) -> Tool:
