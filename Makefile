@@ -66,10 +66,10 @@ types: setup ## mypy, strict
 unit: setup ## unit, contract, component, simulation: whatever may run side by side
 	@$(PYTEST) -q -n 2 --dist worksteal -m "not process and $(NOT_HERE)" tests
 
-# Alone on the machine: these tests start real processes and watch the clock. Exit code 5 is
-# "nothing selected".
-process: setup ## tests that start real processes, one after another
-	@$(PYTEST) -q -m "process and $(NOT_HERE)" tests || [ $$? -eq 5 ]
+# Two side by side and nothing beside them: these tests start real processes and watch the clock.
+# Exit code 5 is "nothing selected".
+process: setup ## tests that start real processes, two side by side
+	@$(PYTEST) -q -n 2 --dist worksteal -m "process and $(NOT_HERE)" tests || [ $$? -eq 5 ]
 
 test-live: setup synapse browser ## tests against real parts: Synapse, headless Chromium
 	@$(PYTEST) -q -m live tests
