@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ _MEDIA = "/_matrix/client/v1/media"
 _ANSWER_BYTES = 64 * 1024 * 1024
 _IN_THREAD_BYTES = 128 * 1024
 """JSON longer than this would hold up the loop while it is read."""
+_HALVES = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
+"""Where half of a character may stand: a surrogate, as an escape or in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +135,9 @@ class MatrixClient:
         return await self._json(method, path, timeout_s=timeout_s, is_placed=True)
 
     async def messages(
-        self, room_id: str, *, start: str, end: str | None, limit: int, filter_: Json
+        self, room_id: str, *, start: str | None, end: str | None, limit: int, filter_: Json
     ) -> dict[str, Any]:
-        """Events of a room before ``start``, newest first, down to ``end``."""
+        """Events of a room before ``start`` (None: now), newest first, down to ``end``."""
         method, path = (await self._loaded()).api.room_messages(
             "", room_id, start=start, end=end, limit=limit, message_filter=dict(filter_)
         )
@@ -365,14 +368,27 @@ async def _read(answer: HttpAnswer) -> dict[str, Any]:
         raise error_of(answer.status, answer.body, retry_after=answer.retry_after)
     try:
         if len(answer.body) > _IN_THREAD_BYTES:
-            found = await asyncio.to_thread(json.loads, answer.body)
+            found = await asyncio.to_thread(_document, answer.body)
         else:
-            found = json.loads(answer.body)
+            found = _document(answer.body)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise FateUnknown("the homeserver's answer makes no sense")
     return found
+
+
+def _document(body: bytes) -> Any:
+    """JSON as everything behind this door may rely on it: text that can be stored and sent again.
+
+    Half a character, which JSON can hold and text can't, becomes the sign for something unreadable;
+    what is no number becomes nothing. Raises ``ValueError`` and ``RecursionError``.
+    """
+    found = json.loads(body, parse_constant=lambda name: None)
+    if _HALVES.search(body) is None:
+        return found
+    written = json.dumps(found, ensure_ascii=False).encode("utf-16-le", "surrogatepass")
+    return json.loads(written.decode("utf-16-le", "replace"))
 
 
 def _text(answer: Json, name: str) -> str:
