@@ -35,6 +35,8 @@ from agentsup.store.events import Subscription
 
 HISTORY: Final = 50
 PAGE: Final = 200
+MISSED: Final = 500
+"""Events of a conversation that a page catches up with one by one."""
 SHOWN: Final = (
     EventType.CHAT_IN,
     EventType.CHAT_EDITED,
@@ -163,13 +165,17 @@ class ChatSocket:
         """Greet; returns the sequence number after which events follow."""
         newest = await self._deps.events.last_seq()
         # A number beyond the newest is from another store: begin anew and say so.
-        is_reset = hello.after is not None and hello.after > newest
+        is_reset = hello.after is not None and (
+            hello.after > newest or await self._is_far_behind(hello, entry, hello.after)
+        )
+        more = False
         if hello.after is None or is_reset:
             found = await self._deps.inbox.history(
-                entry.name, hello.channel, hello.conversation, HISTORY
+                entry.name, hello.channel, hello.conversation, HISTORY + 1
             )
-            history = await self._documents(hello, [e for e in found if e.seq <= newest])
-            seen = newest
+            more = len(found) > HISTORY
+            last = [event for event in found[-HISTORY:] if event.seq <= newest]
+            history, seen = await self._documents(hello, last), newest
         else:
             history, seen = [], hello.after
         await self._post(
@@ -181,6 +187,7 @@ class ChatSocket:
                 "seq": seen,
                 "reset": is_reset,
                 "history": history,
+                "more": more,
                 "live": (await feed.next())["turns"],  # a feed begins with what runs already
                 **(await self._greeting(hello, entry)),
             }
@@ -191,6 +198,19 @@ class ChatSocket:
         if hello.channel != privacy.CHANNEL:
             return [documents.event(event) for event in events]
         return await shown(events)
+
+    async def _is_far_behind(self, hello: Hello, entry: DirectoryEntry, after: int) -> bool:
+        """Whether a page missed so much that it is shown anew, rather than told one by one."""
+        if hello.channel != privacy.CHANNEL:
+            return False
+        missed = await self._deps.events.page(
+            after,
+            agent_id=entry.agent_id,
+            conversation=_place(hello),
+            types=SHOWN,
+            limit=MISSED + 1,
+        )
+        return len(missed.events) > MISSED
 
     async def _greeting(self, hello: Hello, entry: DirectoryEntry) -> Mapping[str, Any]:
         if hello.channel != privacy.CHANNEL:

@@ -12,6 +12,7 @@ from aiohttp import web
 from agentsup.api.access import HostRules
 from agentsup.api.app import API, build_app
 from agentsup.api.ports import ApiDeps
+from agentsup.api.web.files import sweep_uploads
 from agentsup.kit.tasks import OwnerClosed
 from agentsup.model.errors import ConfigError
 
@@ -62,6 +63,7 @@ class ApiServer:
         """Bind and serve; returns the port. Raises `ConfigError` that names what to change."""
         limits = self._deps.limits
         await self._app[API].web.load()
+        await sweep_uploads(self._deps)
         runner = web.AppRunner(
             self._app,
             access_log=None,

@@ -20,6 +20,8 @@ from agentsup.model.principal import Principal
 
 LAST_EVENT_ID: Final = "Last-Event-ID"
 PAGE: Final = 200
+MISSED: Final = 1000
+"""Events that a page catches up with one by one; it looks anew after more of them."""
 RETRY_MS: Final = 2000
 _MAX_SEQ = 2**63 - 1
 
@@ -55,8 +57,7 @@ async def events(call: Call) -> web.StreamResponse:
             contextlib.suppress(ConnectionError, TimeoutError, Unauthorised),
         ):
             await _write(response, f"retry: {RETRY_MS}\n\n".encode(), limits.stall_s)
-            await _tell_gap(call, response, wanted.after)
-            seen = wanted.after
+            seen = await _tell_gap(call, response, wanted.after)
             while not ended.is_set():
                 page = await log.page(
                     seen,
@@ -118,14 +119,19 @@ def _types(text: str | None) -> tuple[EventType, ...] | None:
         raise BadRequest(f"{error}; known are {known}", field="types") from None
 
 
-async def _tell_gap(call: Call, response: web.StreamResponse, after: int) -> None:
-    """A reader that asks for events which retention has removed is told so."""
+async def _tell_gap(call: Call, response: web.StreamResponse, after: int) -> int:
+    """A reader that asks for events which retention has removed is told so, and a page that was
+    away for long is told to look anew; where the stream goes on."""
     first = await call.deps.events.first_seq()
     newest = await call.deps.events.last_seq()
     oldest = first or newest + 1
-    if oldest > after + 1:
-        gap = b'event: gap\ndata: {"missing_from":%d,"missing_to":%d}\n\n' % (after + 1, oldest - 1)
-        await _write(response, gap, call.deps.limits.stall_s)
+    if call.session is not None and newest - after > MISSED:
+        oldest = newest + 1
+    if oldest <= after + 1:
+        return after
+    gap = b'event: gap\ndata: {"missing_from":%d,"missing_to":%d}\n\n' % (after + 1, oldest - 1)
+    await _write(response, gap, call.deps.limits.stall_s)
+    return oldest - 1
 
 
 def _frame(document: Mapping[str, Any]) -> bytes:

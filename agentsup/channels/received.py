@@ -6,6 +6,7 @@ import os
 import re
 import time
 import unicodedata
+from itertools import islice
 from pathlib import Path
 from typing import IO, Final
 
@@ -14,6 +15,8 @@ __all__ = ["FOLDER", "Landing", "safe_name", "sweep"]
 FOLDER: Final = "inbox"
 _MAX_NAME: Final = 100
 _NAMES: Final = 10_000
+_LOOKED_AT: Final = 100_000
+"""Entries of one folder that a sweep looks at."""
 _UNSAFE = re.compile(r"[^\w.+=@-]+")
 
 
@@ -91,17 +94,31 @@ class Landing:
 
 
 def sweep(workspace: Path, *, owner: str) -> int:
-    """Remove what lives that were killed have left unfinished; how many there were. Blocks."""
+    """Remove what lives that were killed have left unfinished; how many there were. Blocks.
+
+    An agent may have put a link in place of the folder, or of a file in it: none is followed, and
+    only plain files under ``owner``'s own names go; a huge folder is looked at in part.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     count = 0
     try:
-        left = [
-            each for each in (workspace / FOLDER).iterdir() if each.name.startswith(_part_of(owner))
-        ]
-        for each in left:
-            each.unlink(missing_ok=True)
+        folder = os.open(workspace / FOLDER, flags)
+    except OSError:
+        return 0
+    try:
+        with os.scandir(folder) as entries:
+            left = [
+                each.name
+                for each in islice(entries, _LOOKED_AT)
+                if each.name.startswith(_part_of(owner)) and each.is_file(follow_symlinks=False)
+            ]
+        for name in left:
+            os.unlink(name, dir_fd=folder)
             count += 1
     except OSError:
         return count
+    finally:
+        os.close(folder)
     return count
 
 

@@ -300,6 +300,8 @@ def _tell(
         # One event tells both that it was accepted and what was said.
         facts["text"] = text_of(new.parts)
         facts["files"] = [part.name or part.path for part in new.parts if part.type == "file"]
+        # By its own id a client knows its text again, in another tab and after a reload too.
+        facts["say_id"] = new.external_id
         append(tx, EventType.CHAT_IN, data=facts, **where)
         if last_at is None or not 0 <= at - last_at < _VISIT_MS:
             _visit(tx, new.agent_id, to.channel, to.conversation, at)

@@ -111,14 +111,16 @@ def find(reader: Reader, session_id: str, *, agent_id: str = "") -> Session:
 
 
 def list_of(
-    reader: Reader, agent_id: str, *, key: str | None = None, limit: int = 100
+    reader: Reader, agent_id: str, *, key: str | None = None, place: str = "", limit: int = 100
 ) -> list[Session]:
-    """Sessions of an agent, the one used last first; with ``key`` those begun under it."""
+    """Sessions of an agent, the one used last first; with ``key`` those begun under it, with
+    ``place`` those begun there or at ``<place>.<anything>``."""
     rows = reader.all(
         f"SELECT {_COLUMNS} FROM sessions WHERE agent_id = :agent_id"  # noqa: S608 - a constant
         " AND (:key IS NULL OR key = :key)"
+        " AND (:place = '' OR key = :place OR substr(key, 1, length(:place) + 1) = :place || '.')"
         " ORDER BY updated_at DESC, session_id DESC LIMIT :limit",
-        {"agent_id": agent_id, "key": key, "limit": limit},
+        {"agent_id": agent_id, "key": key, "place": place, "limit": limit},
     )
     return [Session(*row) for row in rows]
 

@@ -47,9 +47,17 @@ async def session_list(call: Call) -> web.Response:
     query: bodies.PlaceQuery = call.query
     entry = _entered(call, query.agent, query.conversation)
     current = await current_session(call, entry, privacy.CHANNEL, query.conversation)
-    found = await call.deps.mailbox.sessions(entry.agent_id, limit=_SESSIONS)
-    mine = [one for one in found if _may_use(call, one)]
-    return reply({"current": current, "sessions": [_session(one, current) for one in mine]})
+    own = _key(privacy.CHANNEL, privacy.own_conversation(call.by))
+    found = await call.deps.web.database.read(
+        lambda reader: sessions.list_of(
+            reader,
+            entry.agent_id,
+            place="" if call.by.is_operator else own,
+            limit=_SESSIONS,
+        ),
+        name="web.sessions",
+    )
+    return reply({"current": current, "sessions": [_session(one, current) for one in found]})
 
 
 async def new_session(call: Call) -> web.Response:

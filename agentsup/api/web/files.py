@@ -16,8 +16,9 @@ from aiohttp import hdrs, web
 
 from agentsup.api import bodies, privacy, shapes
 from agentsup.api.access import Access
+from agentsup.api.ports import ApiDeps
 from agentsup.api.route import Call, Route, reply
-from agentsup.channels.received import FOLDER, Landing
+from agentsup.channels.received import FOLDER, Landing, sweep
 from agentsup.channels.upload import UploadFile, open_upload
 from agentsup.mailbox.bus import DirectoryEntry
 from agentsup.model.errors import BadRequest, Gone, NotFound, StoreUnavailable, TooLarge
@@ -25,6 +26,7 @@ from agentsup.model.message import Message, Part
 from agentsup.store.database import Tx
 
 CHUNK: Final = 256 * 1024
+_OWNER: Final = "web"
 _KEPT_MS: Final = 7 * 86_400_000
 """An upload that nobody has sent for so long can't be sent any more."""
 _SHOWN: Final = {
@@ -52,7 +54,7 @@ async def upload(call: Call) -> web.Response:
         try:
             now_ms = call.deps.clock.now_ms()
             token = call.deps.entropy.token()
-            landing = await asyncio.to_thread(Landing, workspace, owner="web", token=token)
+            landing = await asyncio.to_thread(Landing, workspace, owner=_OWNER, token=token)
             try:
                 size = await _receive(call, landing.out, limit)
                 to = await asyncio.to_thread(landing.keep, query.name, now_ms=now_ms)
@@ -66,6 +68,13 @@ async def upload(call: Call) -> web.Response:
     path = f"{FOLDER}/{to.name}"
     await _note(call, entry.agent_id, path)
     return reply({"path": path, "name": query.name, "size": size}, 201)
+
+
+async def sweep_uploads(deps: ApiDeps) -> None:
+    """Remove the halves of files that were on their way when an earlier life was killed; before
+    anybody can send one. What came whole has another name, whoever it is of."""
+    for name in deps.directory.names():
+        await asyncio.to_thread(sweep, deps.web.workspace(name), owner=_OWNER)
 
 
 async def _note(call: Call, agent_id: str, path: str) -> None:
@@ -206,6 +215,9 @@ async def _send(call: Call, agent_id: str, path: str, name: str) -> web.StreamRe
                 await response.write(piece)
         await response.write_eof()
         return response
+    except TimeoutError:
+        # Whoever still wants it asks again; the place is not held for a reader that takes nothing.
+        raise ConnectionError("the reader of the file takes nothing any more") from None
     finally:
         await asyncio.to_thread(handle.close)
 

@@ -12,6 +12,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from agentsup.api import streams
+from tests.component.api.browser import Browser
 from tests.component.api.conftest import OPERATOR_TOKEN, Rig
 
 
@@ -161,3 +163,30 @@ async def test_closing_ends_streams_at_once(rig: Rig) -> None:
         assert loop.time() - began < 1.0
         assert await reader.response.content.read() in (b"\n", b"")
     assert rig.server.connections["event streams"] == 0
+
+
+async def test_a_page_that_was_away_for_long_looks_anew(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "MISSED", 3)
+    browser = Browser(rig)
+    await browser.sign_in("otto")
+    first = await rig.tell("main", "first")
+    for number in range(3):
+        await rig.tell("main", f"{number}")
+
+    async def begins(after: int) -> list[bytes]:
+        lines: list[bytes] = []
+        async with rig.client.get(
+            f"{rig.url}/events?after={after}", headers=browser.headers(is_post=False)
+        ) as response:
+            while not lines or not lines[-1].startswith(b"data:"):
+                lines.append(await response.content.readline())
+        await all_left(rig)
+        return lines
+
+    assert b"event: chat.out\n" in await begins(first)
+    assert b"event: gap\n" in await begins(first - 1)
+    async with stream(rig, f"?after={first - 1}") as reader:
+        # Programs resume without a loss, however long they were away.
+        assert (await reader.next())["event"] == "chat.out"

@@ -9,9 +9,11 @@ import aiohttp
 import pytest
 
 from agentsup.api import privacy
+from agentsup.mailbox import sessions
 from agentsup.model.control import Button, CommandContext, CommandReply
 from agentsup.model.engine import Suspended
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
+from agentsup.store.database import Tx
 from tests.component.api.browser import Browser, frame
 from tests.component.api.conftest import Rig
 
@@ -241,3 +243,54 @@ async def test_a_page_gone_wild_locks_nobody_else_out(rig: Rig) -> None:
         await asyncio.sleep(0)
     async with uwe.socket(conversation="uwe") as again:
         await frame(again, "welcome")
+
+
+async def test_a_page_that_was_away_for_long_is_shown_anew(rig: Rig) -> None:
+    browser = Browser(rig)
+    await browser.sign_in("uwe")
+
+    async def speak(count: int) -> None:
+        for number in range(count):
+            await rig.tell("main", f"say {number}", "web:uwe")
+
+    await speak(51)
+    async with browser.socket(conversation="uwe") as socket:
+        welcome = await frame(socket, "welcome")
+        assert (len(welcome["history"]), welcome["more"], welcome["reset"]) == (50, True, False)
+    await speak(500)
+    async with browser.socket(conversation="uwe", after=welcome["seq"]) as socket:
+        near = await frame(socket, "welcome")
+        assert (near["history"], near["reset"]) == ([], False)
+        assert (await frame(socket, "event"))["event"]["data"]["text"] == "say 0"
+    await speak(1)
+    async with browser.socket(conversation="uwe", after=welcome["seq"]) as socket:
+        far = await frame(socket, "welcome")
+        assert (len(far["history"]), far["more"], far["reset"]) == (50, True, True)
+
+
+async def test_a_text_is_known_again_by_its_clients_own_id(rig: Rig) -> None:
+    browser = Browser(rig)
+    await browser.sign_in("uwe")
+    async with browser.socket(conversation="uwe") as socket:
+        await frame(socket, "welcome")
+        await say(socket, "hello", "mine-1")
+        event = (await frame(socket, "event"))["event"]
+        assert (event["type"], event["data"]["say_id"]) == ("chat.in", "mine-1")
+
+
+async def test_own_sessions_are_found_behind_many_of_others(rig: Rig) -> None:
+    uwe = Browser(rig)
+    await uwe.sign_in("uwe")
+    for conversation in ("uwe", "uwe.plans"):
+        body = {"agent": "main", "conversation": conversation}
+        assert (await uwe.call("POST", "/web/sessions", body))[0] == 200
+
+    def crowd(tx: Tx) -> None:
+        for number in range(250):
+            for name in ("ute", "uwetta"):
+                key = f"chat:web:{name}"
+                sessions.new_tx(tx, "agt_main", key, at=2**50 + number, entropy=rig.deps.entropy)
+
+    await rig.database.write(crowd)
+    listing = (await uwe.call("GET", "/web/sessions?agent=main&conversation=uwe"))[1]["sessions"]
+    assert {one["key"] for one in listing} == {"chat:web:uwe", "chat:web:uwe.plans"}

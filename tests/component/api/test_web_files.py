@@ -263,3 +263,31 @@ async def test_what_somebody_else_has_uploaded_can_t_be_said(rig: Rig) -> None:
             await socket.send_json({"type": "say", "id": path, "text": "", "files": files})
             refused = await frame(socket, "error")
             assert refused["problem"]["code"] == "bad_request"
+
+
+async def test_halves_of_a_killed_life_go_and_nothing_else(rig: Rig, tmp_path: Path) -> None:
+    browser = Browser(rig)
+    await browser.sign_in("uwe")
+    status, kept, _ = await send(browser, "whole.txt", b"whole")
+    assert status == 201
+    inbox = workspace(rig) / "inbox"
+    (inbox / ".agentsup-web-half").write_bytes(b"ha")
+    (inbox / ".agentsup-telegram-a-half").write_bytes(b"ha")
+    (inbox / ".agentsup-web-folder").mkdir()
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / ".agentsup-web-precious").write_bytes(b"precious")
+    (inbox / ".agentsup-web-link").symlink_to(outside / ".agentsup-web-precious")
+    workspace(rig, "Scout").mkdir(parents=True)
+    (workspace(rig, "Scout") / "inbox").symlink_to(outside)
+    await rig.server.close()
+    await rig.server.start()
+    assert sorted(each.name for each in inbox.iterdir()) == sorted(
+        [
+            ".agentsup-telegram-a-half",
+            ".agentsup-web-folder",
+            ".agentsup-web-link",
+            kept["path"].removeprefix("inbox/"),
+        ]
+    )
+    assert [each.name for each in outside.iterdir()] == [".agentsup-web-precious"]
