@@ -10,10 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 from agentsup.catalogue import words
 from agentsup.channels.attachment import unreadable
+from agentsup.channels.matrix.clear import IN_CLEAR
 from agentsup.channels.matrix.errors import (
     Dropped,
     MatrixError,
@@ -177,23 +179,18 @@ class MatrixChannel:
         txn_id = txn_of(part)
         there_id = await self._there(bot, part, place)
         content = await self._content(bot, part, piece)
+        send = partial(
+            bot.sender.send,
+            place.room_id,
+            MESSAGE,
+            timeout_s=_TIMEOUT_S,
+            in_clear=bool(part.body.get(IN_CLEAR)),
+        )
         if there_id is not None and piece.file is None:
-            await bot.sender.send(
-                place.room_id,
-                MESSAGE,
-                edit_of(content, there_id),
-                txn_id=f"{txn_id}-e",
-                timeout_s=_TIMEOUT_S,
-            )
+            await send(edit_of(content, there_id), txn_id=f"{txn_id}-e")
             event_id = there_id
         else:
-            event_id = await bot.sender.send(
-                place.room_id,
-                MESSAGE,
-                new_of(content, place),
-                txn_id=txn_id,
-                timeout_s=_TIMEOUT_S,
-            )
+            event_id = await send(new_of(content, place), txn_id=txn_id)
         if piece.choices and bot.offered is not None:
             await bot.offered(place, event_id, piece)
         return event_id

@@ -14,6 +14,7 @@ from agentsup.model.errors import AgentsupError
 
 __all__ = [
     "Dropped",
+    "Encrypted",
     "FateUnknown",
     "MatrixError",
     "NotAllowed",
@@ -84,6 +85,15 @@ class RoomGone(NotAllowed):
     """We are not in the room, or it does not exist."""
 
     code = "matrix_room_gone"
+
+
+class Encrypted(Refused):
+    """The room is encrypted; ours, as nothing is sent there in clear."""
+
+    code = "matrix_encrypted"
+
+    def __init__(self, room_id: str) -> None:
+        super().__init__(0, "encrypted", f"the room {room_id} is encrypted, nothing is sent there")
 
 
 class TooLong(Refused):

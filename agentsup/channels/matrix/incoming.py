@@ -20,6 +20,7 @@ from agentsup.channels.matrix.access import (
     named,
     remedy,
 )
+from agentsup.channels.matrix.clear import tell_tx
 from agentsup.channels.matrix.desk import (
     Item,
     Lane,
@@ -317,13 +318,10 @@ class Incoming:
 
     async def _tell_encrypted(self, item: Item, event: Event, principal: Principal) -> None:
         """Say once in this room why nothing is answered in it."""
-        deps = self._deps
-        say = words(principal.language)
+        deps, at = self._deps, self._deps.clock.now_ms()
 
         def step(tx: Tx) -> None:
-            if kept.may_tell_tx(tx, deps.owner, event.room_id, deps.clock.now_ms()):
-                text = say("matrix.encrypted", me=deps.me.user_id)
-                notice_tx(tx, deps, event.room_id, text)
+            tell_tx(tx, owner=deps.owner, room_id=event.room_id, at=at, language=principal.language)
             kept.skip_tx(tx, [item.row], "encrypted")
 
         await write_patiently(deps, step, "matrix.encrypted")

@@ -13,6 +13,7 @@ from agentsup.channels.inbox import Inbox
 from agentsup.channels.lifetime import escaped, until
 from agentsup.channels.matrix import kept
 from agentsup.channels.matrix.access import People
+from agentsup.channels.matrix.clear import Clear
 from agentsup.channels.matrix.client import MatrixClient
 from agentsup.channels.matrix.deliver import (
     NOT_ATTACHED,
@@ -133,7 +134,15 @@ class MatrixBot:
         while True:
             begun_at = deps.clock.monotonic()
             client = MatrixClient(deps.account.homeserver, http=deps.http)
-            sender = Sender(client, deps.clock)
+            clear = Clear(
+                client=client,
+                database=deps.database,
+                clock=deps.clock,
+                owner=Owner(deps.agent_id, deps.account.user_id),
+                agent_name=deps.agent_name,
+                tell=deps.tell,
+            )
+            sender = Sender(client, deps.clock, clear.check)
             owner = TaskOwner(f"matrix {deps.agent_name}", on_error=escaped)
             signing = SignIn(
                 client,
@@ -144,8 +153,9 @@ class MatrixBot:
                 name=deps.agent_name,
             )
             self._show(ChannelState.CONNECTING)
+            life = self._life(client, sender, clear, signing, owner, draining)
             try:
-                await until(draining, self._life(client, sender, signing, owner, draining), owner)
+                await until(draining, life, owner)
             except TokenRefused as error:
                 is_old = deps.clock.monotonic() - begun_at > _FRESH_S
                 if signing.can_renew and is_old:
@@ -166,6 +176,7 @@ class MatrixBot:
         self,
         client: MatrixClient,
         sender: Sender,
+        clear: Clear,
         signing: SignIn,
         owner: TaskOwner,
         draining: asyncio.Event,
@@ -201,6 +212,11 @@ class MatrixBot:
             after_s=deps.limits.waiting_note_s,
         )
         incoming = self._incoming(client, me, whose, menus, waiting, streams, rooms, marks)
+
+        def changed(room_id: str) -> None:
+            rooms.forget(room_id)
+            clear.forget(room_id)
+
         syncer = Syncer(
             client=client,
             database=deps.database,
@@ -211,7 +227,7 @@ class MatrixBot:
             deaf_after_s=deps.limits.deaf_after_s,
             show=self._show,
             tell=deps.tell,
-            changed=rooms.forget,
+            changed=changed,
             agent_name=deps.agent_name,
         )
         try:

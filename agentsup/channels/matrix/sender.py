@@ -8,7 +8,7 @@ for longer than it asked, so that an answer finds room (P3).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol
 
@@ -22,6 +22,7 @@ COURTESIES_MAX: Final = 6
 _PATIENCE = 3.0
 """Homeservers count for each account: of what it gives back meanwhile, two parts are for answers."""
 _PAUSED_MAX = 1_000
+_MESSAGE = "m.room.message"
 
 
 class Caller(Protocol):
@@ -47,9 +48,16 @@ class Caller(Protocol):
 class Sender:
     """Sends for one bot. Everything carries a transaction id, so all of it may be sent again."""
 
-    def __init__(self, client: Caller, clock: Clock) -> None:
+    def __init__(
+        self,
+        client: Caller,
+        clock: Clock,
+        check: Callable[[str], Awaitable[None]] | None = None,
+    ) -> None:
+        """``check`` raises for a room that no message may go to; see ``clear.Clear``."""
         self._client = client
         self._clock = clock
+        self._check = check
         self._paused: dict[str, float] = {}
         """Until when a room is left alone, by the loop's clock."""
         self._courtesies_at = 0.0
@@ -66,13 +74,16 @@ class Sender:
         txn_id: str,
         droppable: bool = False,
         timeout_s: float = 20.0,
+        in_clear: bool = False,
     ) -> str:
-        """Send an event and return its id.
+        """Send an event and return its id. ``in_clear``: into an encrypted room as well.
 
         Raises ``Dropped`` for what is droppable under pressure, ``RateLimited`` while the room is
         paused, ``NotSent`` when closed: nothing was sent then. Else what the client raises.
         """
         async with self._allowed(room_id, droppable=droppable):
+            if self._check is not None and event_type == _MESSAGE and not in_clear:
+                await self._check(room_id)
             return await self._client.send(
                 room_id, event_type, content, txn_id=txn_id, timeout_s=timeout_s
             )

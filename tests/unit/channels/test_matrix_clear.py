@@ -1,0 +1,199 @@
+"""Nothing is sent in clear into a room that its people believe to be encrypted."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from agentsup.channels.matrix.clear import Clear
+from agentsup.channels.matrix.deliver import BotHandle, MatrixChannel, MatrixSettings
+from agentsup.channels.matrix.errors import Encrypted, FateUnknown, NotSent, Refused, RoomGone
+from agentsup.channels.matrix.kept import Owner, RoomNews, keep_tx
+from agentsup.channels.matrix.sender import Sender
+from agentsup.kit.clock import LoopClock
+from agentsup.kit.entropy import SeededEntropy
+from agentsup.kit.tasks import TaskOwner
+from agentsup.mailbox import outbox
+from agentsup.mailbox.relay import Relay
+from agentsup.store import Database, InlineRunner, Tx
+from agentsup.testing.matrix_rooms import Rooms
+
+pytestmark = pytest.mark.virtual
+
+AGENT, ROOM, OTHER = "agt_1", "!r:localhost", "!s:localhost"
+OWNER = Owner(AGENT, "@bot:localhost")
+MEGOLM = {"algorithm": "m.megolm.v1.aes-sha2"}
+
+
+class Bench:
+    """One bot with its relay, over rooms in memory."""
+
+    def __init__(self, folder: Path, database: Database, clock: LoopClock) -> None:
+        self.database = database
+        self.clock = clock
+        self.rooms = Rooms(clock)
+        self.told: list[str] = []
+        self.owner = TaskOwner("test")
+        self.channel = MatrixChannel(clock)
+        self.settings = MatrixSettings(folder)
+        self.draining = asyncio.Event()
+        self.begin()
+
+    def begin(self) -> None:
+        """What a life has in memory."""
+        self.clear = Clear(
+            client=self.rooms,
+            database=self.database,
+            clock=self.clock,
+            owner=OWNER,
+            agent_name="bob",
+            tell=self._tell,
+        )
+        self.sender = Sender(self.rooms, self.clock, self.clear.check)
+        self.channel.attach(AGENT, BotHandle(self.rooms, self.sender, lambda: self.settings))
+
+    async def _tell(self, text: str) -> None:
+        self.told.append(text)
+
+    async def start(self) -> None:
+        relay = Relay(
+            self.database,
+            self.clock,
+            SeededEntropy(self.clock, 7),
+            {"matrix": self.channel},
+            boot_id="boot",
+        )
+        ready = asyncio.Event()
+        self.owner.spawn(relay.run(ready.set, self.draining), name="relay:test")
+        await ready.wait()
+
+    async def answer(self, text: str, room: str = ROOM) -> tuple[str, str]:
+        """Say it through the outbox; its state and detail at the end."""
+
+        def add(tx: Tx) -> int:
+            return outbox.add_tx(
+                tx,
+                agent_id=AGENT,
+                channel="matrix",
+                conversation=room,
+                kind="answer",
+                body={"text": text},
+                at=self.clock.now_ms(),
+                message_id="m1",
+                session_id="s1",
+            )
+
+        number = await self.database.write(add)
+        async with asyncio.timeout(600):
+            while True:
+                row = await self.database.read(
+                    lambda r: r.one(
+                        "SELECT state, detail FROM outbox WHERE outbox_id = ?", (number,)
+                    )
+                )
+                assert row is not None
+                if row["state"] != "pending":
+                    return row["state"], row["detail"]
+                await self.clock.sleep(0.1)
+
+    async def synced(self, *, encrypted: bool, left: bool = False) -> None:
+        """What a sync puts on record about the room."""
+        news = [] if left else [RoomNews(ROOM, (), "$1", is_encrypted=encrypted)]
+        gone = [ROOM] if left else []
+        await self.database.write(lambda tx: keep_tx(tx, OWNER, news, since="s", left=gone, at=1))
+
+    def lookups(self) -> int:
+        return len(self.rooms.times("state"))
+
+
+@pytest_asyncio.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    clock = LoopClock()
+    path = tmp_path / "state.db"
+    runner = InlineRunner(path, clock=clock, entropy=SeededEntropy(clock, 3), max_delay_s=0)
+    database = await Database.open(path, clock=clock, runner=runner)
+    made = Bench(tmp_path, database, clock)
+    await made.start()
+    yield made
+    made.draining.set()
+    await made.owner.close(1.0)
+    await database.close()
+
+
+async def test_a_room_that_was_encrypted_after_we_joined_gets_no_answer(bench: Bench) -> None:
+    assert (await bench.answer("in the open"))[0] == "delivered"
+    await bench.synced(encrypted=True)
+    state, detail = await bench.answer("a secret")
+    assert state == "dropped"
+    assert "is encrypted" in detail
+    assert (await bench.answer("another secret"))[0] == "dropped"
+    await bench.clock.sleep(5.0)
+    assert "in the open" in bench.rooms.texts()
+    (notice,) = [text for text in bench.rooms.texts() if text != "in the open"]
+    assert "encrypted" in notice, "its people read once why"
+    assert "secret" not in str([each.content for each in bench.rooms.messages()])
+    (told,) = bench.told
+    assert ROOM in told
+    assert (await bench.answer("elsewhere", OTHER))[0] == "delivered"
+
+
+async def test_what_no_sync_has_told_yet_is_looked_up(bench: Bench) -> None:
+    """The daemon was away, or came back to the room, and answers are waiting."""
+    bench.rooms.room_states[ROOM, "m.room.encryption"] = MEGOLM
+    assert (await bench.answer("a secret"))[0] == "dropped"
+    assert len(bench.told) == 1
+    bench.begin()
+    assert (await bench.answer("a secret"))[0] == "dropped", "also in the next life"
+    await bench.clock.sleep(5.0)
+    assert len(bench.rooms.messages(ROOM)) == 1, "what is said in the room is said once for good"
+
+
+async def test_it_is_looked_up_once_and_again_after_somebody_came_or_went(bench: Bench) -> None:
+    for _ in range(3):
+        await bench.answer("hello")
+    assert bench.lookups() == 1
+    await bench.synced(encrypted=True)
+    await bench.synced(encrypted=False, left=True)  # what was on record of it is gone
+    bench.clear.forget(ROOM)
+    bench.rooms.room_states[ROOM, "m.room.encryption"] = MEGOLM
+    assert (await bench.answer("a secret"))[0] == "dropped"
+
+
+async def test_a_change_while_it_is_looked_up_is_not_missed(bench: Bench) -> None:
+    async def comes() -> None:
+        bench.clear.forget(ROOM)
+
+    bench.rooms.after["state"] = [comes]
+    await bench.answer("hello")
+    await bench.answer("hello")
+    assert bench.lookups() == 2
+
+
+async def test_while_nobody_can_say_nothing_is_sent_and_nothing_lost(bench: Bench) -> None:
+    bench.rooms.before["state"] = [FateUnknown("502")] * 5
+    assert (await bench.answer("hello"))[0] == "delivered"
+    assert bench.lookups() == 6
+    assert bench.rooms.texts() == ["hello"]
+    bench.begin()
+    bench.rooms.before["state"] = [FateUnknown("502")]
+    with pytest.raises(NotSent):
+        await bench.sender.send(ROOM, "m.room.message", {"body": "x"}, txn_id="t")
+    bench.rooms.before["state"] = [RoomGone(403, "M_FORBIDDEN", "not in room")]
+    assert (await bench.answer("hello"))[0] == "dropped"
+
+
+@pytest.mark.parametrize("kind", ["new", "edit"])
+async def test_streams_and_their_edits_stay_out_and_courtesies_go(bench: Bench, kind: str) -> None:
+    await bench.synced(encrypted=True)
+    relation: dict[str, Any] = {"rel_type": "m.replace", "event_id": "$e1"}
+    content: dict[str, Any] = {"body": "x", "m.new_content": {"body": "x"}}
+    if kind == "edit":
+        content["m.relates_to"] = relation
+    with pytest.raises(Encrypted) as caught:
+        await bench.sender.send(ROOM, "m.room.message", content, txn_id="t", droppable=True)
+    assert isinstance(caught.value, Refused), "for good: nobody tries it again"
+    await bench.sender.typing(ROOM, True, 1000)
+    assert len(bench.rooms.times("typing")) == 1
