@@ -5,7 +5,6 @@ room for. The rest lies in the store, where it was kept before anyway.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -23,7 +22,6 @@ from agentsup.store.database import Database, Tx
 
 __all__ = ["Feeder"]
 
-_URGENT = re.compile(r"[/!](?:stop|stop_all|interrupt)\b", re.IGNORECASE)
 _STORE_PAUSE_S = 1.0
 
 
@@ -57,9 +55,17 @@ class Feeder:
         """The last row that was given to its lane; what comes after it is in the store."""
         self._passed: set[int] = set()
         """Rows after it that passed."""
+        self._found: set[int] = set()
+        """Rows that feeding has read, until it ends."""
+        self._looking = asyncio.Lock()
+        """Held while rows are looked up and noted, so that nobody else finds them meanwhile."""
 
     async def take(self, rows: Sequence[Row]) -> None:
-        """Hand over new rows. Never waits for room, so that a stop is heard whatever waits."""
+        """Hand over new rows. Never waits for room, so that a stop is heard whatever waits.
+
+        They were kept a moment ago, so feeding may have come to them before.
+        """
+        rows = [row for row in rows if row.row_id > self._fed_to and self._is_new(row)]
         items = self._pass(rows)
         if self._is_feeding:
             self._has_more = True
@@ -87,12 +93,14 @@ class Feeder:
                 await changed.wait()
                 changed.clear()
                 try:
-                    rows, count = await self._database.write(step, name="matrix.again")
+                    async with self._looking:
+                        rows, count = await self._database.write(step, name="matrix.again")
+                        rows = [row for row in rows if self._is_new(row)]
+                        self._passed |= {row.row_id for row in rows}
                 except (StoreUnavailable, Overloaded):
                     changed.set()
                     await self._clock.sleep(_STORE_PAUSE_S)
                     continue
-                self._passed |= {row.row_id for row in rows}
                 for row in rows:
                     await self._lanes.put(row.room_id, self._read(row))
                 self._counted(count)
@@ -112,6 +120,9 @@ class Feeder:
     async def close(self) -> None:
         """No more; what was not handed over is kept for the next life."""
         await self._tasks.close(1.0)
+
+    def _is_new(self, row: Row) -> bool:
+        return row.row_id not in self._passed and row.row_id not in self._found
 
     def _pass(self, rows: Sequence[Row]) -> list[Item]:
         """The rows as read, but for those that pass everything that waits."""
@@ -133,10 +144,10 @@ class Feeder:
         while True:
             self._has_more = False
             try:
-                rows = await self._database.read(
-                    partial(kept.received, owner=self._whose, after=self._fed_to),
-                    name="matrix.received",
-                )
+                async with self._looking:
+                    rows = await self._look()
+                    new = [row for row in rows if self._is_new(row)]
+                    self._found |= {row.row_id for row in new}
             except (StoreUnavailable, Overloaded) as error:
                 if is_over(error):
                     return
@@ -145,10 +156,22 @@ class Feeder:
             if not rows and not self._has_more:
                 self._is_feeding = False
                 self._passed.clear()
+                self._found.clear()
                 return
-            for item in self._pass([row for row in rows if row.row_id not in self._passed]):
+            for item in self._pass(new):
                 await self._put(item)
             self._fed_to = max(self._fed_to, rows[-1].row_id if rows else 0)
+
+    async def _look(self) -> list[Row]:
+        """The next rows that nobody was given."""
+        if self._fed_to == 0:
+            # All is found now, what an operator wants to be tried again too.
+            await self._database.write(
+                lambda tx: kept.again_tx(tx, self._whose), name="matrix.again"
+            )
+        return await self._database.read(
+            partial(kept.received, owner=self._whose, after=self._fed_to), name="matrix.received"
+        )
 
 
 def _queue(event: Event | None) -> str:
@@ -157,5 +180,4 @@ def _queue(event: Event | None) -> str:
         return ""
     if event.kind is EventKind.REACTION:
         return "press"
-    is_urgent = event.kind is EventKind.MESSAGE and bool(_URGENT.match(event.text.strip()))
-    return "urgent" if is_urgent else ""
+    return "urgent" if event.is_stop and not event.is_doubtful else ""

@@ -47,17 +47,17 @@ async def answering(body: bytes) -> AsyncIterator[MatrixClient]:
 
 
 def answer_of(event: str) -> bytes:
-    room = '{"timeline": {"events": [%s], "prev_batch": "p"}}' % event
-    return ('{"next_batch": "s1", "rooms": {"join": {"!r:here": %s}}}' % room).encode()
+    room = '{"timeline": {"events": [' + event + '], "prev_batch": "p"}}'
+    return ('{"next_batch": "s1", "rooms": {"join": {"!r:here": ' + room + "}}}").encode()
 
 
 EVENTS = {
-    "the text": '{"event_id": "$1", "content": {"body": "a%sb%s"}' % (LONE, WHOLE),
-    "a key": '{"event_id": "$1", "content": {"body": "x", "%s": 1}' % LONE,
-    "the id of the event": '{"event_id": "$1%s", "content": {"body": "x"}' % LONE,
+    "the text": f'{{"event_id": "$1", "content": {{"body": "a{LONE}b{WHOLE}"}}',
+    "a key": f'{{"event_id": "$1", "content": {{"body": "x", "{LONE}": 1}}',
+    "the id of the event": f'{{"event_id": "$1{LONE}", "content": {{"body": "x"}}',
     "what it edits": (
         '{"event_id": "$1", "content": {"m.new_content": {"body": "x"}, "m.relates_to":'
-        ' {"rel_type": "m.replace", "event_id": "$0%s"}}' % LONE
+        f' {{"rel_type": "m.replace", "event_id": "$0{LONE}"}}}}'
     ),
 }
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agentsup.channels import poison
 from agentsup.channels.lanes import Lanes
 from agentsup.channels.matrix import kept
 from agentsup.channels.matrix.access import Room
@@ -18,6 +19,7 @@ from agentsup.channels.matrix.event import Me, read
 from agentsup.channels.matrix.feeding import Feeder
 from agentsup.channels.matrix.kept import Owner, RoomNews, Row, keep_tx
 from agentsup.channels.matrix.rooms import Rooms
+from agentsup.kit.tasks import TaskOwner
 from agentsup.testing.mail import MailRig
 
 pytestmark = pytest.mark.virtual
@@ -58,6 +60,12 @@ class Stage:
 
     async def come(self, *texts: str, room: str = ROOM) -> list[Row]:
         """They are kept, as by a sync, and handed over."""
+        rows = await self.keep(*texts, room=room)
+        await self.feeder.take(rows)
+        return rows
+
+    async def keep(self, *texts: str, room: str = ROOM) -> list[Row]:
+        """They are kept, as by a sync."""
         events: list[dict[str, Any]] = []
         for text in texts:
             self.numbers += 1
@@ -71,9 +79,7 @@ class Stage:
                 }
             )
         news = RoomNews(room, tuple(events), f"${self.numbers}")
-        rows = await self.rig.db.write(lambda tx: keep_tx(tx, OWNER, [news], since="s", at=0))
-        await self.feeder.take(rows)
-        return rows
+        return await self.rig.db.write(lambda tx: keep_tx(tx, OWNER, [news], since="s", at=0))
 
     async def until(self, count: int) -> None:
         async with asyncio.timeout(10_000):
@@ -150,6 +156,68 @@ async def test_the_next_life_takes_up_what_this_one_leaves(stage: Stage) -> None
     await stage.until(60 - left + left + 1)
     await asyncio.sleep(60)
     assert stage.done == [*(str(number) for number in range(60)), "new"]
+
+
+@pytest.mark.parametrize("text", ["words", "/stop"])
+async def test_what_feeding_has_found_is_not_taken_again_from_its_sync(
+    stage: Stage, text: str
+) -> None:
+    """A sync keeps its rows a moment before it hands them over; feeding may read them in it."""
+    stage.pace_s = 1.0
+    rows = await stage.keep(text)
+    stage.feeder.start()
+    await stage.until(1)
+    await asyncio.sleep(10)  # feeding has ended
+    await stage.feeder.take(rows)
+    await asyncio.sleep(10)
+    assert stage.done == [text]
+
+
+@pytest.mark.parametrize("text", ["words", "/stop"])
+async def test_a_sync_while_feeding_waits_for_memory_takes_nothing_again(
+    stage: Stage, text: str
+) -> None:
+    stage.pace_s = 1.0
+    await stage.keep(*(str(number) for number in range(60)))
+    rows = await stage.keep(text)
+    stage.feeder.start()
+    await asyncio.sleep(0.5)
+    await stage.feeder.take(rows)
+    await stage.until(61)
+    await asyncio.sleep(60)
+    assert stage.done.count(text) == 1
+    assert len(stage.done) == 61
+
+
+async def test_what_an_operator_lets_be_tried_again_is_handled_once_also_while_feeding(
+    stage: Stage,
+) -> None:
+    stage.pace_s = 1.0
+    rows = await stage.keep(*(str(number) for number in range(60)))
+    await stage.rig.db.write(lambda tx: kept.quarantine_tx(tx, rows[30], "ill"))
+    await stage.rig.db.write(lambda tx: kept.quarantine_tx(tx, rows[50], "ill"))
+    again = TaskOwner("again")
+    again.spawn(stage.feeder.try_again(), name="again:bob")
+
+    async def retry(row: Row) -> None:
+        name = poison.name_of(kept.CHANNEL, row.row_id)
+        await stage.rig.db.write(lambda tx: poison.retry_tx(tx, name))
+
+    # What is read already, but waits for memory, is told of a moment after feeding has found it.
+    await stage.rig.db.write(
+        lambda tx: tx.execute(
+            "UPDATE matrix_events SET state = 'received', error = 'tried again: ill'"
+            " WHERE row_id = ?",
+            (rows[50].row_id,),
+        )
+    )
+    stage.feeder.start()
+    await asyncio.sleep(0.5)
+    await retry(rows[30])
+    await stage.until(60)
+    await asyncio.sleep(100)
+    await again.close(1.0)
+    assert sorted(stage.done, key=int) == [str(number) for number in range(60)]
 
 
 # -- who is in a room ------------------------------------------------------------------------------
