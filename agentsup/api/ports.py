@@ -91,6 +91,8 @@ class Mail(Protocol):
 
     def accept_tx(self, tx: Tx, new: NewMessage) -> Accepted: ...
 
+    def answer_tx(self, tx: Tx, question_id: str, answer: str, by: Principal) -> Question: ...
+
 
 class Said(Protocol):
     """What became of a text that a person typed."""

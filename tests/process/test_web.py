@@ -28,6 +28,14 @@ RULES: list[dict[str, Any]] = [
         "match": r"stream (\S+)",
         "steps": [{"stream": {"chunks": ["one ", "two ", "$1"], "every": 0.1}}],
     },
+    {
+        "match": r"paint (\S+)",
+        "steps": [
+            {"stream": {"chunks": ["Let me ", "see."], "every": 0}},
+            {"question": {"text": "Which colour for $1?", "options": ["red", "blue"]}},
+            {"say": "it is $result"},
+        ],
+    },
     {"match": "(.+)", "steps": [{"say": "you said $1"}]},
 ]
 CONFIG = '[people.ann]\nrole = "user"\n'
@@ -113,19 +121,59 @@ async def test_a_request_survives_kill_9_and_counts_once(daemon: DaemonProcess) 
             await daemon.ended()
             daemon.launch("--port", port)
             await daemon.ready()
-            for question in (await daemon.get("/questions"))["questions"]:
+            text = (await asking).choices[0].message.content or ""
+            if "I was interrupted" in text:
                 # Whether the effect happened is asked where it can't be known.
-                await daemon.post(
-                    f"/questions/{question['id']}/answer", {"answer": question["options"][0]}
-                )
-            answer = await asking
-        assert "did x" in (answer.choices[0].message.content or "")
+                messages: list[Any] = [
+                    {"role": "user", "content": "effect x"},
+                    {"role": "assistant", "content": text},
+                    {"role": "user", "content": "1"},
+                ]
+                more = await client.chat.completions.create(model="main", messages=messages)
+                text = more.choices[0].message.content or ""
+        assert "did x" in text
     finally:
         await work.close(1.0)
     rows = daemon.sql("SELECT message_id FROM messages WHERE kind = 'chat'")
     assert len(rows) == 1
     effects = [*daemon.home.rglob("effects.txt")]
     assert sum(len(path.read_text().splitlines()) for path in effects) <= 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_question_to_the_official_client_survives_kill_9(
+    daemon: DaemonProcess, stream: bool
+) -> None:
+    """Killed between question and answer; the answer is given to the same work once."""
+    port = daemon.url.rpartition(":")[2]
+    said: list[Any] = []
+
+    async def say(client: openai.AsyncOpenAI, text: str) -> str:
+        said.append({"role": "user", "content": text})
+        create = client.chat.completions.create
+        if stream:
+            pieces = await create(model="main", messages=said, stream=True)
+            got = "".join([piece.choices[0].delta.content or "" async for piece in pieces])
+        else:
+            whole = await create(model="main", messages=said)
+            got = whole.choices[0].message.content or ""
+        said.append({"role": "assistant", "content": got})
+        return got
+
+    async with client_of(daemon, max_retries=0) as client:
+        assert await say(client, "hello") == "you said hello"
+        got = await say(client, "paint the-door")
+        assert "Which colour for the-door?\n\n1. red\n2. blue" in got
+        assert got.startswith("Let me see.\n\n" if stream else "Which")
+        daemon.kill()
+        await daemon.ended()
+        daemon.launch("--port", port)
+        await daemon.ready()
+        assert (await say(client, "2")).endswith("it is blue")
+        assert await say(client, "thanks") == "you said thanks"
+    rows = daemon.sql("SELECT session_id, state FROM messages WHERE kind = 'chat'")
+    assert [row["state"] for row in rows] == ["done"] * 3
+    assert len({row["session_id"] for row in rows}) == 1
 
 
 def run_until_it_listens(home: Path, stdout: Any, env: dict[str, str]) -> subprocess.Popen[bytes]:

@@ -11,16 +11,24 @@ from typing import Any, Final
 
 from aiohttp import hdrs, web
 
-from agentsup.api.completions import shapes
-from agentsup.api.completions.accept import Wanted, accept
+from agentsup.api.completions import asking, shapes
+from agentsup.api.completions.accept import Taken, Wanted, accept, told_tx
 from agentsup.api.completions.request import CompletionBody, asked
+from agentsup.api.completions.settling import Settled, settled
+from agentsup.api.completions.shaping import Bounds, Shaper, shaped
 from agentsup.api.connections import closing
 from agentsup.api.problems import encode, openai_error
 from agentsup.api.route import Call, Route, reply
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox import usage
 from agentsup.mailbox.bus import check_up
-from agentsup.model.errors import AgentsupError, BadRequest, EngineFailed
+from agentsup.model.errors import (
+    AgentsupError,
+    BadRequest,
+    EngineFailed,
+    Overloaded,
+    StoreUnavailable,
+)
 from agentsup.model.message import Message, Outcome, State
 from agentsup.observe.live import LiveTurn
 
@@ -48,19 +56,19 @@ async def completions(call: Call) -> web.StreamResponse:
         is_retry=_header(call, RETRY) not in ("", "0"),
     )
     check_up(entry)
+    created = call.deps.clock.now_ms() // 1000
     if body.stream:
         with call.api.connections.admit("waits"):
-            message_id = await accept(call, wanted)
-            answer = _Answer(call, entry.name, message_id, call.deps.clock.now_ms() // 1000)
+            answer = _Answer(call, entry.name, await accept(call, wanted), created, body.bounds)
             with_usage = body.stream_options is not None and body.stream_options.include_usage
             return await _Stream(answer, entry.agent_id).run(with_usage=with_usage)
-    message = await call.api.connections.wait(partial(_ask, call, wanted), name="completion")
-    answer = _Answer(call, entry.name, message.message_id, message.accepted_at // 1000)
-    return await _whole(answer, message)
+    taken, now = await call.api.connections.wait(partial(_ask, call, wanted), name="completion")
+    return await _whole(_Answer(call, entry.name, taken, created, body.bounds), now)
 
 
-async def _ask(call: Call, wanted: Wanted) -> Message:
-    return await call.deps.mailbox.wait_done(await accept(call, wanted), WAIT_S)
+async def _ask(call: Call, wanted: Wanted) -> tuple[Taken, Settled]:
+    taken = await accept(call, wanted)
+    return taken, await settled(call.deps, taken.message_id, WAIT_S)
 
 
 def _header(call: Call, name: str) -> str:
@@ -76,8 +84,17 @@ class _Answer:
 
     call: Call
     agent: str
-    message_id: str
+    taken: Taken
     created: int
+    bounds: Bounds
+
+    @property
+    def message_id(self) -> str:
+        return self.taken.message_id
+
+    def question(self, now: Settled) -> str:
+        """The question that its message waits for, as its reader sees it; or empty."""
+        return asking.told(now.question, self.call.by.language) if now.question else ""
 
     def head(self, kind: str) -> dict[str, Any]:
         return {
@@ -86,6 +103,16 @@ class _Answer:
             "created": self.created,
             "model": self.agent,
         }
+
+    async def told(self, message: Message, text: str) -> None:
+        """Before its end is sent: this is what the reader knows as the answer."""
+        if text.strip() != message.result_text.strip():
+            at = self.call.deps.clock.now_ms()
+            # Where it can't be kept, the answer is good all the same; its chat begins a session.
+            with contextlib.suppress(StoreUnavailable, Overloaded):
+                await self.call.deps.web.database.write(
+                    lambda tx: told_tx(tx, message.message_id, text, at), name="completions.told"
+                )
 
     async def usage(self) -> dict[str, int]:
         used = await self.call.deps.web.database.read(
@@ -98,13 +125,22 @@ class _Answer:
         }
 
 
-async def _whole(answer: _Answer, message: Message) -> web.Response:
-    _check(message, answer.agent)
+async def _whole(answer: _Answer, now: Settled) -> web.Response:
+    note, message = answer.taken.note, now.message
+    text, reason = answer.question(now), "stop"
+    if not _is_told(answer, now):
+        _check(message, answer.agent)
+        text, reason = shaped(message.result_text, answer.bounds)
+        await answer.told(message, asking.joined(note, text))
     choice = {
         "index": 0,
-        "message": {"role": "assistant", "content": message.result_text, "refusal": None},
+        "message": {
+            "role": "assistant",
+            "content": asking.joined(note, text),
+            "refusal": None,
+        },
         "logprobs": None,
-        "finish_reason": "stop",
+        "finish_reason": reason,
     }
     document = {
         **answer.head("chat.completion"),
@@ -117,9 +153,18 @@ async def _whole(answer: _Answer, message: Message) -> web.Response:
     return response
 
 
+def _is_told(answer: _Answer, now: Settled) -> bool:
+    """Whether there is a question to tell, or a word on a closed one whose work has no answer."""
+    return now.question is not None or (bool(answer.taken.note) and not _is_answered(now.message))
+
+
+def _is_answered(message: Message) -> bool:
+    return message.state is State.DONE and message.outcome is Outcome.OK
+
+
 def _check(message: Message, agent: str) -> None:
     """Raise `EngineFailed` unless the message was answered."""
-    if message.state is State.DONE and message.outcome is Outcome.OK:
+    if _is_answered(message):
         return
     if message.state is State.CANCELLED:
         raise EngineFailed(f"the request to {agent} was stopped", engine_code="stopped")
@@ -146,6 +191,11 @@ class _Stream:
         self._turns: list[LiveTurn] = []
         self._read: list[int] = []
         self._sent = ""
+        """Of the answer, before it is shaped."""
+        self._shaper = Shaper(answer.bounds)
+        self._said = ""
+        """All that was passed on."""
+        self._is_block_due = False
 
     async def run(self, *, with_usage: bool) -> web.StreamResponse:
         """Write until the answer is whole, the reader leaves or the listener closes."""
@@ -165,7 +215,7 @@ class _Stream:
                 contextlib.suppress(ConnectionError, TimeoutError),
             ):
                 ended = owner.spawn(
-                    self._call.deps.mailbox.wait_done(self._answer.message_id, None),
+                    settled(self._call.deps, self._answer.message_id, None),
                     name=f"completion:{self._answer.agent}",
                 )
                 ended.add_done_callback(lambda _: self._changed.set())
@@ -183,27 +233,38 @@ class _Stream:
     async def _write_all(
         self,
         response: web.StreamResponse,
-        ended: asyncio.Task[Message],
+        ended: asyncio.Task[Settled],
         *,
         with_usage: bool,
     ) -> None:
         await self._chunk(response, {"role": "assistant", "content": ""})
+        note = self._answer.taken.note
+        await self._say(response, note)
+        self._is_block_due = bool(note)
         try:
             while not ended.done():
                 await self._pass_on(response)
                 await self._wait(response)
                 if self._is_closing and not ended.done():
                     raise closing()
-            message = ended.result()
-            _check(message, self._answer.agent)
+            now = ended.result()
+            is_told = _is_told(self._answer, now)
+            if not is_told:
+                _check(now.message, self._answer.agent)
         except AgentsupError as error:
             await self._data(response, openai_error(error))
             return
         await self._pass_on(response)
-        rest = missing(self._sent, message.result_text)
-        if rest:
-            await self._chunk(response, {"content": rest})
-        await self._chunk(response, {}, finish_reason="stop")
+        if not is_told:
+            rest = missing(self._sent, now.message.result_text)
+            await self._say(response, self._shaper.more(rest))
+        await self._say(response, self._shaper.rest())
+        self._is_block_due = bool(self._said)
+        await self._say(response, self._answer.question(now))
+        if not is_told:
+            await self._answer.told(now.message, self._said)
+        reason = "stop" if is_told else self._shaper.finish_reason
+        await self._chunk(response, {}, finish_reason=reason)
         if with_usage:
             head = self._answer.head("chat.completion.chunk")
             await self._data(response, {**head, "choices": [], "usage": await self._answer.usage()})
@@ -233,9 +294,15 @@ class _Stream:
         for number, turn in enumerate(self._turns):
             text = turn.text(self._read[number])
             self._read[number] = turn.length
-            if text:
-                self._sent += text
-                await self._chunk(response, {"content": text})
+            self._sent += text
+            await self._say(response, self._shaper.more(text))
+
+    async def _say(self, response: web.StreamResponse, text: str) -> None:
+        if text:
+            content = f"\n\n{text}" if self._is_block_due else text
+            self._is_block_due = False
+            self._said += content
+            await self._chunk(response, {"content": content})
 
     async def _chunk(
         self,

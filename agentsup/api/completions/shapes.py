@@ -19,7 +19,7 @@ class CompletionChoice(Document):
     index: Literal[0]
     message: CompletionMessage
     logprobs: None
-    finish_reason: Literal["stop"]
+    finish_reason: Literal["stop", "length"]
 
 
 class CompletionUsage(Document):

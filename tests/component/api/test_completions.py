@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -196,6 +197,20 @@ async def test_a_conversation_that_is_resent_goes_on_in_its_session(
     )
     assert edited.message.session_id not in (first.message.session_id, again.message.session_id)
     assert before == [told, ("user", "I am Ann"), ("assistant", "Hello Bob.")]
+    # An answer further up was written anew: that is another conversation, too.
+    changed, before = await say(
+        *(system, user("I am Ann"), assistant("Hello you."), user("Who am I?")),
+        *(assistant("Ann."), user("Sure?")),
+        answered="Yes.",
+    )
+    assert changed.message.session_id != first.message.session_id
+    assert ("assistant", "Hello you.") in before
+    goes_on, _ = await say(
+        *(system, user("I am Ann"), assistant("Hello Ann."), user("Who am I?")),
+        *(assistant("Ann!"), user("Sure?")),
+        answered="Yes.",
+    )
+    assert goes_on.message.session_id == again.message.session_id
     # The same first words of another chat are another chat.
     other, before = await say(user("I am Ann"), answered="Hi.")
     assert (before, other.message.session_id != first.message.session_id) == ([], True)
@@ -274,6 +289,64 @@ async def test_a_stream_left_alone_is_answered_all_the_same(rig: Rig) -> None:
     assert again.message.message_id != lease.message.message_id
 
 
+async def test_what_is_asked_again_much_later_is_meant_anew(rig: Rig, work: TaskOwner) -> None:
+    """A client that counts a failed try of today must not get the answer of last week."""
+    body = {"model": "main", "messages": [user("what is new?")]}
+    retry = {"X-Stainless-Retry-Count": "1"}
+    asking = work.spawn(rig.call("POST", PATH, body, headers=retry), name="ask")
+    first = await rig.lease("main")
+    again = work.spawn(rig.call("POST", PATH, body, headers=retry), name="again")
+    while rig.server.connections["waits"] < 2:
+        await asyncio.sleep(0.01)
+    await finish(rig, first, "this week's")
+    for one in (asking, again, work.spawn(rig.call("POST", PATH, body, headers=retry), name="3")):
+        assert read_whole((await one)[1])[0] == "this week's"
+
+    def age(minutes: int) -> Any:
+        set_back = "UPDATE messages SET finished_at = finished_at - ?"
+        return rig.database.write(lambda tx: tx.execute(set_back, (minutes * 60_000,)) and None)
+
+    await age(14)
+    assert read_whole((await rig.call("POST", PATH, body, headers=retry))[1])[0] == "this week's"
+    await age(2)
+    asking = work.spawn(rig.call("POST", PATH, body, headers=retry), name="ask")
+    assert (await answer(rig, "next week's")).message_id != first.message.message_id
+    assert read_whole((await asking)[1])[0] == "next week's"
+
+
+async def test_the_same_words_of_two_clients_at_once_are_two_requests(
+    rig: Rig, work: TaskOwner
+) -> None:
+    body = {"model": "main", "messages": [user("hello")]}
+    asks = [work.spawn(rig.call("POST", PATH, body), name="ask") for _ in range(2)]
+    sessions = {(await answer(rig, text)).session_id for text in ("one", "two")}
+    texts = [read_whole((await ask)[1])[0] for ask in asks]
+    assert (sorted(texts), len(sessions)) == (["one", "two"], 2)
+    # Each goes on with what it was told: the one that is found in its session, the other in a
+    # fresh one that is told everything.
+    for text in texts:
+        more = {"model": "main", "messages": [user("hello"), assistant(text), user("and?")]}
+        asking = work.spawn(rig.call("POST", PATH, more), name="ask")
+        lease = await rig.lease("main")
+        assert await said_before(rig, lease) == [("user", "hello"), ("assistant", text)]
+        await finish(rig, lease, "so")
+        assert (await asking)[0] == 200
+
+
+async def test_a_client_that_hangs_up_while_it_waits_ends_no_turn(
+    rig: Rig, work: TaskOwner
+) -> None:
+    body = {"model": "main", "messages": [user("long work")]}
+    asking = work.spawn(rig.call("POST", PATH, body), name="ask")
+    lease = await rig.lease("main")
+    asking.cancel()
+    await asyncio.wait({asking})
+    await finish(rig, lease, "worked")
+    assert (await rig.mailbox.get(lease.message.message_id)).result_text == "worked"
+    retry = {"X-Stainless-Retry-Count": "1"}
+    assert read_whole((await rig.call("POST", PATH, body, headers=retry))[1])[0] == "worked"
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_what_went_wrong_is_told_in_their_words(
     rig: Rig, client: openai.AsyncOpenAI, work: TaskOwner, stream: bool
@@ -339,19 +412,41 @@ async def test_a_wrong_key_is_refused_and_a_failed_turn_not_repeated(
     "body",
     [
         {"model": "main"},
+        {"model": "", "messages": [user("x")]},
         {"model": "main", "messages": []},
+        {"model": "main", "messages": [user("x")] * 5001},
         {"model": "main", "messages": [user("   ")]},
         {"model": "main", "messages": [user("x"), assistant("y")]},
         {"model": "main", "messages": [user("x")], "n": 2},
         {"model": "main", "messages": [{"role": "wizard", "content": "x"}]},
         {"model": "main", "messages": [{"role": "tool", "content": "x"}, user("y")]},
+        {"model": "main", "messages": [{"role": "function", "content": "x"}, user("y")]},
+        {
+            "model": "main",
+            "messages": [{"role": "assistant", "tool_calls": [{"id": "1"}]}, user("y")],
+        },
         {"model": "main", "messages": [user("\ud800")]},
+        {"model": "main", "messages": [{**user("x"), "name": "\ud800"}]},
         {"model": 5, "messages": [user("x")]},
         {
             "model": "main",
             "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}],
         },
         {"model": "main", "messages": [{"role": "user", "content": [{}]}]},
+        {"model": "main", "messages": [user("x")], "stop": ["a", "b", "c", "d", "e"]},
+        {"model": "main", "messages": [user("x")], "stop": ""},
+        {"model": "main", "messages": [user("x")], "max_tokens": 0},
+        {"model": "main", "messages": [user("x")], "max_completion_tokens": -1},
+        {"model": "main", "messages": [user("x")], "tool_choice": "required"},
+        {
+            "model": "main",
+            "messages": [user("x")],
+            "tool_choice": {"type": "function", "function": {"name": "pay"}},
+        },
+        {"model": "main", "messages": [user("x")], "function_call": {"name": "pay"}},
+        {"model": "main", "messages": [user("x")], "response_format": {"type": "json_object"}},
+        {"model": "main", "messages": [user("x")], "modalities": ["text", "audio"]},
+        {"model": "main", "messages": [user("x")], "logprobs": True},
     ],
 )
 async def test_a_wrong_body_is_named(rig: Rig, body: dict[str, Any]) -> None:
@@ -359,8 +454,92 @@ async def test_a_wrong_body_is_named(rig: Rig, body: dict[str, Any]) -> None:
     assert status == 400, document
     error = document["error"]
     assert (error["type"], bool(error["message"])) == ("invalid_request_error", True)
-    assert error["param"] in ("model", "messages", "n", "body")
+    named = {"messages", "body", *body} - {"model"} if "model" in body else {"model"}
+    assert error["param"] in {"model", *named}
+    if set(body) - {"model", "messages"}:
+        assert error["param"] not in ("model", "messages")
     assert await rig.mailbox.list() == []
+
+
+async def test_settings_of_a_model_are_left_to_the_agent(rig: Rig, work: TaskOwner) -> None:
+    body = {
+        "model": "main",
+        "messages": [user("x")],
+        "temperature": 0.1,
+        "top_p": 1,
+        "seed": 5,
+        "user": "u1",
+        "metadata": {"a": "b"},
+        "tools": [{"type": "function", "function": {"name": "f"}}],
+        "tool_choice": "auto",
+        "response_format": {"type": "text"},
+        "logprobs": False,
+        "stop": None,
+        "n": 1,
+        "modalities": ["text"],
+        "max_tokens": None,
+        "parallel_tool_calls": True,
+    }
+    asking = work.spawn(rig.call("POST", PATH, body), name="ask")
+    await answer(rig, "ok")
+    assert (await asking)[0] == 200
+
+
+async def test_a_body_that_is_too_large_is_told_in_their_words(rig: Rig) -> None:
+    body = {"model": "main", "messages": [user("x" * 1_100_000)]}
+    data, headers = io.BytesIO(json.dumps(body).encode()), {"Content-Type": "application/json"}
+    status, document, _ = await rig.call("POST", PATH, data=data, headers=headers)
+    assert (status, document["error"]["code"]) == (413, "too_large")
+    assert await rig.mailbox.list() == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "bounds, wanted",
+    [
+        ({"stop": ["three", "two"]}, ("one ", "stop")),
+        ({"stop": "never"}, ("one two three", "stop")),
+        ({"max_tokens": 2}, ("one two ", "length")),
+        ({"max_completion_tokens": 1, "max_tokens": 100}, ("one ", "length")),
+        ({"max_completion_tokens": 100}, ("one two three", "stop")),
+    ],
+)
+async def test_an_answer_ends_where_its_reader_wants(
+    rig: Rig, work: TaskOwner, stream: bool, bounds: dict[str, Any], wanted: tuple[str, str]
+) -> None:
+    """The reader gets so much; the conversation goes on in its session all the same."""
+
+    async def say(*messages: dict[str, str]) -> tuple[Lease, str, str]:
+        body = {"model": "main", "messages": list(messages), "stream": stream, **bounds}
+        asking = work.spawn(rig.call("POST", PATH, body), name="ask")
+        lease = await rig.lease("main")
+        rig.live.begin(lease.message.agent_id, "", lease.message.message_id)
+        for piece in ("one t", "wo"):
+            rig.live.delta(lease.message.message_id, piece)
+            await asyncio.sleep(0)
+        rig.live.end(lease.message.message_id)
+        await finish(rig, lease, "one two three")
+        status, got, _ = await asking
+        assert status == 200
+        text, reason = read_stream(got) if stream else read_whole(got)
+        return lease, text, reason
+
+    first, *got = await say(user("count"))
+    assert tuple(got) == wanted
+    second, *_ = await say(user("count"), assistant(wanted[0]), user("again"))
+    assert second.message.session_id == first.message.session_id
+
+
+def read_whole(document: Any) -> tuple[str, str]:
+    (choice,) = document["choices"]
+    return choice["message"]["content"], choice["finish_reason"]
+
+
+def read_stream(text: str) -> tuple[str, str]:
+    lines = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
+    assert lines[-1] == "[DONE]", text
+    choices = [json.loads(line)["choices"][0] for line in lines[:-1]]
+    return "".join(one["delta"].get("content", "") for one in choices), choices[-1]["finish_reason"]
 
 
 async def test_parts_of_text_are_one_text(rig: Rig, work: TaskOwner) -> None:

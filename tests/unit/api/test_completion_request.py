@@ -36,16 +36,36 @@ def test_the_last_texts_are_asked_and_the_rest_was_said() -> None:
     assert of("u:a").last_answer is None
 
 
-def test_a_conversation_is_found_by_what_its_person_said() -> None:
+def test_a_conversation_is_found_by_all_that_was_said_before_the_last_answer() -> None:
     first = of("s:x", "u:a")
     second = of("s:x", "u:a", "a:b", "u:c")
-    third = of("s:x", "u:a", "a:other", "u:c", "a:d", "u:e")
+    third = of("s:x", "u:a", "a:b", "u:c", "a:d", "u:e")
     assert first.before == ""
     assert second.before == first.after
     assert third.before == second.after
-    assert of("u:a", "a:b", "u:c").before == of("u:a").after
+    assert of("u:a", "a: b\n", "u:c", "a:d", "u:e").before == of("u:a", "a:b", "u:c").after
+    others = [
+        of("s:x", "u:a", "a:other", "u:c", "a:d", "u:e"),
+        of("s:x", "u:a", "u:c", "a:d", "u:e"),
+        of("s:x", "u:a", "a:b", "a:b", "u:c", "a:d", "u:e"),
+        of("s:x", "u:a", "a:b", "s:y", "u:c", "a:d", "u:e"),
+    ]
+    assert second.after not in {one.before for one in others}
     different = [of("s:y", "u:a"), of("u:a"), of("s:x", "u:A"), of("d:x", "u:a"), of("u:x", "u:a")]
     assert len({one.after for one in [first, *different]}) == 6
+    # Told something after the answer, the session has not heard everything.
+    assert of("u:a", "a:b", "s:new rule", "u:c").before == ""
+
+
+def test_who_of_several_people_says_it_is_told() -> None:
+    said = [
+        ChatMessage(role="user", content="I like tea", name="ann"),
+        ChatMessage(role="assistant", content="Noted.", name="bot"),
+        ChatMessage(role="user", content="2", name="bob"),
+    ]
+    one = asked(said)
+    assert [each.text for each in one.earlier] == ["ann: I like tea", "Noted."]
+    assert (one.text, one.typed) == ("bob: 2", "2")
 
 
 def test_two_requests_are_the_same_only_word_by_word() -> None:
