@@ -152,6 +152,11 @@ class AgentStack:
                 "AGENTSUP_TOKEN": token,
                 "AGENTSUP_AGENT": self._spec.name,
             },
+            agent=self._spec.name,
+            permission_mode=self._spec.permission_mode or "",
+            reasoning_effort=self._spec.reasoning_effort or "",
+            max_steps=self._spec.max_steps,
+            max_usd=self._spec.budget.per_turn_usd,
         )
 
     def system_prompt(self) -> str:

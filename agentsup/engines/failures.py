@@ -58,6 +58,51 @@ class ScriptInvalid(Permanent):
     code = "script_invalid"
 
 
+# -- programs ------------------------------------------------------------------------------------------
+
+
+class NotInstalled(Permanent):
+    """The engine's program is not on this machine; the message says how to get it."""
+
+    code = "program_not_installed"
+
+
+class VersionTooOld(Permanent):
+    """The engine's program does not know what is asked of it."""
+
+    code = "program_too_old"
+
+
+class EnginesBusy(Transient):
+    """Too many programs wait for their start already."""
+
+    code = "engines_busy"
+
+
+class ProgramEnded(Permanent):
+    """The program ended, with ``exit_code``, before its work was done."""
+
+    code = "program_ended"
+
+
+class OutputTooLong(Permanent):
+    """A line of the program's output is over its limit."""
+
+    code = "output_too_long"
+
+
+class OutOfMemory(Permanent):
+    """The program's process group used more memory than it may."""
+
+    code = "out_of_memory"
+
+
+class OutputUnreadable(Permanent):
+    """The program does not speak the protocol that its engine expects."""
+
+    code = "output_unreadable"
+
+
 # -- the model's provider -----------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from agentsup.engines.child import ChildManager
 from agentsup.engines.failures import ExtraMissing, UnknownEngine
 from agentsup.kit.clock import Clock
 from agentsup.model.engine import Engine, EngineSpec
@@ -30,8 +31,12 @@ Factory = Callable[[], ClosableEngine]
 class EngineRegistry:
     """Engines by name, each made once, when first asked for. ``add`` before use, ``close`` after."""
 
-    def __init__(self, factories: Mapping[str, Factory]) -> None:
+    def __init__(
+        self, factories: Mapping[str, Factory], children: ChildManager | None = None
+    ) -> None:
+        """``children`` runs the programs of these engines; it is closed with them."""
         self._factories = dict(factories)
+        self.children = children
         self._made: dict[str, ClosableEngine] = {}
 
     @property
@@ -69,10 +74,18 @@ class EngineRegistry:
         made, self._made = list(self._made.values()), {}
         for engine in made:
             await engine.close()
+        if self.children is not None:
+            await self.children.close()
 
 
-def default_registry(clock: Clock, env: Mapping[str, str]) -> EngineRegistry:
-    """The engines that come with agentsup. ``env`` is the daemon's environment (keys, endpoints)."""
+def default_registry(
+    clock: Clock, env: Mapping[str, str], children: ChildManager | None = None
+) -> EngineRegistry:
+    """The engines that come with agentsup.
+
+    ``env`` is the daemon's environment (keys, endpoints); ``children`` runs their programs.
+    """
+    manager = children or ChildManager(clock)
 
     def scripted() -> ClosableEngine:
         module = importlib.import_module("agentsup.engines.scripted")
@@ -84,7 +97,7 @@ def default_registry(clock: Clock, env: Mapping[str, str]) -> EngineRegistry:
         engine: ClosableEngine = module.LlmEngine(env)
         return engine
 
-    return EngineRegistry({"scripted": scripted, "llm": llm})
+    return EngineRegistry({"scripted": scripted, "llm": llm}, manager)
 
 
 def has_llm_extra() -> bool:

@@ -15,9 +15,12 @@ __all__ = [
     "descendants",
     "environ_value",
     "members",
+    "private_bytes",
     "read_row",
     "table",
 ]
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,15 @@ def table() -> list[ProcessRow]:
 def members(pgid: int) -> list[int]:
     """The live processes of the group or session `pgid`, zombies left out."""
     return [row.pid for row in table() if row.is_alive and pgid in {row.pgid, row.session}]
+
+
+def private_bytes(pid: int) -> int:
+    """Resident memory of `pid` that belongs to no file; 0 if it is gone."""
+    try:
+        fields = _read(f"/proc/{pid}/statm").split()
+    except OSError:
+        return 0
+    return (int(fields[1]) - int(fields[2])) * _PAGE_BYTES if len(fields) > 2 else 0
 
 
 def child_pids(pid: int) -> list[int]:

@@ -38,6 +38,16 @@ class EngineSpec:
     workspace: str = ""
     env: dict[str, str] = field(default_factory=dict)
     """Environment for child processes: allow-listed names plus AGENTSUP_URL, _TOKEN, _AGENT."""
+    agent: str = ""
+    """Whose engine it is, by name."""
+    permission_mode: str = ""
+    reasoning_effort: str = ""
+    max_steps: int | None = None
+    max_usd: float | None = None
+    """The most that one turn may cost, where the engine can see to it itself."""
+    mcp_servers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """MCP servers for engines that are clients of their own, by name: ``type`` (http or stdio)
+    with ``url`` and ``headers``, or ``command``, ``args`` and ``env``. May hold secrets."""
 
 
 @dataclass(frozen=True, slots=True)

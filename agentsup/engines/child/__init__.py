@@ -1,0 +1,20 @@
+"""The one manager for the programs that engines run: places, private homes, limits, ends."""
+
+from agentsup.engines.child.berths import BerthLimits, Berths
+from agentsup.engines.child.child import Child, ChildLimits
+from agentsup.engines.child.manager import ChildManager
+from agentsup.engines.child.options import ChildOptions, read_options
+from agentsup.engines.child.surroundings import find_program, private_home, surroundings_of
+
+__all__ = [
+    "BerthLimits",
+    "Berths",
+    "Child",
+    "ChildLimits",
+    "ChildManager",
+    "ChildOptions",
+    "find_program",
+    "private_home",
+    "read_options",
+    "surroundings_of",
+]

@@ -1,0 +1,181 @@
+"""One running program of an engine: what it says, what it is told, how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from agentsup.engines.child.berths import Berth
+from agentsup.engines.child.quoting import quote
+from agentsup.engines.failures import OutputTooLong, ProgramEnded
+from agentsup.kit.pipes import LineTooLong
+from agentsup.kit.procgroup import ProcessGroup
+from agentsup.model.errors import EngineFailed
+
+T = TypeVar("T")
+
+MIB = 1024 * 1024
+_ENDING_S = 0.5
+"""How long an exit may come after the end of the output before it is called an end without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildLimits:
+    """Bounds of one program. ``memory_mb`` None: that of the manager."""
+
+    line_bytes: int = 16 * MIB
+    stderr_bytes: int = 64 * 1024
+    memory_mb: int | None = None
+    term_grace_s: float = 0.5
+    held_after_s: float = 1.0
+    """A wait for a person that lasts longer gives the berth to another program meanwhile."""
+
+
+class Child:
+    """Made by ``ChildManager.open``, which also ends it. One reader and one writer at a time."""
+
+    def __init__(
+        self,
+        name: str,
+        group: ProcessGroup,
+        berth: Berth,
+        limits: ChildLimits,
+        conceal: Callable[[str], str],
+    ) -> None:
+        self.name = name
+        """The program's file name, for sentences."""
+        self._group = group
+        self._berth = berth
+        self._limits = limits
+        self._conceal = conceal
+        self._verdict: EngineFailed | None = None
+
+    # -- dialogue ----------------------------------------------------------------------------------
+
+    async def lines(self) -> AsyncGenerator[bytes]:
+        """Line after line of its output, without the newline, until it ends.
+
+        Raises ``OutputTooLong`` for a line over the limit, and why the program was ended if it
+        was not by itself (too much memory).
+        """
+        assert self._group.stdout is not None
+        try:
+            async for line in self._group.stdout.lines(self._limits.line_bytes):
+                yield line
+        except LineTooLong as error:
+            raise OutputTooLong(
+                f"{self.name} wrote a line of more than {error.limit_bytes} bytes and was ended",
+                program=self.name,
+            ) from None
+        self.check()
+
+    async def read(self) -> bytes:
+        """The next bytes of its output, whatever their number; empty at the end."""
+        assert self._group.stdout is not None
+        data = await self._group.stdout.read()
+        if not data:
+            self.check()
+        return data
+
+    async def write(self, data: bytes) -> None:
+        """Send ``data`` and wait until it is out. Raises ``ProgramEnded`` if nobody reads it."""
+        assert self._group.stdin is not None
+        try:
+            await self._group.stdin.write(data)
+        except BrokenPipeError:
+            raise await self.ended("stopped reading its input") from None
+
+    def feed(self, data: bytes, *, then_close: bool = False) -> None:
+        """Send ``data`` as the program takes it, without waiting."""
+        assert self._group.stdin is not None
+        self._group.stdin.feed(data, then_close=then_close)
+
+    def close_stdin(self) -> None:
+        """End its input; what is not sent yet is dropped."""
+        if self._group.stdin is not None:
+            self._group.stdin.close()
+
+    async def waiting(self, answer: Awaitable[T]) -> T:
+        """Wait for a person's ``answer``. Over a moment, the program is held: see ``berths``."""
+        loop = asyncio.get_running_loop()
+        later = loop.call_later(self._limits.held_after_s, self._berth.hold)
+        try:
+            return await answer
+        finally:
+            later.cancel()
+            self._berth.resume()
+
+    # -- how it is -----------------------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._group.pid
+
+    @property
+    def pgid(self) -> int:
+        """Its process group."""
+        return self._group.pgid
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code (negative: the signal); None while it runs. Never a restart signal."""
+        return self._group.returncode
+
+    @property
+    def is_held(self) -> bool:
+        """It waits for a person and is counted apart."""
+        return self._berth.is_held
+
+    def stderr_text(self) -> str:
+        """The end of its error output: clean, without known secrets, at most 2,000 characters."""
+        return quote(self._group.stderr_tail, self._conceal)
+
+    def check(self) -> None:
+        """Raise why it was ended by force, if it was."""
+        if self._verdict is not None:
+            raise self._verdict
+
+    async def wait(self) -> int:
+        """Its exit code, as soon as it ends."""
+        return await self._group.wait()
+
+    async def ended(self, what: str = "") -> EngineFailed:
+        """The failure to raise for a program that ended, or went silent, before its work was done.
+
+        ``what`` it did; the exit code and the end of its error output are added.
+        """
+        try:
+            async with asyncio.timeout(_ENDING_S):
+                code: int | None = await self._group.wait()
+        except TimeoutError:
+            code = None
+        if self._verdict is not None:
+            return self._verdict
+        return ProgramEnded(
+            sentence(self.name, what or "ended before its work was done", code, self.stderr_text()),
+            program=self.name,
+            exit_code=code,
+        )
+
+    # -- for the manager -------------------------------------------------------------------------------
+
+    def condemn(self, verdict: EngineFailed) -> None:
+        """End it by force, for the reason given; the first one stands."""
+        if self._verdict is None:
+            self._verdict = verdict
+        self._group.kill_now()
+
+
+def sentence(name: str, what: str, code: int | None, stderr: str) -> str:
+    """One sentence about an end."""
+    if code is None:
+        how = ""
+    elif code < 0:
+        how = f" (signal {-code})"
+    else:
+        how = f" (exit code {code})"
+    said = f"; it said: {stderr}" if stderr else ""
+    return f"{name} {what}{how}{said}"

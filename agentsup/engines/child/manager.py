@@ -1,0 +1,192 @@
+"""The one manager for engine children: starts them in their place, watches them, sees them gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from agentsup.engines.child.berths import Berth, BerthLimits, Berths
+from agentsup.engines.child.child import Child, ChildLimits
+from agentsup.engines.child.memory import group_mib
+from agentsup.engines.child.quoting import concealer
+from agentsup.engines.child.surroundings import find_program, make_home
+from agentsup.engines.failures import EnginesBusy, NotConfigured, OutOfMemory
+from agentsup.kit.clock import Clock
+from agentsup.kit.procgroup import GroupStuck, ProcessGroup, Stdio
+from agentsup.kit.tasks import TaskOwner
+from agentsup.model.engine import EngineHost, EngineSpec
+
+_log = logging.getLogger(__name__)
+
+# The program starts only after a line came, so that nothing works before its group was recorded.
+# The line is read byte by byte; what follows it is the program's own input.
+_GATE = ("/bin/sh", "-c", 'read -r go || exit 125; exec "$@"', "gate")
+_WAIT_S = 240.0
+_LOOK_S = 1.0
+_CLOSE_S = 2.0
+
+
+class ChildManager:
+    """Every program that an engine runs is opened here. One for the daemon; ``close`` it last."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        limits: Callable[[], BerthLimits] = BerthLimits,
+        memory_mb: Callable[[], int] = lambda: 4096,
+        redact: Callable[[str], str] | None = None,
+        wait_s: float = _WAIT_S,
+        look_s: float = _LOOK_S,
+    ) -> None:
+        """``limits`` and ``memory_mb`` (for one group) are asked at each use; ``redact`` masks what
+        must not be shown; ``wait_s`` bounds the wait for a berth; memory is looked at every
+        ``look_s``.
+        """
+        self._clock = clock
+        self._berths = Berths(limits)
+        self._memory_mb = memory_mb
+        self._redact = redact
+        self._wait_s = wait_s
+        self._look_s = look_s
+        self._open: dict[Child, int] = {}
+        self._owner = TaskOwner("engine programs")
+        self._watch: asyncio.Task[None] | None = None
+
+    @property
+    def berths(self) -> Berths:
+        """How many run, are held and wait."""
+        return self._berths
+
+    @property
+    def children(self) -> tuple[Child, ...]:
+        """The programs that are open now."""
+        return tuple(self._open)
+
+    @asynccontextmanager
+    async def open(
+        self,
+        argv: Sequence[str],
+        spec: EngineSpec,
+        host: EngineHost,
+        *,
+        env: Mapping[str, str],
+        stdin: bytes | None = None,
+        secrets: Sequence[str] = (),
+        limits: ChildLimits | None = None,
+        remedy: str = "",
+    ) -> AsyncGenerator[Child]:
+        """Run ``argv`` in the workspace with exactly ``env`` (see ``surroundings_of``).
+
+        ``stdin`` bytes are sent and its input is closed; without them it stays open for ``write``.
+        ``secrets`` never appear in its quoted error output. No prompt and no secret belongs into
+        ``argv``: every process of the machine can read it.
+
+        The group is recorded with the host before the program works and is gone when the block is
+        left: its input ends, TERM, ``term_grace_s`` later KILL.
+        Raises ``NotInstalled`` (with ``remedy``), ``NotConfigured``, ``EnginesBusy``.
+        """
+        bounds = limits or ChildLimits()
+        cwd = _absolute(spec.workspace)
+
+        def prepare() -> str:
+            make_home(spec)
+            return find_program(argv[0], env, cwd=cwd, remedy=remedy)
+
+        program = await asyncio.to_thread(prepare)
+        berth = await self._berth(spec)
+        try:
+            group = await _spawn([*_GATE, program, *argv[1:]], env, cwd, bounds)
+            conceal = concealer([*secrets, spec.env.get("AGENTSUP_TOKEN", "")], self._redact)
+            child = Child(Path(program).name, group, berth, bounds, conceal)
+            try:
+                await host.spawned(group.pgid, group.record.started_ticks, program)
+                self._register(child, bounds.memory_mb)
+                child.feed(b"\n")
+                if stdin is not None:
+                    child.feed(stdin, then_close=True)
+                yield child
+            finally:
+                await self._end(child, group, host, bounds.term_grace_s)
+        finally:
+            berth.leave()
+
+    async def close(self) -> None:
+        """Kill what is still open; the blocks that opened it see it gone."""
+        for child in list(self._open):
+            child.condemn(EnginesBusy("the daemon is ending"))
+        await self._owner.close(_CLOSE_S)
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    async def _berth(self, spec: EngineSpec) -> Berth:
+        try:
+            async with asyncio.timeout(self._wait_s):
+                return await self._berths.take(spec.agent)
+        except TimeoutError:
+            raise EnginesBusy(
+                f"no engine program could be started within {self._wait_s:g} s, as "
+                f"{self._berths.running} run already (limits.processes)"
+            ) from None
+
+    def _register(self, child: Child, memory_mb: int | None) -> None:
+        self._open[child] = memory_mb or self._memory_mb()
+        if self._watch is None or self._watch.done():
+            self._watch = self._owner.spawn(self._watch_memory(), name="engines:memory")
+
+    async def _end(
+        self, child: Child, group: ProcessGroup, host: EngineHost, grace_s: float
+    ) -> None:
+        self._open.pop(child, None)
+        try:
+            # An input that ends is the politest word; many programs end by it alone.
+            child.close_stdin()
+            await group.stop(term_grace_s=grace_s)
+        except GroupStuck as error:
+            # Its record stays, so that the next start of the daemon looks for it again.
+            _log.exception("%s could not be killed (%s)", child.name, error)
+            return
+        await host.reaped(group.pgid)
+
+    async def _watch_memory(self) -> None:
+        while self._open:
+            await self._clock.sleep(self._look_s)
+            allowed = {child.pgid: (child, limit) for child, limit in self._open.items()}
+            used = await asyncio.to_thread(group_mib, set(allowed))
+            for pgid, mib in used.items():
+                child, limit = allowed[pgid]
+                if mib > limit and child in self._open:
+                    child.condemn(
+                        OutOfMemory(
+                            f"{child.name} used {mib} MiB of memory and was ended; it may use "
+                            f"{limit} MiB (engine_options.memory_mb, limits.process_memory_mb)",
+                            program=child.name,
+                        )
+                    )
+
+
+def _absolute(workspace: str) -> str:
+    if not Path(workspace).is_absolute():
+        raise NotConfigured(f"the workspace {workspace!r} is not an absolute path")
+    return workspace
+
+
+async def _spawn(
+    argv: Sequence[str], env: Mapping[str, str], cwd: str, limits: ChildLimits
+) -> ProcessGroup:
+    try:
+        return await ProcessGroup.spawn(
+            argv,
+            env=env,
+            cwd=cwd,
+            stdin=Stdio.PIPE,
+            stdout=Stdio.PIPE,
+            stderr=Stdio.TAIL,
+            keep_stderr_bytes=limits.stderr_bytes,
+        )
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise NotConfigured(f"{argv[len(_GATE)]} can't be started in {cwd}: {why}") from error
