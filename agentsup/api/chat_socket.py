@@ -329,7 +329,7 @@ class ChatSocket:
                 has_buttons=hello.channel == privacy.CHANNEL,
             )
             if is_urgent:
-                key = (entry.agent_id, _place(hello), frame.id, frame.text)
+                key = (entry.agent_id, _place(hello), frame.id, frame.digest)
                 said = await self._call.api.connections.commands.run(key, say)
             else:
                 async with self._in_order:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -37,6 +38,11 @@ class Say(Frame):
     id: Annotated[str, Field(min_length=1, max_length=100)]
     text: str
     files: Annotated[list[SayFile], Field(max_length=10)] = Field(default_factory=list)
+
+    @property
+    def digest(self) -> bytes:
+        """Stands for the text where only its being the same counts."""
+        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).digest()
 
 
 class Ping(Frame):

@@ -172,6 +172,21 @@ async def test_a_command_passes_every_text_and_survives_its_client(rig: Rig) -> 
         await rig.call("GET", "/healthz")
 
 
+async def test_what_is_remembered_of_commands_is_small(rig: Rig) -> None:
+    """The latest ids with their results, and not what was typed."""
+    from agentsup.api.app import API
+
+    rest = "x" * 100_000
+    async with chat(rig) as (client, _):
+        for text in (f"/one {rest}", f"/two {rest}"):
+            await client.send("say", id="same", text=text)
+            assert (await client.next("reply", "error"))["type"] == "reply"
+    assert [ran[:5] for ran in rig.commands.ran] == ["/one ", "/two "], "another text is another"
+    known = rig.server._app[API].connections.commands._known
+    assert len(known) == 2
+    assert sum(len(repr(key)) for key in known) < 1000
+
+
 async def test_a_command_said_again_runs_once(rig: Rig) -> None:
     async with chat(rig) as (client, _):
         await client.send("say", id="c1", text="/hold")
