@@ -165,7 +165,8 @@ class _Assembly:
             clock=g.clock,
             roster=g.roster,
             connected=lambda channel: self.channels.connected(channel),  # noqa: PLW0108 - later
-            operator_ids=self.people.operator_ids,
+            operators=self.people,
+            alone_with=lambda *place: self.channels.alone_with(*place),  # noqa: PLW0108 - later
         )
         self.recorder = Recorder(
             database=g.database,

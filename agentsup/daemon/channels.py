@@ -203,6 +203,12 @@ class Channels:
             bot.agent_id for bot in self._on(channel) if bot.is_wanted and bot.trouble is None
         )
 
+    async def alone_with(self, channel: str, agent_id: str, conversation: str) -> str:
+        """The one person who is there with the agent's bot, by the platform's id, asked now; empty
+        if there are more or none, or nobody can say."""
+        transport = self.transports.get(channel)
+        return "" if transport is None else await transport.alone_with(agent_id, conversation)
+
     async def probe(self) -> str | None:
         """A bot that says it is connected has finished a poll lately. Trouble of the network is no
         illness of the daemon: a restart would not mend it."""

@@ -60,6 +60,18 @@ class People:
             for each in person.telegram
         )
 
+    def operator_names(self) -> frozenset[str]:
+        """Matrix ids of those who may be told what goes wrong."""
+        people = self._snapshot().settings.people
+        if not people:
+            return frozenset(self._main_matrix())
+        return frozenset(
+            each
+            for person in people.values()
+            if person.level >= PersonRole.OPERATOR
+            for each in person.matrix
+        )
+
     def _main_ids(self) -> tuple[int, ...]:
         main = self._snapshot().find(MAIN)
         return main.allowed_user_ids if main is not None else ()

@@ -35,7 +35,7 @@ from agentsup.store.events import EventLog
 from agentsup.supervision.spec import ChildContext
 
 if TYPE_CHECKING:
-    from agentsup.channels.matrix.life import MatrixDeps
+    from agentsup.channels.matrix.life import MatrixChannel, MatrixDeps
     from agentsup.channels.matrix.outgoing import MatrixSettings
     from agentsup.channels.telegram.life import TelegramDeps
     from agentsup.channels.telegram.outgoing import TelegramSettings
@@ -149,6 +149,10 @@ class Transport(ABC):
         """One life of a bot. Raises ``ConfigError`` or one of ``REFUSED`` where another life with
         the same entry has no use."""
 
+    async def alone_with(self, agent_id: str, conversation: str) -> str:
+        """See ``Channels.alone_with``."""
+        return ""
+
     @abstractmethod
     def _channel(self, module: Any) -> Channel: ...
 
@@ -256,6 +260,7 @@ class MatrixTransport(Transport):
     package = "nio"
     remedy = "matrix-nio is not installed; install agentsup[matrix] and start again"
     mend = "A changed access token or password"
+    _made: MatrixChannel | None = None
 
     def wants(self, spec: AgentSpec) -> bool:
         """Whether there is an account, a homeserver, and something to sign in with."""
@@ -282,8 +287,13 @@ class MatrixTransport(Transport):
         )
         await module.MatrixBot(self._deps(life, account, module)).run(ctx.ready, ctx.draining)
 
+    async def alone_with(self, agent_id: str, conversation: str) -> str:
+        """Implements ``Transport.alone_with``."""
+        return await self._made.alone_with(agent_id, conversation) if self._made else ""
+
     def _channel(self, module: Any) -> Channel:
-        made: Channel = module.MatrixChannel(self._clock)
+        made: MatrixChannel = module.MatrixChannel(self._clock)
+        self._made = made
         return made
 
     def _deps(self, life: BotLife, account: Any, module: Any) -> MatrixDeps:

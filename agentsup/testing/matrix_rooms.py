@@ -15,9 +15,9 @@ from agentsup.channels.matrix.errors import Refused, RoomGone
 from agentsup.channels.upload import UploadFile, open_upload
 from agentsup.kit.clock import Clock
 
-__all__ = ["BOT", "RoomEvent", "Rooms", "Trouble"]
+__all__ = ["ANN", "BOT", "RoomEvent", "Rooms", "Trouble"]
 
-BOT = "@bot:localhost"
+BOT, ANN = "@bot:localhost", "@ann:localhost"
 Trouble = Exception | Callable[[], Awaitable[object]]
 
 
@@ -57,6 +57,8 @@ class Rooms:
         self.after: dict[str, list[Trouble]] = {}
         self.room_states: dict[tuple[str, str], dict[str, Any]] = {}
         self.gone: set[str] = set()
+        self.people: dict[str, set[str]] = {}
+        """Who is in a room besides the bot; Ann where nothing is said."""
         self.files: dict[str, bytes] = {}
         self._writing_until: dict[str, float] = {}
         self.changed = asyncio.Event()
@@ -159,6 +161,12 @@ class Rooms:
                 raise RoomGone(404, "M_NOT_FOUND", "Event not found.")
             unsigned: dict[str, Any] = {"redacted_because": {}} if event.is_redacted else {}
             return {"event_id": event_id, "content": event.content, "unsigned": unsigned}
+
+    async def members(self, room_id: str) -> dict[str, Any]:
+        async with _Call(self, "members", {"room_id": room_id}):
+            if room_id in self.gone:
+                raise RoomGone(403, "M_FORBIDDEN", f"{BOT} not in room {room_id}")
+            return {each: {} for each in {BOT, *self.people.get(room_id, {ANN})}}
 
     async def state(
         self, room_id: str, event_type: str, state_key: str = ""

@@ -7,6 +7,7 @@ device; an older beginning is of unknown fate, and only then is the person asked
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -39,10 +40,11 @@ from agentsup.channels.matrix.outgoing import (
 )
 from agentsup.channels.matrix.place import Place, parse
 from agentsup.channels.matrix.sender import Sender
+from agentsup.channels.private import ONLY_WITH
 from agentsup.channels.upload import UploadFile
 from agentsup.kit.clock import Clock
 from agentsup.model.channel import Delivery, DeliveryOutcome, OutboxPart
-from agentsup.model.errors import Overloaded, StoreUnavailable
+from agentsup.model.errors import AgentsupError, Overloaded, StoreUnavailable
 
 __all__ = ["NOT_ATTACHED", "BotHandle", "MatrixChannel", "MatrixSettings", "Offered"]
 
@@ -57,12 +59,18 @@ _UNWELL_S = 30.0
 _UNREACHED_CAP_S = 30.0
 _TIMEOUT_S = 20.0
 _KEPT_PARTS = 64
+_ALONE_S = 10.0
 _POISON_ATTEMPTS = 8
 """So often the fate of one event is unknown before it is asked whether the server is well."""
 
 
 class Client(Protocol):
     """What is needed of a bot's client besides its sender."""
+
+    @property
+    def user_id(self) -> str: ...
+
+    async def members(self, room_id: str) -> dict[str, Any]: ...
 
     async def upload(self, file: UploadFile, content_type: str) -> str: ...
 
@@ -91,6 +99,8 @@ class BotHandle:
     offered: Offered | None = None
     keys_since_ms: int = 0
     """Since when (wall ms) the homeserver knows this device; its memory of keys is the device's."""
+    tell: Callable[[str], Awaitable[None]] | None = None
+    """Says something to the operator, where he hears it best."""
 
 
 class MatrixChannel:
@@ -135,6 +145,9 @@ class MatrixChannel:
             self._forget(part)
             why = "it was begun so long ago that the homeserver would not recognise it"
             return Delivery(DeliveryOutcome.UNKNOWN, why, more=has_more, is_final=True)
+        only_with = part.body.get(ONLY_WITH)
+        if only_with and await self.alone_with(part.agent_id, part.conversation) != only_with:
+            return await self._elsewhere(bot, part, "others may be in the room")
         try:
             event_id = await self._send(bot, part, place, pieces[part.progress])
         except (StoreUnavailable, Overloaded) as error:
@@ -143,12 +156,40 @@ class MatrixChannel:
             said = await self._said(error, part, bot, place, has_more=has_more)
             if said.outcome is not DeliveryOutcome.RETRY:
                 self._forget(part)
+            if said.outcome is DeliveryOutcome.REFUSED and only_with:
+                return await self._elsewhere(bot, part, said.detail)
             return said
         self._unreached.pop(part.agent_id, None)
         self._uploaded.pop(part.outbox_id, None)
         if not has_more:
             self._forget(part)
         return Delivery(DeliveryOutcome.DELIVERED, more=has_more, platform_ids=(event_id,))
+
+    async def alone_with(self, agent_id: str, conversation: str) -> str:
+        """The one person who is in that room with the agent's bot, asked now, if words may go
+        there; empty if there are more or none, or nobody can say."""
+        bot = self._bots.get(agent_id)
+        if bot is None:
+            return ""
+        try:
+            room_id = parse(conversation).room_id
+            async with asyncio.timeout(_ALONE_S):
+                await bot.sender.check(room_id)
+                members = (await bot.client.members(room_id)).keys()
+        except (MatrixError, ValueError, TimeoutError) as error:
+            _log.debug("who is in %s is not known: %s", conversation, error)
+            return ""
+        others = members - {bot.client.user_id}
+        return next(iter(others)) if len(others) == 1 < len(members) else ""
+
+    async def _elsewhere(self, bot: BotHandle, part: OutboxPart, why: str) -> Delivery:
+        """What is for one person alone can't be said here: say it to the operator otherwise."""
+        if bot.tell is not None:
+            try:
+                await bot.tell(str(part.body.get("text") or ""))
+            except AgentsupError as error:
+                return Delivery(DeliveryOutcome.RETRY, error.message)
+        return Delivery(DeliveryOutcome.REFUSED, why)
 
     def _forget(self, part: OutboxPart) -> None:
         self._kept.pop(part.outbox_id, None)

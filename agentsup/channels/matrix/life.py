@@ -283,6 +283,7 @@ class MatrixBot:
                 streams.takeover,
                 menus.offered,
                 signed_in.since_ms,
+                deps.tell,
             ),
         )
         await deps.database.write(

@@ -82,11 +82,16 @@ class Sender:
         paused, ``NotSent`` when closed: nothing was sent then. Else what the client raises.
         """
         async with self._allowed(room_id, droppable=droppable):
-            if self._check is not None and event_type == _MESSAGE and not in_clear:
-                await self._check(room_id)
+            if event_type == _MESSAGE and not in_clear:
+                await self.check(room_id)
             return await self._client.send(
                 room_id, event_type, content, txn_id=txn_id, timeout_s=timeout_s
             )
+
+    async def check(self, room_id: str) -> None:
+        """Return if a message may go to that room; raises as ``send`` does."""
+        if self._check is not None:
+            await self._check(room_id)
 
     async def redact(
         self, room_id: str, event_id: str, *, txn_id: str, droppable: bool = False

@@ -15,6 +15,16 @@ from agentsup.testing.mail import MailRig
 BOSS, BEN = 11, 22
 
 
+class Operators:
+    """The boss alone."""
+
+    def operator_ids(self) -> frozenset[int]:
+        return frozenset({BOSS})
+
+    def operator_names(self) -> frozenset[str]:
+        return frozenset({"@boss:here"})
+
+
 class Town:
     """A home with two agents, and conversations in the order they were used."""
 
@@ -27,9 +37,18 @@ class Town:
             clock=rig.clock,
             roster=roster,
             connected=lambda channel: frozenset(self.id_of(n) for n in self.hearing),
-            operator_ids=lambda: frozenset({BOSS}),
+            operators=Operators(),
+            alone_with=self._alone_with,
         )
+        self.rooms: dict[str, str] = {}
+        """Who is alone with the bot in a Matrix room."""
+        self.asked: list[str] = []
         self._last_at = 0
+
+    async def _alone_with(self, channel: str, agent_id: str, conversation: str) -> str:
+        assert channel == "matrix"
+        self.asked.append(conversation)
+        return self.rooms.get(conversation, "")
 
     def id_of(self, name: str) -> str:
         return str(self.roster.entry(name).agent_id)
@@ -97,16 +116,46 @@ async def test_the_console_is_an_operators_place(town: Town) -> None:
     assert await town.told_at() == ("main", "console", "desk")
 
 
-async def test_a_room_in_which_an_operator_talked_is_told(town: Town) -> None:
-    town.hearing = {"main", "bob"}
-    await town.talked("main", "matrix", "!boss:here")
-    await town.talked("main", "matrix", "!ben:here")
+async def spoke(town: Town, conversation: str, role: PersonRole = PersonRole.OPERATOR) -> None:
+    """Somebody said something to main in a Matrix room, later than anything before."""
     main_id = town.id_of("main")
-    for room, role in (("!boss:here", PersonRole.OPERATOR), ("!ben:here", PersonRole.USER)):
-        by = Principal(PrincipalKind.PERSON, room, room, role)
-        to = DeliverTo("chat", agent_id=main_id, channel="matrix", conversation=room)
-        await town.rig.put("hello", main_id, principal=by, deliver_to=to)
+    await town.talked("main", "matrix", conversation)
+    by = Principal(PrincipalKind.PERSON, "x", "x", role)
+    to = DeliverTo("chat", agent_id=main_id, channel="matrix", conversation=conversation)
+    await town.rig.put("hello", main_id, principal=by, deliver_to=to)
+
+
+async def test_a_room_in_which_an_operator_is_alone_with_the_bot_is_told(town: Town) -> None:
+    town.hearing = {"main", "bob"}
+    town.rooms = {"!boss:here": "@boss:here", "!ben:here": "@ben:here"}
+    await spoke(town, "!boss:here")
+    await spoke(town, "!ben:here", PersonRole.USER)
     assert await town.told_at() == ("main", "matrix", "!boss:here")
+    body = await town.rig.sql("SELECT body ->> '$.only_with' FROM outbox")
+    assert body == [("@boss:here",)], "and if somebody comes before it is said, it is not"
+
+
+async def test_a_room_with_others_in_it_is_never_told(town: Town) -> None:
+    """Whoever speaks in it, and whoever is alone with the bot in another one."""
+    town.hearing = {"main", "bob"}
+    town.rooms = {"!ben:here": "@ben:here"}
+    await spoke(town, "!boss:here")
+    await spoke(town, "!group:here")
+    await spoke(town, "!group:here/$thread")
+    await spoke(town, "!ben:here")
+    assert await town.told_at() == ("main", "console", "local")
+    assert sorted(town.asked) == ["!ben:here", "!boss:here", "!group:here"], "each room once"
+    town.rooms["!boss:here"] = "@boss:here"
+    assert await town.told_at() == ("main", "matrix", "!boss:here"), "it is asked afresh"
+
+
+async def test_only_so_many_rooms_are_asked_about(town: Town) -> None:
+    town.hearing = {"main"}
+    await town.talked("main", "telegram", str(BOSS))
+    for number in range(30):
+        await spoke(town, f"!{number}:here")
+    assert await town.told_at() == ("main", "telegram", str(BOSS))
+    assert len(town.asked) == 8
 
 
 async def test_the_page_is_told_as_the_console_is(town: Town) -> None:

@@ -20,10 +20,12 @@ from agentsup.channels.matrix.deliver import (
 )
 from agentsup.channels.matrix.errors import (
     FateUnknown,
+    MatrixError,
     NotAllowed,
     NotSent,
     RateLimited,
     Refused,
+    RoomGone,
     TokenRefused,
     TooLong,
 )
@@ -36,7 +38,7 @@ from agentsup.mailbox import outbox
 from agentsup.mailbox.relay import Relay
 from agentsup.model.channel import OutboxPart
 from agentsup.store import Database, InlineRunner, Reader, Tx
-from agentsup.testing.matrix_rooms import Rooms
+from agentsup.testing.matrix_rooms import ANN, Rooms
 
 pytestmark = pytest.mark.virtual
 
@@ -539,3 +541,45 @@ async def test_what_can_be_pressed_is_on_record_before_it_counts_as_delivered(be
     (event,) = bench.rooms.messages()
     assert told == [(event.event_id, ["b:1", "b:2"])] * 2
     assert event.content["msgtype"] == "m.text", "what wants a press may ring"
+
+
+# -- what is for one person alone ------------------------------------------------------------------
+
+
+async def alarmed(bench: Bench) -> tuple[str, list[str]]:
+    """Say something that is for Ann alone; what became of it, and what was said elsewhere."""
+    told: list[str] = []
+
+    async def tell(text: str) -> None:
+        told.append(text)
+
+    bench.begin(tell=tell)
+    async with bench.relaying():
+        row = await bench.settled(await bench.add("it is ill", "notice", only_with=ANN))
+    return row["state"], told
+
+
+async def test_words_for_one_person_are_said_where_nobody_else_is(bench: Bench) -> None:
+    assert await alarmed(bench) == ("delivered", [])
+    assert bench.rooms.texts() == ["it is ill"]
+
+
+@pytest.mark.parametrize("others", [{ANN, "@eve:localhost"}, {"@eve:localhost"}, set()])
+async def test_where_others_are_they_are_said_in_another_way(
+    bench: Bench, others: set[str]
+) -> None:
+    bench.rooms.people[ROOM] = others
+    assert await alarmed(bench) == ("dropped", ["it is ill"])
+    assert bench.rooms.texts() == []
+
+
+@pytest.mark.parametrize("trouble", [CUT, RoomGone(403, "M_FORBIDDEN", "not in room")])
+async def test_where_nobody_can_say_who_is_there_too(bench: Bench, trouble: MatrixError) -> None:
+    bench.rooms.before["members"] = [trouble]
+    assert await alarmed(bench) == ("dropped", ["it is ill"])
+    assert bench.rooms.texts() == []
+
+
+async def test_where_the_room_does_not_take_them_too(bench: Bench) -> None:
+    bench.rooms.before["send"] = [NotAllowed(403, "M_FORBIDDEN", "too little power")]
+    assert await alarmed(bench) == ("dropped", ["it is ill"])

@@ -58,6 +58,7 @@ def test_without_people_those_whom_main_allows_are_operators(
     found = people_of()(spec, user_id)
     assert (found.role if found else None) == role
     assert people_of().operator_ids() == {1, 2}
+    assert people_of().operator_names() == {"@one:h", "@two:h"}
 
 
 def test_with_people_their_roles_hold_and_the_allowed_are_users() -> None:
@@ -74,6 +75,10 @@ def test_with_people_their_roles_hold_and_the_allowed_are_users() -> None:
     assert allowed is not None
     assert allowed.role is PersonRole.USER
     assert people.operator_ids() == {7}
+    named = people_of(
+        anna={"role": "manager", "matrix": ("@a:h",)}, eve={"role": "user", "matrix": ("@e:h",)}
+    )
+    assert named.operator_names() == {"@a:h"}
 
 
 def test_the_door_waits_in_the_words_of_the_channel() -> None:
