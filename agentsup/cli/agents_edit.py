@@ -19,8 +19,9 @@ from agentsup.config.agents_file import decode, parse_agents
 from agentsup.config.findings import did_you_mean
 from agentsup.config.home import Home
 from agentsup.kit.files import write_atomic
-from agentsup.model.agent import MAIN, name_problem
+from agentsup.model.agent import MAIN
 from agentsup.model.errors import ConfigErrors
+from agentsup.model.name import name_problem
 
 EMPTY: Final = "[]\n"
 _SPACE = re.compile(r"[ \t\r\n]*")

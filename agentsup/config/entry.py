@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from agentsup.config.findings import KeyPath, did_you_mean, kind_of
 from agentsup.config.sygen import ENTRY_KEYS, mode_of
-from agentsup.model.agent import name_problem
+from agentsup.model.name import name_problem
 
 MAX_OPTION_DEPTH = 16
 """How deep engine options may be nested."""
@@ -111,6 +111,7 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Seconds = Annotated[float, Field(gt=0, le=10_000_000, allow_inf_nan=False)]
 Money = Annotated[float, Field(ge=0, le=1_000_000_000, allow_inf_nan=False)]
 Tokens = Annotated[int, Field(ge=0, lt=_INT64)]
+TokenCount = Annotated[int, Field(ge=0, le=1_000_000)]
 SlotCount = Annotated[int, Field(ge=1, le=1000)]
 
 
@@ -184,6 +185,18 @@ class StreamingBlock(Strict):
     idle_ms: Annotated[int, Field(ge=0, le=600_000)] | None = None
 
 
+class MemoryBlock(Strict):
+    """`memory` of an entry."""
+
+    recall_tokens: TokenCount | None = None
+    recall_entries: Annotated[int, Field(ge=0, le=100)] | None = None
+    notes_tokens: TokenCount | None = None
+    max_entries: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    history_tokens: Annotated[int, Field(ge=500, le=10_000_000)] | None = None
+    summariser: Literal["excerpts", "engine"] | None = None
+    summary_timeout_s: Annotated[float, Field(gt=0, le=300, allow_inf_nan=False)] | None = None
+
+
 class AgentFields(Strict):
     """What may be said about an agent, without its name."""
 
@@ -222,6 +235,7 @@ class AgentFields(Strict):
     budget: BudgetBlock | None = None
     restart: RestartBlock | None = None
     streaming: StreamingBlock | None = None
+    memory: MemoryBlock | None = None
     user_timezone: Annotated[str, AfterValidator(_timezone)] | None = None
 
 
@@ -237,6 +251,7 @@ BLOCK_MODELS: Mapping[str, type[Strict]] = {
     "budget": BudgetBlock,
     "restart": RestartBlock,
     "streaming": StreamingBlock,
+    "memory": MemoryBlock,
 }
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from agentsup.model.agent import name_problem
 from agentsup.model.errors import ConfigError
+from agentsup.model.name import name_problem
 
 HOME_VARIABLE = "AGENTSUP_HOME"
 

@@ -12,7 +12,8 @@ from typing import Any
 from agentsup.config.entry import Entry
 from agentsup.config.sygen import ENTRY_KEYS, NOT_SUPPORTED, RENAMED
 from agentsup.kit.files import write_atomic
-from agentsup.model.agent import BLOCKS, FIELDS, RESERVED_NAMES
+from agentsup.model.agent import BLOCKS, FIELDS
+from agentsup.model.name import RESERVED_NAMES
 
 SHIPPED = Path(__file__).with_name("agents.schema.json")
 """The generated file inside the package."""

@@ -7,7 +7,6 @@ documentation all read this table; a test holds it equal to the dataclasses. Ser
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -24,53 +23,6 @@ ENGINES = ("auto", "scripted", "llm", "acp", "claude", "command")
 
 TRANSPORTS = ("telegram", "matrix", "web", "console")
 """Channel kinds an entry may name."""
-
-RESERVED_NAMES = frozenset({"all", "broadcast", "operator", "system"})
-
-_MAX_NAME = 64
-_SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
-
-
-def name_problem(name: str) -> str | None:
-    """Why `name` can't be an agent's name, or None where it can.
-
-    A name becomes a directory, a word of chat commands and a part of URLs, so it is a safe path
-    segment: ASCII letters, digits, `.`, `_`, `-`, starting with a letter or digit.
-    """
-    if not name:
-        return "a name can't be empty"
-    if len(name) > _MAX_NAME:
-        return f"a name has at most {_MAX_NAME} characters"
-    if not _SAFE_NAME.fullmatch(name) or ".." in name or name.endswith("."):
-        return (
-            "a name is a safe path segment: letters, digits, '.', '_' and '-', "
-            "starting with a letter or digit, without '..' and without a '.' at its end"
-        )
-    if name.casefold() in RESERVED_NAMES:
-        return f"{name!r} is reserved: it addresses something else than one agent"
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class AgentRef:
-    """What people write to name an agent: `name`, or `name@node` for one on another node."""
-
-    name: str
-    node: str | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read `name` or `name@node`. Raises `ConfigError` where either part is not a safe name."""
-        name, at, node = text.strip().partition("@")
-        for part in (name, node) if at else (name,):
-            if problem := name_problem(part):
-                raise ConfigError(f"{text!r} does not name an agent: {problem}")
-        return cls(name, node if at else None)
-
-    def __str__(self) -> str:
-        """As people write it."""
-        return f"{self.name}@{self.node}" if self.node else self.name
-
 
 REDACTED = "***"
 
@@ -216,6 +168,20 @@ class Streaming:
 
 
 @dataclass(frozen=True, slots=True)
+class MemorySpec:
+    """What an agent is given of its memory in a turn, and how much it keeps. Tokens are estimated
+    from the length of a text."""
+
+    recall_tokens: int = 800
+    recall_entries: int = 8
+    notes_tokens: int = 4000
+    max_entries: int = 2000
+    history_tokens: int = 32_000
+    summariser: Literal["excerpts", "engine"] = "excerpts"
+    summary_timeout_s: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
 class AgentSpec:
     """One agent as declared after all layers were merged. Immutable; a change is a new spec."""
 
@@ -251,6 +217,7 @@ class AgentSpec:
     budget: Budget = field(default_factory=Budget)
     restart: RestartSpec = field(default_factory=RestartSpec)
     streaming: Streaming = field(default_factory=Streaming)
+    memory: MemorySpec = field(default_factory=MemorySpec)
     user_timezone: str | None = None
 
     @property
@@ -409,6 +376,23 @@ FIELDS: Mapping[str, FieldInfo] = MappingProxyType(
         "streaming.edit_interval_s": FieldInfo(_LIVE, "Least seconds between two edits."),
         "streaming.min_chars": FieldInfo(_LIVE, "Characters before the first part is shown."),
         "streaming.idle_ms": FieldInfo(_LIVE, "Show a part after this pause, in milliseconds."),
+        "memory.recall_tokens": FieldInfo(
+            _LIVE, "Tokens of remembered entries before a turn, estimated; 0 for none."
+        ),
+        "memory.recall_entries": FieldInfo(_LIVE, "Most remembered entries before a turn."),
+        "memory.notes_tokens": FieldInfo(_LIVE, "Tokens of MEMORY.md before a turn; 0 for none."),
+        "memory.max_entries": FieldInfo(
+            _LIVE, "Entries the agent keeps; beyond it the least valuable one goes, no pinned one."
+        ),
+        "memory.history_tokens": FieldInfo(
+            _LIVE, "A session whose history is longer, in estimated tokens, is summarised."
+        ),
+        "memory.summariser": FieldInfo(
+            _LIVE, "Who summarises: excerpts (no model) or engine (the agent's own, engine llm)."
+        ),
+        "memory.summary_timeout_s": FieldInfo(
+            _LIVE, "How long a turn waits for the engine's summary at most, in seconds."
+        ),
         "user_timezone": FieldInfo(
             _LIVE, "Time zone of the people, such as Europe/Zurich; else the machine's."
         ),
@@ -422,6 +406,7 @@ BLOCKS: Mapping[str, type] = MappingProxyType(
         "budget": Budget,
         "restart": RestartSpec,
         "streaming": Streaming,
+        "memory": MemorySpec,
     }
 )
 """Fields that are blocks: merged key by key, compared key by key."""

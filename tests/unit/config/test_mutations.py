@@ -10,8 +10,8 @@ import pytest
 
 from agentsup.config.agents_file import AgentsFile, parse_agents
 from agentsup.config.entry import Entry
-from agentsup.model.agent import name_problem
 from agentsup.model.errors import ConfigError, ConfigErrors
+from agentsup.model.name import name_problem
 
 Entries = list[dict[str, Any]]
 Mutation = Callable[[random.Random, Entries], bytes]

@@ -9,15 +9,14 @@ import pytest
 from agentsup.model.agent import (
     BLOCKS,
     FIELDS,
-    AgentRef,
     AgentSpec,
     FieldClass,
     MatrixIdentity,
     Secret,
     field_info,
-    name_problem,
 )
 from agentsup.model.errors import ConfigError
+from agentsup.model.name import AgentRef, name_problem
 
 
 def _leaf_paths() -> set[str]:
