@@ -2,7 +2,7 @@
 
 from agentsup.engines.child.berths import BerthLimits, Berths
 from agentsup.engines.child.child import Child, ChildLimits
-from agentsup.engines.child.manager import ChildManager
+from agentsup.engines.child.children import ChildManager
 from agentsup.engines.child.options import ChildOptions, read_options
 from agentsup.engines.child.surroundings import find_program, private_home, surroundings_of
 
