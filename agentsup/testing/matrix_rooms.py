@@ -7,11 +7,12 @@ The real one is ``agentsup.testing.synapse``.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentsup.channels.matrix.errors import Refused, RoomGone
+from agentsup.channels.matrix.errors import Refused, RoomGone, error_of
 from agentsup.channels.upload import UploadFile, open_upload
 from agentsup.kit.clock import Clock
 
@@ -57,6 +58,8 @@ class Rooms:
         self.after: dict[str, list[Trouble]] = {}
         self.room_states: dict[tuple[str, str], dict[str, Any]] = {}
         self.gone: set[str] = set()
+        self.max_bytes = 0
+        """The largest request that gets through; 0: any."""
         self.people: dict[str, set[str]] = {}
         """Who is in a room besides the bot; Ann where nothing is said."""
         self.files: dict[str, bytes] = {}
@@ -118,6 +121,8 @@ class Rooms:
         async with _Call(self, call, facts):
             if room_id in self.gone:
                 raise RoomGone(403, "M_FORBIDDEN", f"{BOT} not in room {room_id}")
+            if 0 < self.max_bytes < len(json.dumps(content, ensure_ascii=False).encode()):
+                raise error_of(413, b"<html>")
             known = self.by_txn.get((room_id, txn_id))
             if known is not None:
                 return known

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -36,9 +36,11 @@ from agentsup.channels.matrix.outgoing import (
     edit_of,
     new_of,
     pieces_of,
+    reply_of,
     txn_of,
 )
 from agentsup.channels.matrix.place import Place, parse
+from agentsup.channels.matrix.render import render_plain
 from agentsup.channels.matrix.sender import Sender
 from agentsup.channels.private import ONLY_WITH
 from agentsup.channels.upload import UploadFile
@@ -60,6 +62,7 @@ _UNREACHED_CAP_S = 30.0
 _TIMEOUT_S = 20.0
 _KEPT_PARTS = 64
 _ALONE_S = 10.0
+_SMALL_BYTES = 6_000
 _POISON_ATTEMPTS = 8
 """So often the fate of one event is unknown before it is asked whether the server is well."""
 
@@ -149,7 +152,7 @@ class MatrixChannel:
         if only_with and await self.alone_with(part.agent_id, part.conversation) != only_with:
             return await self._elsewhere(bot, part, "others may be in the room")
         try:
-            event_id = await self._send(bot, part, place, pieces[part.progress])
+            event_ids = await self._send(bot, part, place, pieces[part.progress])
         except (StoreUnavailable, Overloaded) as error:
             return Delivery(DeliveryOutcome.RETRY, error.message)
         except MatrixError as error:
@@ -163,7 +166,7 @@ class MatrixChannel:
         self._uploaded.pop(part.outbox_id, None)
         if not has_more:
             self._forget(part)
-        return Delivery(DeliveryOutcome.DELIVERED, more=has_more, platform_ids=(event_id,))
+        return Delivery(DeliveryOutcome.DELIVERED, more=has_more, platform_ids=event_ids)
 
     async def alone_with(self, agent_id: str, conversation: str) -> str:
         """The one person who is in that room with the agent's bot, asked now, if words may go
@@ -215,26 +218,32 @@ class MatrixChannel:
 
     # -- one piece ---------------------------------------------------------------------------------
 
-    async def _send(self, bot: BotHandle, part: OutboxPart, place: Place, piece: Outgoing) -> str:
-        """Send one piece and return the id of the event that shows it."""
+    async def _send(
+        self, bot: BotHandle, part: OutboxPart, place: Place, piece: Outgoing
+    ) -> tuple[str, ...]:
+        """Send one piece and return the ids of the events that show it, one as a rule."""
+        in_clear = bool(part.body.get(IN_CLEAR))
+        if piece.file is not None and not in_clear:
+            await bot.sender.check(place.room_id)  # before the upload
         txn_id = txn_of(part)
-        there_id = await self._there(bot, part, place)
+        there_id = await self._there(bot, part, place) if piece.file is None else None
         content = await self._content(bot, part, piece)
-        send = partial(
-            bot.sender.send,
-            place.room_id,
-            MESSAGE,
-            timeout_s=_TIMEOUT_S,
-            in_clear=bool(part.body.get(IN_CLEAR)),
-        )
-        if there_id is not None and piece.file is None:
-            await send(edit_of(content, there_id), txn_id=f"{txn_id}-e")
-            event_id = there_id
-        else:
-            event_id = await send(new_of(content, place), txn_id=txn_id)
+        put = partial(_put, bot.sender, place, in_clear=in_clear)
+        try:
+            event_ids = [await put(content, txn_id, there_id)]
+        except TooLong:
+            parts = render_plain(piece.piece.body, limit=_SMALL_BYTES)
+            if len(parts) < 2:
+                raise
+            # What stands before the homeserver may take less than that; nothing of it was sent.
+            event_ids = []
+            for number, each in enumerate(parts):
+                content = replace(piece, piece=each).content()
+                event_ids.append(await put(content, f"{txn_id}-s{number}", there_id))
+                there_id = None
         if piece.choices and bot.offered is not None:
-            await bot.offered(place, event_id, piece)
-        return event_id
+            await bot.offered(place, event_ids[-1], piece)
+        return tuple(event_ids)
 
     async def _there(self, bot: BotHandle, part: OutboxPart, place: Place) -> str | None:
         """The event that the part is to take the place of, the stream of an answer for one, if it
@@ -328,6 +337,29 @@ class MatrixChannel:
         except MatrixError as error:
             return isinstance(error, Refused)
         return True
+
+
+async def _put(
+    sender: Sender,
+    place: Place,
+    content: Mapping[str, Any],
+    txn_id: str,
+    there_id: str | None,
+    *,
+    in_clear: bool,
+) -> str:
+    """Send the content, or put it into an event that is there; the id of what shows it."""
+    send = partial(sender.send, place.room_id, MESSAGE, timeout_s=_TIMEOUT_S, in_clear=in_clear)
+    if there_id is not None:
+        await send(edit_of(content, there_id), txn_id=f"{txn_id}-e")
+        return there_id
+    try:
+        return await send(new_of(content, place), txn_id=txn_id)
+    except Refused as error:
+        if place.thread_id is None or error.http_status != 400:
+            raise
+    # There can be no thread there, as that event belongs to another one.
+    return await send(reply_of(content, place.thread_id), txn_id=f"{txn_id}-f")
 
 
 def _later(detail: str, after_s: float) -> Delivery:

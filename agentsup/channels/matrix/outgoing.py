@@ -42,6 +42,7 @@ __all__ = [
     "edit_of",
     "new_of",
     "pieces_of",
+    "reply_of",
     "txn_of",
 ]
 
@@ -113,6 +114,11 @@ def new_of(content: Mapping[str, Any], place: Place) -> dict[str, Any]:
         "m.in_reply_to": {"event_id": place.thread_id},
     }
     return {**content, "m.relates_to": relation}
+
+
+def reply_of(content: Mapping[str, Any], event_id: str) -> dict[str, Any]:
+    """The content as an answer to that event."""
+    return {**content, "m.relates_to": {"m.in_reply_to": {"event_id": event_id}}}
 
 
 def edit_of(content: Mapping[str, Any], event_id: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Final, Protocol
 
@@ -114,7 +114,9 @@ class Streams:
     def accepted(self, message_id: str, conversation: str, event_id: str) -> None:
         """A person's message became ``message_id``: show that it was seen, where that is wanted.
         Returns at once."""
-        if self._wanted().reactions:
+        if not self._wanted().reactions:
+            return
+        with suppress(ValueError):  # a courtesy must not fail what was accepted
             self._reactions.accepted(message_id, parse(conversation), event_id)
 
     # -- turns -------------------------------------------------------------------------------------

@@ -361,6 +361,70 @@ async def test_an_outage_of_hours_loses_and_doubts_nothing(bench: Bench) -> None
     assert bench.rooms.texts() == ["hello", "more"]
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_text_that_is_too_large_on_its_way_goes_in_small_parts(
+    bench: Bench, *, streamed: bool
+) -> None:
+    """Whatever stands before the homeserver may take less than the homeserver itself."""
+    there = await bench.rooms.send(
+        ROOM, "m.room.message", {"msgtype": "m.text", "body": "begin…"}, txn_id="s"
+    )
+
+    async def takeover(message_id: str) -> str | None:
+        return there if streamed else None
+
+    bench.rooms.max_bytes = 16_000
+    bench.begin(takeover=takeover)
+    part = await bench.add(LONG)
+    bench.rooms.after["send"] = [CUT, CUT, CUT]
+    async with bench.relaying():
+        row = await bench.settled(part)
+    assert row["state"] == "delivered"
+    texts = bench.rooms.texts()[0 if streamed else 1 :]
+    assert "".join("".join(texts).split()) == "".join(LONG.split()), "all of it, in order, once"
+    assert len(json.loads(row["platform_ids"])) == len(texts) > 20
+    assert (bench.rooms.texts()[0] == "begin…") is not streamed
+
+
+async def test_what_is_too_large_however_small_is_given_up_with_the_reason(bench: Bench) -> None:
+    bench.rooms.max_bytes = 10
+    part, behind = await bench.add("hello"), await bench.add("more")
+    async with bench.relaying():
+        rows = [await bench.settled(each) for each in (part, behind)]
+    assert {row["state"] for row in rows} == {"dropped"}
+    assert "larger than the server takes" in rows[0]["detail"]
+    assert len(bench.rooms.times("send")) == 2, "it is not tried for ever"
+
+
+async def test_a_thread_that_can_not_be_written_to_costs_no_answer(bench: Bench) -> None:
+    """Servers refuse threads that begin at an event of another thread."""
+    refusal = Refused(400, "M_UNKNOWN", "Cannot start threads from an event with a relation")
+
+    async def fine() -> None:
+        return
+
+    bench.rooms.before["send"] = [refusal, fine, refusal]
+    bench.rooms.after["send"] = [CUT]
+    async with bench.relaying():
+        row = await bench.settled(await bench.add("hello", room=f"{ROOM}/$root"))
+    assert row["state"] == "delivered"
+    (event,) = bench.rooms.messages()
+    assert event.content["body"] == "hello"
+    assert event.relation == {"m.in_reply_to": {"event_id": "$root"}}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [f"{ROOM}/root", f"{ROOM}/$", f"{ROOM}/$a b", f"{ROOM}/$" + "x" * 300, f"{ROOM}/$\ud800"],
+)
+async def test_a_name_of_no_thread_is_refused_and_costs_nobody_else(
+    bench: Bench, name: str
+) -> None:
+    part = OutboxPart(1, "m1", AGENT, "s", "matrix", name, 0, "answer", {"text": "a"}, 0)
+    assert (await bench.channel.deliver(part)).outcome == "refused"
+    assert bench.rooms.calls == []
+
+
 async def test_an_event_that_alone_makes_the_server_fail_gives_way(bench: Bench) -> None:
     bench.rooms.before["send"] = [FateUnknown("HTTP 500")] * 9
     part = await bench.add("poison")
