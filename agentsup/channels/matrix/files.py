@@ -9,9 +9,16 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from agentsup.catalogue import Words
-from agentsup.channels.matrix.errors import FateUnknown, MatrixError, NotSent, RateLimited
+from agentsup.channels.matrix.errors import (
+    FateUnknown,
+    MatrixError,
+    NotSent,
+    RateLimited,
+    TokenRefused,
+)
 from agentsup.channels.matrix.event import Attachment
 from agentsup.channels.received import FOLDER, Landing
+from agentsup.kit.backoff import delay_s
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.model.errors import TooLarge
@@ -19,7 +26,9 @@ from agentsup.model.message import Part
 
 __all__ = ["Fetched", "FileClient", "discard", "fetch"]
 
-_TRIES = 3
+_PATIENCE_S = 60.0
+"""A homeserver that is started anew is back within this time; what comes behind in the room waits."""
+_PAUSE_CAP_S = 10.0
 
 
 class FileClient(Protocol):
@@ -53,7 +62,9 @@ async def fetch(
     """
     if attachment.size is not None and attachment.size > max_bytes:
         return Fetched(problem=_too_large(attachment, max_bytes, say))
-    for attempt in range(1, _TRIES + 1):
+    until = clock.monotonic() + _PATIENCE_S
+    failures = 0
+    while True:
         try:
             landing = await asyncio.to_thread(
                 Landing, workspace, owner=owner, token=entropy.token()
@@ -66,11 +77,16 @@ async def fetch(
             return Fetched(Part("file", path=f"{FOLDER}/{to.name}", name=attachment.name))
         except TooLarge:
             return Fetched(problem=_too_large(attachment, max_bytes, say))
-        except (NotSent, FateUnknown, RateLimited) as error:
-            # Reading a file twice does no harm.
-            if attempt == _TRIES:
+        except (NotSent, FateUnknown, RateLimited, TokenRefused) as error:
+            # Reading a file twice does no harm; a refused token ends this life, and the next one
+            # takes the message up again.
+            pause_s = delay_s(failures, base_s=1.0, cap_s=_PAUSE_CAP_S, unit=0.5)
+            if isinstance(error, RateLimited):
+                pause_s = error.retry_after_s
+            failures += 1
+            if clock.monotonic() + pause_s > until:
                 return Fetched(problem=_failed(attachment, error.message, say))
-            await clock.sleep(min(getattr(error, "retry_after_s", float(attempt)), 30.0))
+            await clock.sleep(pause_s)
         except MatrixError as error:
             return Fetched(problem=_failed(attachment, error.message, say))
         except OSError as error:
@@ -78,7 +94,6 @@ async def fetch(
             return Fetched(problem=_failed(attachment, why, say))
         except ValueError as error:
             return Fetched(problem=_failed(attachment, str(error), say))
-    raise AssertionError("the last try returns")
 
 
 async def discard(parts: Sequence[Part], workspace: Path) -> None:
