@@ -34,7 +34,7 @@ class Lane(Generic[T]):
     taken: list[T] = field(default_factory=list)
     """What the item in hand took along."""
     places: asyncio.Semaphore | None = None
-    """Of all chats; None for what needs none."""
+    """Of all chats, or of all that passes; None for what needs none."""
     _behind: dict[int, tuple[asyncio.Event, ...]] = field(default_factory=dict)
     """By the id of a waiting item: what passed the lane before it came."""
     _has_place: bool = False
@@ -66,7 +66,7 @@ class Lane(Generic[T]):
             return
         self.leave()
         yield
-        await self._enter()
+        await self.enter()
 
     # -- for Lanes ---------------------------------------------------------------------------------
 
@@ -90,9 +90,10 @@ class Lane(Generic[T]):
         """Wait for what passed before the next item came, and for a place."""
         for each in self._behind.get(id(self.items[0]), ()):
             await each.wait()
-        await self._enter()
+        await self.enter()
 
-    async def _enter(self) -> None:
+    async def enter(self) -> None:
+        """Wait for a place."""
         if self.places is not None and not self._has_place:
             await self.places.acquire()
             self._has_place = True
@@ -199,13 +200,15 @@ class Lanes(Generic[T]):
         places = self._passing_places.setdefault(queue, asyncio.Semaphore(self._at_once))
         try:
             while waiting and not self._is_closing:
-                async with places:
-                    item, ended = waiting[0]
-                    try:
-                        await self._handle(item, Lane())
-                    finally:
-                        ended.set()
-                        waiting.popleft()
+                item, ended = waiting[0]
+                lane: Lane[T] = Lane(places=places)
+                try:
+                    await lane.enter()
+                    await self._handle(item, lane)
+                finally:
+                    lane.leave()
+                    ended.set()
+                    waiting.popleft()
         finally:
             for _, ended in waiting:
                 ended.set()

@@ -329,13 +329,14 @@ class Mailbox:
         )
 
     async def cancel(self, message_id: str, by: Principal) -> Cancelled:
-        """End one open message; ``was`` says if a turn runs. Raises ``NotFound`` and
-        ``IllegalTransition``."""
+        """End one open message; ``was`` says if a turn runs. Raises as ``cancel_tx``."""
         return await self._db.write(
-            lambda tx: stop.cancel_tx(self._desk, tx, message_id, by),
-            name="mailbox.cancel",
-            urgent=True,
+            lambda tx: self.cancel_tx(tx, message_id, by), name="mailbox.cancel", urgent=True
         )
+
+    def cancel_tx(self, tx: Tx, message_id: str, by: Principal) -> Cancelled:
+        """As ``cancel``. Raises ``NotFound`` and ``IllegalTransition``."""
+        return stop.cancel_tx(self._desk, tx, message_id, by)
 
     async def reprioritise(self, message_id: str, priority: Priority, by: Principal) -> Message:
         """Change the priority of an open message. Raises ``NotFound`` and ``Conflict`` (ended)."""

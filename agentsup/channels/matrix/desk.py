@@ -60,6 +60,8 @@ class TypedAnswers(Protocol):
         principal: Principal,
         press_id: str,
         language: str = "",
+        *,
+        quoted: str = "",
     ) -> str | None: ...
 
 

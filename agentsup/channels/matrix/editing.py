@@ -66,23 +66,18 @@ class Editing:
     async def take_back(self, item: Item, event: Event, principal: Principal) -> None:
         """A redaction: the message is not to be answered, if its turn has not begun."""
         deps, row = self._deps, item.row
-        before = await self.before(event)
-        is_known = before is not None and before.message_id
-        if before is not None and is_known and self._is_theirs(before.raw, event, principal):
-            state = await deps.database.read(
-                lambda reader: reader.scalar(
+
+        def step(tx: Tx) -> None:
+            before = kept.became(tx, deps.owner, event.room_id, event.target_id)
+            if before is not None and self._is_theirs(before.raw, event, principal):
+                state = tx.scalar(
                     "SELECT state FROM messages WHERE message_id = ?", (before.message_id,)
-                ),
-                name="matrix.redacted",
-            )
-            if state == "queued":
-                try:
-                    await deps.mailbox.cancel(before.message_id, principal)
-                except (StoreUnavailable, Overloaded):
-                    raise
-                except AgentsupError:
-                    pass  # its turn has begun or ended meanwhile, and goes its way
-        await write_patiently(deps, lambda tx: kept.done_tx(tx, [row]), "matrix.done")
+                )
+                if state == "queued":  # else its turn has begun or ended, and goes its way
+                    deps.mailbox.cancel_tx(tx, before.message_id, principal)
+            kept.done_tx(tx, [row])
+
+        await write_patiently(deps, step, "matrix.taken_back")
 
     def _is_theirs(self, raw: str, event: Event, principal: Principal) -> bool:
         return kept.load(raw).get("sender") == event.sender or principal.role >= PersonRole.OPERATOR

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from agentsup.catalogue import words
@@ -16,11 +15,11 @@ from agentsup.channels.matrix.access import (
     Room,
     Verdict,
     may,
-    may_enter,
     named,
     remedy,
 )
 from agentsup.channels.matrix.clear import tell_tx
+from agentsup.channels.matrix.context import Context
 from agentsup.channels.matrix.desk import (
     Item,
     Lane,
@@ -31,23 +30,16 @@ from agentsup.channels.matrix.desk import (
     shown,
     write_patiently,
 )
-from agentsup.channels.matrix.errors import (
-    FateUnknown,
-    MatrixError,
-    NotSent,
-    RateLimited,
-    TokenRefused,
-)
+from agentsup.channels.matrix.entering import Doors, Entering
+from agentsup.channels.matrix.errors import MatrixError, TokenRefused
 from agentsup.channels.matrix.event import Event, EventKind, Malformed, read
 from agentsup.channels.matrix.feeding import Feeder
 from agentsup.channels.matrix.kept import CHANNEL, Row
 from agentsup.channels.matrix.marks import Marks
-from agentsup.channels.matrix.place import Place
 from agentsup.channels.matrix.rooms import Rooms
 from agentsup.channels.matrix.saying import Saying
 from agentsup.channels.matrix.sync import is_over
 from agentsup.kit import faults
-from agentsup.kit.backoff import delay_s
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import AgentsupError, Overloaded, StoreUnavailable
 from agentsup.model.principal import Principal
@@ -71,18 +63,10 @@ class Buttons(TypedAnswers, Protocol):
         room_id: str,
         event_id: str,
         emoji: str,
-        principal: Principal,
+        principal: Principal | None,
         press_id: str,
         language: str = "",
     ) -> bool: ...
-
-
-class Doors(Protocol):
-    """How a bot enters and leaves rooms."""
-
-    async def join(self, room_id: str) -> None: ...
-
-    async def leave(self, room_id: str) -> None: ...
 
 
 class Incoming:
@@ -112,12 +96,22 @@ class Incoming:
         self._menus = menus
         self._saying = Saying(deps, waiting)
         self._rooms = rooms
-        self._doors = doors
+        self._context = Context(deps, rooms)
         self._marks = marks
         self._max_age_s = max_age_s
         self._tell = tell
         self._set_aside = set_aside
         self._told: set[tuple[str, str]] = set()
+        self._entering = Entering(
+            doors,
+            me=deps.me.user_id,
+            agent_name=deps.agent_name,
+            spec=spec,
+            people=people,
+            clock=deps.clock,
+            warn=self._warn,
+            tell=self._say,
+        )
         self._lanes: Lanes[Item] = Lanes(
             self._handle,
             name=f"matrix:{deps.agent_name}",
@@ -170,7 +164,7 @@ class Incoming:
                 faults.point("matrix.before_handle")
                 await self._route(item, lane)
                 faults.point("matrix.after_handle")
-            except (StoreUnavailable, Overloaded) as error:
+            except (StoreUnavailable, Overloaded, TokenRefused) as error:
                 if is_over(error):
                     return  # its row waits for the next life
                 lane.give_back()
@@ -193,7 +187,7 @@ class Incoming:
         if event is None:
             await self._quarantine(item, item.fault)
         elif event.kind is EventKind.INVITE:
-            await self._invited(item, event)
+            await self._invited(item, event, lane)
         elif event.kind is EventKind.MOVED:
             await self._moved(item, event)
         elif event.kind is EventKind.GAP:
@@ -204,11 +198,11 @@ class Incoming:
             await self._from_person(item, event, lane)
 
     async def _from_person(self, item: Item, event: Event, lane: Lane) -> None:
-        room = await self._rooms.get(event.room_id)
-        if room is None:
+        found = await self._placed(event, lane)
+        if found is None:
             await self._skip([item], "we are not in the room")
             return
-        event = await self._in_context(event, room)
+        event, room = found
         verdict = may(event, self._spec(), self._people, room, self._deps.me.user_id)
         if verdict.principal is None:
             await self._refuse(item, event, verdict)
@@ -216,6 +210,8 @@ class Incoming:
         principal = named(verdict.principal, room.members.get(event.sender, ""))
         if await self._is_encrypted(event):
             await self._tell_encrypted(item, event, principal)
+        elif event.kind is EventKind.REACTION and (self._is_old(item) or event.is_doubtful):
+            await self._skip([item], "too late")
         elif event.kind is EventKind.REACTION:
             await self._menus.on_reaction(
                 event.room_id,
@@ -236,39 +232,37 @@ class Incoming:
             await self._saying.handle(item, event, principal, lane)
             self._marks.read(event.place, event.event_id)
 
-    async def _in_context(self, event: Event, room: Room) -> Event:
-        """The event with what it replies to; a thread that the bot talks in is for the bot."""
-        if event.kind not in _MESSAGES:
-            return event
-        if event.reply_to:
-            event = replace(event, quoted=await self._rooms.quoted(room, event.reply_to))
-        is_ours = event.quoted is not None and event.quoted.is_ours
-        if event.addressed or is_ours or event.thread_id is None:
-            return event
-        if room.is_private(self._deps.me.user_id, event.sender):
-            return event
-        if await self._talks_in(event.place):
-            return replace(event, addressed=True)
-        root = await self._rooms.quoted(room, event.thread_id)
-        return replace(event, addressed=root is not None and root.is_ours)
-
-    async def _talks_in(self, place: Place) -> bool:
-        found = await self._deps.database.read(
-            lambda reader: reader.scalar(
-                "SELECT 1 FROM conversations"
-                " WHERE agent_id = ? AND channel = ? AND conversation = ?",
-                (self._deps.agent_id, CHANNEL, place.conversation),
-            ),
-            name="matrix.talks_in",
-        )
-        return found is not None
+    async def _placed(self, event: Event, lane: Lane) -> tuple[Event, Room] | None:
+        """The event with what it refers to, and its room, or None if we are not in it. While the
+        homeserver is asked, another room has the place."""
+        room = self._rooms.known(event.room_id)
+        if room is not None and not self._context.may_take_long(event):
+            return event, room
+        async with lane.away():
+            try:
+                room = await self._rooms.get(event.room_id)
+                return None if room is None else (await self._context.of(event, room), room)
+            except TokenRefused:
+                raise
+            except MatrixError as error:
+                await self._tell_once(
+                    ("asked", event.room_id),
+                    f"The homeserver does not tell {self._deps.agent_name} what it has to know of "
+                    f"the Matrix room {event.room_id} ({error.message}). What comes from there is "
+                    "set aside; look at it with /dead once that is mended.",
+                )
+                raise
 
     # -- not let through ---------------------------------------------------------------------------
 
     async def _refuse(self, item: Item, event: Event, verdict: Verdict) -> None:
-        """A stranger gets nothing; the operator reads once how to let him in."""
+        """A stranger gets nothing, but for a word about a button that is not for him; the operator
+        reads once how to let him in."""
+        is_strange = verdict.reason is Reason.STRANGER
+        if is_strange and event.kind is EventKind.REACTION and not self._is_old(item):
+            await self._foreign(item, event)
         self._warn(
-            (verdict.reason, event.sender if verdict.reason is Reason.STRANGER else event.room_id),
+            (verdict.reason, event.sender if is_strange else event.room_id),
             remedy(event, verdict.reason, self._deps.agent_name),
         )
         await self._skip([item], verdict.reason.value)
@@ -278,35 +272,25 @@ class Incoming:
             self._told.add(what)
             _log.warning(text, agent=self._deps.agent_name)
 
-    async def _invited(self, item: Item, event: Event) -> None:
-        """Enter, or say no; a homeserver that can't be reached is asked again later."""
-        is_welcome = may_enter(event, self._spec(), self._people)
-        if not is_welcome:
-            text = remedy(event, Reason.STRANGER, self._deps.agent_name)
-            self._warn(("invite", event.room_id), text)
-        step = self._doors.join if is_welcome else self._doors.leave
-        failures = 0
-        while True:
-            try:
-                await step(event.room_id)
-            except (NotSent, FateUnknown, RateLimited, TokenRefused) as error:
-                wait_s = delay_s(failures, base_s=1.0, cap_s=60.0, unit=0.5)
-                failures += 1
-                await self._deps.clock.sleep(getattr(error, "retry_after_s", wait_s))
-                continue
-            except MatrixError as error:
-                _log.warning(
-                    "an invitation could not be answered",
-                    agent=self._deps.agent_name,
-                    room=event.room_id,
-                    why=error.message,
-                )
-            break
+    async def _foreign(self, item: Item, event: Event) -> None:
+        """Once for each of his buttons, and not for ever: nobody shall make the bot talk."""
+        what = (event.sender, event.target_id)
+        if what in self._told or len(self._told) >= _TOLD_MAX:
+            return
+        self._told.add(what)
+        press_id, language = item.row.external_id, self._spec().matrix.language or ""
+        await self._menus.on_reaction(
+            event.room_id, event.target_id, event.emoji, None, press_id, language
+        )
+
+    async def _invited(self, item: Item, event: Event, lane: Lane) -> None:
+        async with lane.away():
+            outside = await self._entering.answer(event)
         self._rooms.forget(event.room_id)
-        if is_welcome:
-            await self._done(item)
+        if outside:
+            await self._skip([item], outside)
         else:
-            await self._skip([item], Reason.STRANGER.value)
+            await self._done(item)
 
     async def _is_encrypted(self, event: Event) -> bool:
         if event.kind is EventKind.ENCRYPTED:
@@ -334,18 +318,28 @@ class Incoming:
                 f"into matrix.allowed_rooms of {name} and invite {self._deps.me.user_id}, or {name} "
                 "is silent there."
             )
-            _log.warning(text, agent=name)
-            try:
-                await self._tell(text)
-            except AgentsupError as error:
-                _log.warning("nobody could be told", agent=name, why=str(error))
+            await self._say(text)
         await self._skip([item], "the room has moved")
+
+    async def _say(self, text: str) -> None:
+        """To the operator."""
+        name = self._deps.agent_name
+        _log.warning(text, agent=name)
+        try:
+            await self._tell(text)
+        except AgentsupError as error:
+            _log.warning("nobody could be told", agent=name, why=str(error))
+
+    async def _tell_once(self, what: tuple[str, str], text: str) -> None:
+        if what not in self._told and len(self._told) < _TOLD_MAX:
+            self._told.add(what)
+            await self._say(text)
 
     async def _gap(self, item: Item, event: Event) -> None:
         """Older messages were not read; where the agent talks, that is said."""
         deps = self._deps
         _log.warning("older messages were not read", agent=deps.agent_name, room=event.room_id)
-        is_known = await self._talks_in(event.place)
+        is_known = await self._context.talks_in(event.place)
 
         def step(tx: Tx) -> None:
             if is_known:
@@ -357,8 +351,11 @@ class Incoming:
     # -- late --------------------------------------------------------------------------------------
 
     def _is_late(self, item: Item) -> bool:
+        return item.event is not None and item.event.kind in _MESSAGES and self._is_old(item)
+
+    def _is_old(self, item: Item) -> bool:
         event = item.event
-        if event is None or event.kind not in _MESSAGES or event.at is None:
+        if event is None or event.at is None:
             return False
         return self._deps.clock.now_ms() - event.at > self._max_age_s * 1000
 
@@ -372,7 +369,7 @@ class Incoming:
             items.append(item)
             if item.event is None or not item.event.has_content:
                 continue
-            other = await self._in_context(item.event, room)
+            other = await self._context.of(item.event, room)
             if may(other, self._spec(), self._people, room, self._deps.me.user_id).allowed:
                 texts.setdefault(other.place.conversation, []).append(shown(other))
         hours, say = self._max_age_s / 3600, words(principal.language)
@@ -403,13 +400,7 @@ class Incoming:
             row_id=item.row.row_id,
             why=why,
         )
-        is_awaited = event is not None and event.kind in _MESSAGES
-        if event is not None and is_awaited:
-            room = await self._rooms.get(event.room_id)
-            is_awaited = room is not None and (
-                may(event, self._spec(), self._people, room, deps.me.user_id).allowed
-            )
-
+        is_awaited = self._is_awaited(event)
         count = 0
 
         def step(tx: Tx) -> None:
@@ -426,3 +417,16 @@ class Incoming:
         except (StoreUnavailable, Overloaded):
             return
         self._set_aside(count)
+
+    def _is_awaited(self, event: Event | None) -> bool:
+        """Whether somebody who may write there waits for an answer; nobody is asked for that."""
+        if event is None or event.kind not in _MESSAGES:
+            return False
+        room = self._rooms.known(event.room_id)
+        if room is None:
+            return False
+        try:
+            return may(event, self._spec(), self._people, room, self._deps.me.user_id).allowed
+        except Exception:  # noqa: BLE001
+            # supervision boundary: this may be what is wrong with the event
+            return False

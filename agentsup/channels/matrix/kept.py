@@ -32,13 +32,16 @@ __all__ = [
     "known_rooms",
     "load",
     "may_tell_tx",
+    "original_of",
     "quarantine_tx",
     "quarantined",
+    "raw_of",
     "received",
     "retention_rules",
     "since_of",
     "skip_tx",
     "waiting",
+    "written",
 ]
 
 CHANNEL = "matrix"
@@ -153,7 +156,7 @@ def _room_tx(tx: Tx, owner: Owner, room: RoomNews, at: int) -> list[Row]:
     for event in room.events:
         if event["type"] in _NOT_KEPT or event.get("sender") == owner.user_id:
             continue
-        event_id, raw = str(event["event_id"]), json.dumps(event, separators=(",", ":"))
+        event_id, raw = str(event["event_id"]), written(event)
         cursor = tx.execute(
             "INSERT INTO matrix_events (agent_id, user_id, room_id, event_id, raw, state,"
             " origin_id, at) VALUES (?, ?, ?, ?, ?, 'received', ?, ?) ON CONFLICT DO NOTHING",
@@ -299,6 +302,27 @@ def became(
     return Became(message_id or "", last["raw"])
 
 
+def raw_of(reader: Reader, owner: Owner, room_id: str, event_id: str) -> str | None:
+    """An event as it was kept, whatever became of it; None if it is not there (any more)."""
+    found = reader.scalar(
+        "SELECT raw FROM matrix_events"
+        " WHERE agent_id = ? AND user_id = ? AND room_id = ? AND event_id = ?",
+        (owner.agent_id, owner.user_id, room_id, event_id),
+    )
+    return found if isinstance(found, str) else None
+
+
+def original_of(reader: Reader, row: Row, event_id: str) -> str | None:
+    """As ``raw_of``, for what a row of any bot refers to."""
+    found = reader.scalar(
+        "SELECT o.raw FROM matrix_events AS e JOIN matrix_events AS o ON o.agent_id = e.agent_id"
+        " AND o.user_id = e.user_id AND o.room_id = e.room_id"
+        " WHERE e.row_id = ? AND o.event_id = ?",
+        (row.row_id, event_id),
+    )
+    return found if isinstance(found, str) else None
+
+
 def is_encrypted(reader: Reader, owner: Owner, room_id: str) -> bool:
     """Whether the room was ever seen to be encrypted; it never ceases to be."""
     return bool(
@@ -318,6 +342,11 @@ def may_tell_tx(tx: Tx, owner: Owner, room_id: str, at: int) -> bool:
         (owner.agent_id, owner.user_id, room_id, at),
     )
     return cursor.rowcount > 0
+
+
+def written(event: Mapping[str, Any]) -> str:
+    """An event as it is kept."""
+    return json.dumps(event, separators=(",", ":"))
 
 
 def load(raw: str) -> Mapping[str, Any]:

@@ -29,6 +29,8 @@ __all__ = ["Menus"]
 
 _FRESH_MS = 600_000
 _FRESH_MAX = 20
+_COMING_S = 20.0
+"""So long a press waits for what it presses to be on record."""
 
 
 class Menus(Presses[MatrixPress]):
@@ -46,6 +48,8 @@ class Menus(Presses[MatrixPress]):
         sender: Outbound,
         spec: Callable[[], AgentSpec],
     ) -> None:
+        self._came = asyncio.Event()
+        """Set, and replaced by another, when something to press comes on record."""
         self._shown = MatrixScreen(
             agent_id=agent_id, database=database, clock=clock, entropy=entropy, sender=sender
         )
@@ -93,6 +97,8 @@ class Menus(Presses[MatrixPress]):
         await self._database.write(
             partial(offers.put_tx, agent_id=self._agent_id, offer=offer), name="matrix.offered"
         )
+        self._came.set()
+        self._came = asyncio.Event()
         self._shown.set_reactions(place.conversation, event_id, emojis(piece.choices))
 
     async def end_note(self, conversation: str, platform_id: str, text: str) -> bool:
@@ -106,24 +112,46 @@ class Menus(Presses[MatrixPress]):
         room_id: str,
         event_id: str,
         emoji: str,
-        principal: Principal,
+        principal: Principal | None,
         press_id: str,
         language: str = "",
     ) -> bool:
         """A reaction set under an event: True if it pressed something, or is answered honestly.
 
-        May be repeated with the same ``press_id``.
+        ``principal`` None is somebody who may not write there. May be repeated with the same
+        ``press_id``.
         """
-        offer = await self._database.read(
-            lambda reader: offers.find(reader, self._agent_id, event_id), name="matrix.offer"
-        )
+        offer = await self._offer(room_id, event_id)
         if offer is None or parse(offer.conversation).room_id != room_id:
             return False
         choice = by_emoji(offer.choices, emoji)
         if choice is None:
             return False
-        await self._pressed(offer, choice, principal, press_id, language or principal.language)
+        if principal is not None:
+            language = language or principal.language
+        await self._pressed(offer, choice, principal, press_id, language)
         return True
+
+    async def _offer(self, room_id: str, event_id: str) -> Offer | None:
+        """What is offered at an event. People can be quicker than the note of what they press, so
+        while something is being sent there it is waited for, within bounds."""
+
+        def look(reader: Reader) -> tuple[Offer | None, bool]:
+            found = offers.find(reader, self._agent_id, event_id)
+            return found, found is None and offers.is_coming(reader, self._agent_id, room_id)
+
+        until = self._clock.monotonic() + _COMING_S
+        while True:
+            came = self._came
+            offer, is_coming = await self._database.read(look, name="matrix.offer")
+            left_s = until - self._clock.monotonic()
+            if not is_coming or left_s <= 0:
+                return offer
+            try:
+                async with asyncio.timeout(left_s):
+                    await came.wait()
+            except TimeoutError:
+                continue
 
     async def on_text(
         self,
@@ -133,11 +161,13 @@ class Menus(Presses[MatrixPress]):
         principal: Principal,
         press_id: str,
         language: str = "",
+        *,
+        quoted: str = "",
     ) -> str | None:
         """A typed text that is no command: None if it is neither an answer nor a press.
 
         Else it was taken, or the text returned says why not; the inbox must not get it.
-        ``reply_to`` is the event it replies to.
+        ``reply_to`` is the event it replies to; ``quoted`` what that says, if we wrote it.
         """
         if principal.role < PersonRole.USER:
             return None
@@ -159,6 +189,8 @@ class Menus(Presses[MatrixPress]):
         was_pressed, offer = await self._database.read(look, name="matrix.offers")
         if was_pressed:
             return ""
+        if offer is None and reply_to is not None and quoted:
+            offer = await self._offer(parse(conversation).room_id, reply_to)
         if offer is not None and offer.conversation == conversation:
             choice = by_text(offer.choices, text)
             is_menu = not any(each.data.startswith("q:") for each in offer.choices)
@@ -167,13 +199,20 @@ class Menus(Presses[MatrixPress]):
                     return words(language)("choice.several")
                 await self._pressed(offer, choice, principal, press_id, language)
                 return ""
-        said = await self._asked.text(conversation, text, reply_to, principal, press_id, language)
+        said = await self._asked.text(
+            conversation, text, reply_to, principal, press_id, language, quoted=quoted
+        )
         if said is None:
             return None
         return "" if said.counts else said.text
 
     async def _pressed(
-        self, offer: Offer, choice: Choice, principal: Principal, press_id: str, language: str
+        self,
+        offer: Offer,
+        choice: Choice,
+        principal: Principal | None,
+        press_id: str,
+        language: str,
     ) -> None:
         press = MatrixPress(
             choice.data, press_id, offer.conversation, offer.event_id, offer.text, language

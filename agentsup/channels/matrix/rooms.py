@@ -1,20 +1,23 @@
 """Who is in a room: asked of the homeserver when it matters, and kept until somebody comes or goes.
 
 That nobody but one of its people is in a room decides whether the agent answers there, so it is
-never guessed: while the homeserver can't be asked, the message waits.
+never guessed: while the homeserver can't be asked, the message waits. Only a room of which a
+homeserver that is there never says it is given up, so that nobody waits behind it for ever.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from agentsup.channels.matrix.access import Room
 from agentsup.channels.matrix.errors import (
-    FateUnknown,
     MatrixError,
+    NotAllowed,
     NotSent,
     RateLimited,
+    Refused,
+    RoomGone,
     TokenRefused,
 )
 from agentsup.channels.matrix.event import Quoted
@@ -23,8 +26,10 @@ from agentsup.kit.clock import Clock
 
 __all__ = ["Asked", "Rooms"]
 
+Json = Mapping[str, Any]
+
 _REMEMBERED = 2000
-_QUOTE_TRIES = 3
+_PATIENCE_S = 3600.0
 
 
 class Asked(Protocol):
@@ -53,21 +58,23 @@ class Rooms:
         self._known.pop(room_id, None)
         self._turns[room_id] = self._turns.get(room_id, 0) + 1
 
+    def known(self, room_id: str) -> Room | None:
+        """The room, if nobody has to be asked."""
+        return self._known.get(room_id)
+
     async def get(self, room_id: str) -> Room | None:
-        """The room, or None if we are not in it. Waits for as long as nobody can say."""
+        """The room, or None if we are not in it.
+
+        Waits while nobody can say. Raises a ``MatrixError`` where the homeserver is there, but has
+        not said it for an hour.
+        """
         known = self._known.get(room_id)
         if known is not None:
             return known
-        failures = 0
         while True:
             turn = self._turns.get(room_id, 0)
-            try:
-                members = await self._client.members(room_id)
-            except (NotSent, FateUnknown, RateLimited, TokenRefused) as error:
-                failures += 1  # a refused token ends this life, and the next one asks again
-                await self._clock.sleep(_wait_s(error, failures))
-                continue
-            except MatrixError:
+            members = await self._asked(lambda: self._client.members(room_id))
+            if members is None:
                 return None
             room = Room(room_id, {user_id: _name(each) for user_id, each in members.items()})
             if self._turns.get(room_id, 0) != turn:
@@ -77,26 +84,64 @@ class Rooms:
             self._known[room_id] = room
             return room
 
-    async def quoted(self, room: Room, event_id: str) -> Quoted | None:
-        """The message that was replied to; None if it can't be had."""
-        for attempt in range(1, _QUOTE_TRIES + 1):
+    async def event(
+        self, room_id: str, event_id: str, *, patience_s: float = _PATIENCE_S
+    ) -> Json | None:
+        """An event as the homeserver has it, or None if there is none for us. Raises a
+        ``MatrixError`` after ``patience_s`` without an answer."""
+        return await self._asked(
+            lambda: self._client.event(room_id, event_id), patience_s=patience_s, any_refusal=True
+        )
+
+    async def quoted(
+        self, room: Room, event_id: str, *, patience_s: float = _PATIENCE_S
+    ) -> Quoted | None:
+        """The message that was replied to; None if there is none for us. Raises as ``event``."""
+        event = await self.event(room.room_id, event_id, patience_s=patience_s)
+        if event is None:
+            return None
+        content, sender = event.get("content"), event.get("sender")
+        body = content.get("body") if isinstance(content, Mapping) else None
+        sender = sender if isinstance(sender, str) else ""
+        return Quoted(
+            event_id,
+            is_ours=sender == self._client.user_id,
+            who=room.members.get(sender, "") or sender,
+            text=body if isinstance(body, str) else "",
+        )
+
+    async def _asked(
+        self,
+        ask: Callable[[], Awaitable[Json]],
+        *,
+        patience_s: float = _PATIENCE_S,
+        any_refusal: bool = False,
+    ) -> Json | None:
+        """The answer, or None for one that says no. What is no answer says nothing about the room:
+        it is asked again. While the homeserver can't be reached at all, or a refused token ends
+        this life, that goes on for ever."""
+        failures, since = 0, self._clock.monotonic()
+        while True:
             try:
-                event = await self._client.event(room.room_id, event_id)
-            except (NotSent, FateUnknown, RateLimited) as error:
-                await self._clock.sleep(min(_wait_s(error, attempt), 5.0))
-                continue
-            except MatrixError:
-                return None
-            content, sender = event.get("content"), event.get("sender")
-            body = content.get("body") if isinstance(content, Mapping) else None
-            sender = sender if isinstance(sender, str) else ""
-            return Quoted(
-                event_id,
-                is_ours=sender == self._client.user_id,
-                who=room.members.get(sender, "") or sender,
-                text=body if isinstance(body, str) else "",
-            )
-        return None
+                return await ask()
+            except MatrixError as error:
+                if _is_no(error) or (any_refusal and isinstance(error, Refused)):
+                    return None
+                failures += 1
+                wait_s = _wait_s(error, failures)
+                left_s = since + patience_s - self._clock.monotonic()
+                if patience_s != _PATIENCE_S or not isinstance(error, NotSent | TokenRefused):
+                    if left_s <= 0:
+                        raise
+                    wait_s = min(wait_s, left_s)
+                await self._clock.sleep(wait_s)
+
+
+def _is_no(error: MatrixError) -> bool:
+    """Whether it says that we are not in the room."""
+    return isinstance(error, RoomGone) or (
+        isinstance(error, NotAllowed) and error.errcode == "M_FORBIDDEN"
+    )
 
 
 def _wait_s(error: MatrixError, failures: int) -> float:

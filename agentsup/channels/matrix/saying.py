@@ -84,7 +84,9 @@ class Saying:
 
     async def _answers(self, item: Item, event: Event, principal: Principal) -> bool:
         """Whether the text was the answer of an open question."""
-        conversation = event.place.conversation
+        if event.is_doubtful:
+            return False
+        conversation, quoted = event.place.conversation, event.quoted
         word = await self._deps.answers.on_text(
             conversation,
             event.text,
@@ -92,6 +94,7 @@ class Saying:
             principal,
             item.row.external_id,
             principal.language,
+            quoted=quoted.text if quoted is not None and quoted.is_ours else "",
         )
         if word is None:
             return False
@@ -221,8 +224,9 @@ class Saying:
     async def _command(self, item: Item, event: Event, principal: Principal) -> None:
         deps, row, conversation = self._deps, item.row, event.place.conversation
         say = words(principal.language)
-        if row.begun:
-            text = say("message.restarted", command=event.text.split()[0])
+        if row.begun or event.is_doubtful:
+            key = "message.restarted" if row.begun else "matrix.doubtful"
+            text = say(key, command=event.text.split()[0])
             await self._close(row, conversation, text)
             return
         dropped = await self._begin(row, event, principal)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agentsup.channels.matrix import kept
+from agentsup.channels.matrix.context import as_first_said
 from agentsup.channels.matrix.event import EventKind, Malformed, Me, read
 from agentsup.channels.matrix.kept import Row
 from agentsup.channels.stops import ELSEWHERE, HERE, Scope, scope_of
@@ -43,6 +44,9 @@ def drop_tx(
             continue
         if not event.attachments and is_command(event.text):
             continue
+        if event.kind is EventKind.EDITED:
+            raw = kept.original_of(tx, each, event.target_id)
+            event = event if raw is None else as_first_said(event, raw, me)
         place = event.place.conversation
         if place == conversation:
             here.append(each)

@@ -147,6 +147,7 @@ class MenuRig:
         who: Principal = ANN,
         conversation: str = ROOM,
         press_id: str = "",
+        quoted: str | None = None,
     ) -> str | None:
         """Somebody writes a text; None: it is one for the agent."""
         said = await self.menus.on_text(
@@ -155,9 +156,14 @@ class MenuRig:
             reply_to.event_id if reply_to else None,
             who,
             press_id or self.press_id(),
+            quoted=self.quoted(reply_to) if quoted is None else quoted,
         )
         await self.quiet()
         return said
+
+    def quoted(self, event: RoomEvent | None) -> str:
+        """What the event says that somebody replies to."""
+        return self.shown(event) if event is not None else ""
 
     async def command(self, text: str, who: Principal = ANN, conversation: str = ROOM) -> RoomEvent:
         """Somebody gives a command; the event that shows its reply."""

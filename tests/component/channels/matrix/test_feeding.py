@@ -14,7 +14,16 @@ from agentsup.channels.lanes import Lanes
 from agentsup.channels.matrix import kept
 from agentsup.channels.matrix.access import Room
 from agentsup.channels.matrix.desk import Item, Lane
-from agentsup.channels.matrix.errors import FateUnknown, NotAllowed, NotSent
+from agentsup.channels.matrix.errors import (
+    FateUnknown,
+    MatrixError,
+    NotAllowed,
+    NotSent,
+    RateLimited,
+    Refused,
+    RoomGone,
+    TokenRefused,
+)
 from agentsup.channels.matrix.event import Me, read
 from agentsup.channels.matrix.feeding import Feeder
 from agentsup.channels.matrix.kept import Owner, RoomNews, Row, keep_tx
@@ -231,6 +240,7 @@ class Asked:
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
         self.asked = 0
+        self.trouble: MatrixError = NotSent("no way")
 
     async def members(self, room_id: str) -> dict[str, Any]:
         self.asked += 1
@@ -242,7 +252,7 @@ class Asked:
         return answer
 
     async def event(self, room_id: str, event_id: str) -> dict[str, Any]:
-        raise NotSent("no way")
+        raise self.trouble
 
 
 async def test_who_is_in_a_room_is_never_guessed(stage: Stage) -> None:
@@ -255,7 +265,47 @@ async def test_who_is_in_a_room_is_never_guessed(stage: Stage) -> None:
     rooms.forget(ROOM)
     await rooms.get(ROOM)
     assert asked.asked == 4
-    assert await Rooms(Asked(NotAllowed(403, "M", "x")), stage.rig.clock).get(ROOM) is None
+
+
+@pytest.mark.parametrize(
+    "no",
+    [
+        NotAllowed(403, "M_FORBIDDEN", "You are not here"),
+        RoomGone(403, "M_FORBIDDEN", "User not in room"),
+        RoomGone(404, "M_NOT_FOUND", "no such room"),
+    ],
+)
+async def test_only_a_clear_no_means_that_we_are_not_in_a_room(
+    stage: Stage, no: MatrixError
+) -> None:
+    assert await Rooms(Asked(no), stage.rig.clock).get(ROOM) is None
+    others = (
+        RateLimited(5.0),
+        FateUnknown("500"),
+        Refused(400, "M_UNKNOWN", "x"),
+        Refused(404, "M_UNRECOGNIZED", "x"),
+        NotAllowed(403, "M_CONSENT_NOT_GIVEN", "x"),
+        TokenRefused("x"),
+    )
+    asked = Asked(*others)
+    assert await Rooms(asked, stage.rig.clock).get(ROOM) is not None
+    assert asked.asked == len(others) + 1
+
+
+async def test_a_room_that_the_homeserver_never_tells_of_is_given_up_after_an_hour(
+    stage: Stage,
+) -> None:
+    began = stage.rig.clock.monotonic()
+    with pytest.raises(FateUnknown):
+        await Rooms(Asked(*[FateUnknown("500")] * 10_000), stage.rig.clock).get(ROOM)
+    assert 3_600 <= stage.rig.clock.monotonic() - began < 3_700
+
+
+async def test_while_nobody_is_there_a_room_is_waited_for(stage: Stage) -> None:
+    began = stage.rig.clock.monotonic()
+    asked = Asked(*[NotSent("no way")] * 500)
+    assert await Rooms(asked, stage.rig.clock).get(ROOM) is not None
+    assert stage.rig.clock.monotonic() - began > 10_000
 
 
 async def test_an_answer_older_than_a_change_does_not_count(stage: Stage) -> None:
@@ -271,4 +321,10 @@ async def test_an_answer_older_than_a_change_does_not_count(stage: Stage) -> Non
 
 async def test_what_is_replied_to_may_be_unknown(stage: Stage) -> None:
     rooms = Rooms(Asked(), stage.rig.clock)
-    assert await rooms.quoted(Room(ROOM), "$1") is None
+    began = stage.rig.clock.monotonic()
+    with pytest.raises(NotSent):
+        await rooms.quoted(Room(ROOM), "$1", patience_s=10.0)
+    assert 10 <= stage.rig.clock.monotonic() - began < 12
+    gone = Asked()
+    gone.trouble = RoomGone(404, "M_NOT_FOUND", "no such event")
+    assert await Rooms(gone, stage.rig.clock).quoted(Room(ROOM), "$1") is None

@@ -1,13 +1,16 @@
 """Questions and menus in Matrix: pressed by a reaction or a number, once, and honestly."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from agentsup.channels.matrix.errors import FateUnknown, RateLimited
+from agentsup.kit.tasks import TaskOwner
 from agentsup.model.principal import PersonRole
 from tests.component.channels.matrix.menu_rig import ANN, ROOM, VERA, MenuRig, menu_rigged
 
@@ -65,6 +68,99 @@ async def test_of_two_open_questions_a_reply_names_the_one(rig: MenuRig) -> None
     assert await rig.say("1", reply_to=shown) == ""
     assert await rig.answer_of(first) == ("answered", "red")
     assert (await rig.answer_of(second))[0] == "open"
+
+
+# -- quicker than the record -----------------------------------------------------------------------
+
+
+class Gate:
+    """Holds up writes of one name; ``settling`` only those that say how a delivery ended."""
+
+    def __init__(
+        self, rig: MenuRig, name: str, monkeypatch: pytest.MonkeyPatch, *, settling: bool = False
+    ) -> None:
+        self.open, self.waits = asyncio.Event(), asyncio.Event()
+        write = rig.mail.db.write
+
+        async def slow(fn: Any, **options: Any) -> Any:
+            settles = getattr(fn, "keywords", {}).get("settlement") is not None
+            if options.get("name") == name and (settles or not settling):
+                self.waits.set()
+                await self.open.wait()
+            return await write(fn, **options)
+
+        monkeypatch.setattr(rig.mail.db, "write", slow)
+
+
+@pytest.mark.parametrize("after_s", [0.5, 15.0])
+async def test_a_press_before_its_question_is_on_record_counts(
+    rig: MenuRig, monkeypatch: pytest.MonkeyPatch, after_s: float
+) -> None:
+    gate = Gate(rig, "matrix.offered", monkeypatch)
+    question, event = await rig.ask()
+    await gate.waits.wait()
+    pressing = TaskOwner("ann")
+    pressed = pressing.spawn(rig.react(event, "2️⃣"), name="press:ann")
+    await rig.quiet(after_s)
+    assert not pressed.done()
+    gate.open.set()
+    assert await pressed
+    assert await rig.answer_of(question) == ("answered", "blue")
+
+
+async def test_a_press_of_what_never_comes_on_record_is_given_up(
+    rig: MenuRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(rig, "matrix.offered", monkeypatch)
+    question, event = await rig.ask()
+    await gate.waits.wait()
+    began = rig.mail.clock.monotonic()
+    assert not await rig.react(event, "2️⃣")
+    assert rig.mail.clock.monotonic() - began < 30
+    assert (await rig.answer_of(question))[0] == "open"
+    gate.open.set()
+
+
+async def test_a_reaction_to_any_other_event_waits_for_nothing(rig: MenuRig) -> None:
+    await rig.part("notice", {"text": "words", "plain": True})
+    began = rig.mail.clock.monotonic()
+    assert not await rig.react(rig.last(), "2️⃣")
+    assert rig.mail.clock.monotonic() - began < 2
+
+
+async def test_a_reply_before_its_menu_is_on_record_presses_it(
+    rig: MenuRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(rig, "matrix.offered", monkeypatch)
+    menu = await rig.command("/agents")
+    await gate.waits.wait()
+    saying = TaskOwner("ann")
+    said = saying.spawn(rig.say("1", reply_to=menu), name="say:ann")
+    await rig.quiet(0.5)
+    gate.open.set()
+    assert await said == ""
+
+
+async def test_a_reply_to_the_newest_question_is_for_no_other(
+    rig: MenuRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its event is on record, but not yet that it is the question's."""
+    first, _ = await rig.ask("First?")
+    settle = Gate(rig, "relay.step", monkeypatch, settling=True)
+    second, shown = await rig.ask("Second?", session="another")
+    await settle.waits.wait()
+    assert await rig.say("2", reply_to=shown) == ""
+    assert await rig.answer_of(second) == ("answered", "blue")
+    assert (await rig.answer_of(first))[0] == "open"
+    settle.open.set()
+
+
+async def test_a_strangers_press_is_told_to_be_none_of_his(rig: MenuRig) -> None:
+    question, event = await rig.ask()
+    assert await rig.menus.on_reaction(ROOM, event.event_id, "1️⃣", None, "event:eve")
+    await rig.quiet()
+    assert (await rig.answer_of(question))[0] == "open"
+    assert rig.shown(rig.last()) == "This button is not for you."
 
 
 async def test_a_free_question_is_answered_by_a_reply(rig: MenuRig) -> None:
