@@ -304,6 +304,7 @@ class Presses(Generic[P]):
             principal=principal,
             language=press.language,
             has_buttons=True,
+            is_pressed=True,
         )
         return await self._commands.run(command, context)
 

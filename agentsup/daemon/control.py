@@ -235,8 +235,8 @@ class DaemonControl:
 
     # -- work --------------------------------------------------------------------------------------
 
-    async def stop(self, scope: str, by: Principal) -> StopReport:
-        report = await self._stopper.stop(scope, by)
+    async def stop(self, scope: str, by: Principal, *, given_in: str = "") -> StopReport:
+        report = await self._stopper.stop(scope, by, given_in=given_in)
         _log.warning(
             "stop",
             scope=scope,

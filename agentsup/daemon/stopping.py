@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from agentsup.agents.processes import ProcessTable
 from agentsup.agents.stack import AgentStack
+from agentsup.channels.stop_marks import mark_tx
 from agentsup.kit import proctable
 from agentsup.kit.clock import Clock
 from agentsup.kit.procgroup import GroupRecord
@@ -63,13 +64,17 @@ class Stopper:
         self._name_of = name_of
         self._tasks = tasks
 
-    async def stop(self, scope: str, by: Principal) -> StopReport:
-        """Everything in ``scope`` accepted before now: ended or cancelled, and counted."""
+    async def stop(self, scope: str, by: Principal, *, given_in: str = "") -> StopReport:
+        """Everything in ``scope`` accepted before now: ended or cancelled, and counted. What
+        channels hold unread is dropped too, but for ``given_in``, which has done so already."""
         wanted = in_scope(scope)
         began_s = self._clock.monotonic()
         # Raised before anything is awaited: no claim on its way starts a turn from here on.
         self._mailbox.epochs.raise_now(scope)
-        recording = self._tasks.spawn(self._mailbox.stop(scope, by), name=f"stop:{scope}")
+        recording = self._tasks.spawn(
+            self._mailbox.stop(scope, by, also=lambda tx: mark_tx(tx, scope, given_in)),
+            name=f"stop:{scope}",
+        )
         cancel_s = STOP_ALL_CANCEL_S if scope == "all" else STOP_CANCEL_S
         agents, processes = await self._end(wanted, cancel_s)
         counts, durable = await self._recorded(recording, scope)

@@ -7,11 +7,15 @@ that could not be written is kept here and carried out by the next claim that ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["ALL", "EpochMap", "agent_scope", "scopes_of", "session_scope"]
+from agentsup.store.database import Tx
+
+__all__ = ["ALL", "Also", "EpochMap", "agent_scope", "scopes_of", "session_scope"]
 
 ALL = "all"
+Also = Callable[[Tx], None]
+"""What else is written in the transaction of a stop."""
 
 
 def agent_scope(agent_id: str) -> str:
@@ -39,6 +43,7 @@ class EpochMap:
         self._counters: dict[str, int] = {}
         self._raised: dict[str, int] = {}
         self._unwritten: dict[str, int] = {}
+        self._unwritten_also: dict[str, Also] = {}
 
     def current(self, scope: str) -> int:
         """The counter of `scope`; 0 if it was never stopped."""
@@ -73,16 +78,24 @@ class EpochMap:
         self.merge(scope, counter)
         self._raised.pop(scope, None)
         self._unwritten.pop(scope, None)
+        self._unwritten_also.pop(scope, None)
 
-    def not_written(self, scope: str, at: int) -> None:
-        """The stop of wall time `at` could not be made durable; it holds in memory."""
+    def not_written(self, scope: str, at: int, also: Also | None = None) -> None:
+        """The stop of wall time `at` could not be made durable; it holds in memory. `also` is to
+        be done when it is written."""
         self._raised.pop(scope, None)
+        if also is not None:
+            self._unwritten_also[scope] = also
         self._unwritten[scope] = max(at, self._unwritten.get(scope, 0))
 
     @property
     def unwritten(self) -> dict[str, int]:
         """Stops that still have to be written: scope and the wall time (ms) of the stop."""
         return dict(self._unwritten)
+
+    def unwritten_also(self, scope: str) -> Also | None:
+        """What else to do when that stop is written."""
+        return self._unwritten_also.get(scope)
 
     def stops(self, agent_id: str, session_id: str, accepted_at: int) -> bool:
         """Whether a stop that is not in the store yet covers this message."""

@@ -28,7 +28,7 @@ from agentsup.mailbox import (
     waits,
 )
 from agentsup.mailbox.draft import draft
-from agentsup.mailbox.epoch import EpochMap, scopes_of
+from agentsup.mailbox.epoch import Also, EpochMap, scopes_of
 from agentsup.mailbox.pace import Pace
 from agentsup.mailbox.place import check_room
 from agentsup.mailbox.rows import find_question, need_message
@@ -301,23 +301,22 @@ class Mailbox:
 
     # -- steering ----------------------------------------------------------------------------------
 
-    async def stop(self, scope: str, by: Principal, *, urgent: bool = True) -> StopCounts:
-        """End everything open in ``scope`` (all | agent:<id> | session:<id>) that is accepted.
+    async def stop(self, scope: str, by: Principal, *, also: Also | None = None) -> StopCounts:
+        """End everything open in ``scope`` (all | agent:<id> | session:<id>), and ``also``.
 
         The epoch is raised in memory at once, unless the caller has raised it already. Raises
-        ``StoreUnavailable`` if it could not be made durable; the stop then holds in this process
-        and is written by the next claim that can.
-        """
+        ``StoreUnavailable`` if the stop could not be made durable; it then holds in this process
+        and is written by the next claim that can."""
         counter = self.epochs.raised(scope) or self.epochs.raise_now(scope)
         at = self._desk.clock.now_ms()
+
+        def step(tx: Tx) -> StopCounts:
+            return stop.stop_tx(self._desk, tx, scope, by, counter=counter, also=also)
+
         try:
-            return await self._db.write(
-                lambda tx: stop.stop_tx(self._desk, tx, scope, by, counter=counter),
-                name="mailbox.stop",
-                urgent=urgent,
-            )
+            return await self._db.write(step, name="mailbox.stop", urgent=True)
         except AgentsupError:
-            self.epochs.not_written(scope, at)
+            self.epochs.not_written(scope, at, also)
             raise
 
     async def interrupt(self, session_id: str, by: Principal) -> Cancelled | None:

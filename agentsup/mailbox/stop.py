@@ -12,7 +12,7 @@ from agentsup.catalogue import words
 from agentsup.kit import faults
 from agentsup.mailbox import ending, waits
 from agentsup.mailbox.deliver import Result, deliver_tx
-from agentsup.mailbox.epoch import ALL
+from agentsup.mailbox.epoch import ALL, Also
 from agentsup.mailbox.notices import notify_tx
 from agentsup.mailbox.rows import IN_SESSION_SQL, OPEN_SQL, message_of, need_message
 from agentsup.mailbox.values import Cancelled, Desk, StopCounts
@@ -29,13 +29,20 @@ _NEVER = 2**62
 
 
 def stop_tx(
-    desk: Desk, tx: Tx, scope: str, by: Principal, *, counter: int = 0, accepted_until: int = _NEVER
+    desk: Desk,
+    tx: Tx,
+    scope: str,
+    by: Principal,
+    *,
+    counter: int = 0,
+    accepted_until: int = _NEVER,
+    also: Also | None = None,
 ) -> StopCounts:
     """Cancel what is queued, leased or parked in ``scope`` and was accepted until that time.
 
     ``scope``: all | agent:<agent_id> | session:<session_id>. ``counter`` is the epoch raised in
     memory; the durable one is at least that, and above every earlier one. Raises ``BadRequest``
-    for another scope.
+    for another scope. ``also`` writes more into the same transaction.
     """
     where, params = _condition(scope)
     at = desk.clock.now_ms()
@@ -59,6 +66,8 @@ def stop_tx(
         if message.state is not State.QUEUED:
             ending.close_tx(tx, message, State.CANCELLED, at=at, code="stopped", text=text)
     _note_askers(desk, tx, messages, by.label, at)
+    if also is not None:
+        also(tx)
     counts = StopCounts(
         scope,
         epoch,
@@ -92,7 +101,15 @@ def stop_tx(
 def stop_unwritten_tx(desk: Desk, tx: Tx) -> None:
     """Carry out stops that could not be written when they were ordered."""
     for scope, at in desk.epochs.unwritten.items():
-        stop_tx(desk, tx, scope, SYSTEM, counter=desk.epochs.current(scope), accepted_until=at)
+        stop_tx(
+            desk,
+            tx,
+            scope,
+            SYSTEM,
+            counter=desk.epochs.current(scope),
+            accepted_until=at,
+            also=desk.epochs.unwritten_also(scope),
+        )
 
 
 def cancel_tx(desk: Desk, tx: Tx, message_id: str, by: Principal) -> Cancelled:

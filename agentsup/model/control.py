@@ -108,8 +108,9 @@ class Control(Protocol):
 
     async def restart_agent(self, name: str, by: Principal) -> AgentView: ...
 
-    async def stop(self, scope: str, by: Principal) -> StopReport:
-        """``scope`` is ``all``, ``agent:<agent_id>`` or ``session:<session_id>``."""
+    async def stop(self, scope: str, by: Principal, *, given_in: str = "") -> StopReport:
+        """``scope`` is ``all``, ``agent:<agent_id>`` or ``session:<session_id>``. ``given_in`` is the
+        channel that has dropped its own unread texts already; those of all others are dropped."""
 
     async def interrupt(self, session_id: str, by: Principal) -> StopReport:
         """End the session's running turn, leave its queue."""
@@ -175,6 +176,13 @@ class CommandContext:
     """The person's language as the platform names it (``de``, ``pt-br``), or empty."""
     has_buttons: bool = False
     """The channel shows buttons, so long lists come in pages."""
+    is_pressed: bool = False
+    """It was pressed, not typed."""
+
+    @property
+    def given_in(self) -> str:
+        """The channel that drops by itself what was typed before this; see `Control.stop`."""
+        return "" if self.is_pressed else self.channel
 
 
 @dataclass(frozen=True, slots=True)

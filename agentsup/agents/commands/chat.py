@@ -78,7 +78,9 @@ class _ChatCommandSet:
         session_id = await self._session_id(context)
         if not session_id:
             return CommandReply(say("stopped.nothing_here"))
-        report = await self._s.control.stop(f"session:{session_id}", context.principal)
+        report = await self._s.control.stop(
+            f"session:{session_id}", context.principal, given_in=context.given_in
+        )
         return CommandReply(texts.stop(report, say))
 
     async def interrupt(self, context: CommandContext, rest: str) -> CommandReply:

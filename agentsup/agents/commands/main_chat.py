@@ -66,7 +66,7 @@ class _MainCommandSet:
 
     async def stop_all(self, context: CommandContext, rest: str) -> CommandReply:
         del rest
-        report = await self._s.control.stop("all", context.principal)
+        report = await self._s.control.stop("all", context.principal, given_in=context.given_in)
         return CommandReply(texts.stop(report, words(context.language)))
 
     async def dead(self, context: CommandContext, rest: str) -> CommandReply:
@@ -176,7 +176,9 @@ class _StopOfOne:
     async def stop_all(self, context: CommandContext, rest: str) -> CommandReply:
         if await self._is_main(context):
             return await _MainCommandSet(self._s).stop_all(context, rest)
-        report = await self._s.control.stop(f"agent:{context.agent_id}", context.principal)
+        report = await self._s.control.stop(
+            f"agent:{context.agent_id}", context.principal, given_in=context.given_in
+        )
         say = words(context.language)
         here = say("stopped.this_agent", name=context.agent_name)
         return CommandReply(f"{texts.stop(report, say)} {here}")

@@ -29,11 +29,12 @@ from agentsup.channels.matrix.event import Event, EventKind
 from agentsup.channels.matrix.kept import CHANNEL, Row
 from agentsup.channels.matrix.sync import is_over
 from agentsup.channels.refusals import Refusal, Refusals
+from agentsup.channels.stop_marks import is_marked
 from agentsup.channels.waiting import ahead_of
 from agentsup.model.errors import AgentsupError, NotReady, Overloaded, StoreUnavailable
 from agentsup.model.message import Accepted, Part
 from agentsup.model.principal import Principal
-from agentsup.store.database import Tx
+from agentsup.store.database import Reader, Tx
 
 __all__ = ["Saying"]
 
@@ -64,12 +65,16 @@ class Saying:
             return
         if event.kind is EventKind.EDITED and await self._editing.edit(item, event, principal):
             return
-        if not event.attachments:
-            if self._deps.commands.is_command(event.text):
-                await self._command(item, event, principal)
-                return
-            if await self._answers(item, event, principal):
-                return
+        if not event.attachments and self._deps.commands.is_command(event.text):
+            await self._command(item, event, principal)
+            return
+        if await self._deps.database.read(
+            lambda reader: self._is_marked(reader, item.row, event), name="matrix.is_marked"
+        ):
+            await self._stopped(item.row, event, principal)
+            return
+        if not event.attachments and await self._answers(item, event, principal):
+            return
         await self._say(item, event, principal, lane)
 
     async def take_back(self, item: Item, event: Event, principal: Principal) -> None:
@@ -119,7 +124,7 @@ class Saying:
 
         def also(tx: Tx, accepted: Accepted) -> None:
             nonlocal ahead
-            if kept.is_skipped(tx, row):
+            if kept.is_skipped(tx, row) or self._is_marked(tx, row, event):
                 raise _Dropped
             kept.done_tx(tx, [row], message_id=accepted.message_id)
             if problems:
@@ -283,13 +288,23 @@ class Saying:
         self._dropped |= {each.row_id for each in dropped}
         return len(dropped)
 
+    def _is_marked(self, reader: Reader, row: Row, event: Event) -> bool:
+        return is_marked(
+            reader,
+            CHANNEL,
+            [row.row_id],
+            agent_id=self._deps.agent_id,
+            conversation=event.place.conversation,
+        )
+
     async def _stopped(self, row: Row, event: Event, principal: Principal) -> None:
         """A stop has dropped it; if that came from another room, its people hear of it here."""
         deps = self._deps
         self._dropped.discard(row.row_id)
 
         def step(tx: Tx) -> None:
-            if kept.is_skipped(tx, row, why=stops.ELSEWHERE):
+            is_elsewhere = kept.is_skipped(tx, row, why=stops.ELSEWHERE)
+            if is_elsewhere or not kept.is_skipped(tx, row):
                 say = words(principal.language)
                 notice_tx(tx, deps, event.place.conversation, say.count("stopped.unread", 1))
             kept.skip_tx(tx, [row], stops.HERE)

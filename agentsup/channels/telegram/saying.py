@@ -13,6 +13,7 @@ from dataclasses import replace
 from agentsup.catalogue import words
 from agentsup.channels.inbox import InboxReply
 from agentsup.channels.refusals import Refusal, Refusals
+from agentsup.channels.stop_marks import is_marked
 from agentsup.channels.telegram import compose, files, stops, updates
 from agentsup.channels.telegram.desk import SayDeps, notice_tx, write_patiently
 from agentsup.channels.telegram.editing import Editing
@@ -25,7 +26,7 @@ from agentsup.kit.tasks import TaskOwner
 from agentsup.model.errors import AgentsupError, NotReady, Overloaded, StoreUnavailable
 from agentsup.model.message import Accepted, Part
 from agentsup.model.principal import Principal
-from agentsup.store.database import Tx
+from agentsup.store.database import Reader, Tx
 
 __all__ = ["Saying"]
 
@@ -63,6 +64,11 @@ class Saying:
             return
         if not event.attachments and self._deps.commands.is_command(event.text):
             await self._command(item, event, principal)
+            return
+        if await self._deps.database.read(
+            lambda reader: self._is_marked(reader, rows, event), name="telegram.is_marked"
+        ):
+            await self._stopped(rows, event)
             return
         rest = [each.event for each in lane.taken if each.event is not None]
         is_plain = not event.attachments and not event.album
@@ -136,7 +142,7 @@ class Saying:
 
         def also(tx: Tx, accepted: Accepted) -> None:
             nonlocal ahead
-            if updates.is_skipped(tx, rows):
+            if updates.is_skipped(tx, rows) or self._is_marked(tx, rows, event):
                 raise _Dropped
             updates.done_tx(tx, rows, message_id=accepted.message_id)
             if problems:
@@ -333,13 +339,23 @@ class Saying:
                 fetching.cancel()
         return len(dropped)
 
+    def _is_marked(self, reader: Reader, rows: Sequence[Row], event: Event) -> bool:
+        return is_marked(
+            reader,
+            CHANNEL,
+            [row.row_id for row in rows],
+            agent_id=self._deps.agent_id,
+            conversation=event.place.conversation,
+        )
+
     async def _stopped(self, rows: Sequence[Row], event: Event) -> None:
         """A stop has dropped it; if that came from another chat, its people hear of it here."""
         deps = self._deps
         self._dropped -= {row.row_id for row in rows}
 
         def step(tx: Tx) -> None:
-            if updates.is_skipped(tx, rows, why=stops.ELSEWHERE):
+            is_elsewhere = updates.is_skipped(tx, rows, why=stops.ELSEWHERE)
+            if is_elsewhere or not updates.is_skipped(tx, rows):
                 say = words(event.language)
                 notice_tx(tx, deps, event.place.conversation, say.count("stopped.unread", 1))
             updates.skip_tx(tx, rows, stops.HERE)

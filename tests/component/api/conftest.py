@@ -131,7 +131,7 @@ class TwinControl:
     async def restart_agent(self, name: str, by: Principal) -> AgentView:
         return await self._change("restart", name, "running", by)
 
-    async def stop(self, scope: str, by: Principal) -> StopReport:
+    async def stop(self, scope: str, by: Principal, *, given_in: str = "") -> StopReport:
         self.calls.append(("stop", scope, by.label))
         return StopReport(scope, 1, 2, 3, processes=4, agents=5, elapsed_ms=6.5, names=("main",))
 

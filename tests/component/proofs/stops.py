@@ -89,7 +89,7 @@ def _leader_only(patch: pytest.MonkeyPatch) -> None:
 def _unwritten_stop(patch: pytest.MonkeyPatch) -> None:
     """Turns are ended, and neither rows nor epoch are written."""
 
-    async def stop(self: Mailbox, scope: str, by: Principal, *, urgent: bool = True) -> StopCounts:
+    async def stop(self: Mailbox, scope: str, by: Principal, **more: object) -> StopCounts:
         return StopCounts(scope, 0)
 
     patch.setattr(Mailbox, "stop", stop)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentsup.agents.commands.dispatch import Command
+from agentsup.channels.stop_marks import mark_tx
 from agentsup.model.control import CommandContext, CommandReply
-from tests.component.channels.telegram.rig import Rig, rigged
+from agentsup.model.errors import StoreUnavailable
+from agentsup.model.principal import SYSTEM
+from tests.component.channels.telegram.rig import AGENT_ID, Rig, rigged
 
 
 @pytest.fixture
@@ -236,3 +241,96 @@ async def test_a_stop_needs_no_name_in_a_group(rig: Rig) -> None:
     await rig.people.wait_text(group, "stopped")
     await rig.settled()
     assert rig.ran == ["stop"]
+
+
+@asynccontextmanager
+async def a_file_that_takes_long(rig: Rig) -> AsyncIterator[None]:
+    """Ann's file is on its way, with a text behind it; neither can be read before the end."""
+    await rig.people.fault("hang", method="getFile", count=1, seconds=2.5)
+    await rig.people.send_file(rig.chat, b"data", name="a.txt", caption="a file")
+    async with asyncio.timeout(5):
+        while "getFile" not in (await rig.people.report())["calls"]:
+            await asyncio.sleep(0.01)
+    await rig.people.say(rig.chat, "behind the file")
+    async with asyncio.timeout(5):
+        while (await rig.states()).get("received", 0) < 2:
+            await asyncio.sleep(0.01)
+    yield
+    await rig.people.clear_faults()
+
+
+async def stop_elsewhere(rig: Rig, scope: str, given_in: str = "matrix") -> None:
+    """As the daemon does, whoever has given it."""
+    await rig.mailbox.stop(scope, SYSTEM, also=lambda tx: mark_tx(tx, scope, given_in))
+
+
+@pytest.mark.parametrize("scope", ["all", f"agent:{AGENT_ID}"])
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_a_stop_given_elsewhere_holds_for_what_nobody_has_read(
+    rig: Rig, scope: str, is_killed: bool
+) -> None:
+    await rig.start()
+    async with a_file_that_takes_long(rig):
+        await stop_elsewhere(rig, scope)
+        if is_killed:
+            await rig.die()
+            await rig.people.clear_faults()
+            await rig.start()
+        await rig.people.say(rig.chat, "after it")
+        await rig.people.wait_text(rig.chat, "echo: after it")
+    await rig.settled()
+    assert rig.agent.texts == ["after it"]
+    told = await rig.people.texts(rig.chat)
+    assert sum("was not read yet was dropped" in text for text in told) == 2
+    assert [path for path in (rig.folder / "workspace").rglob("*") if path.is_file()] == []
+    # Nothing of it lives on: the next stop finds only what waits then.
+    await stop_elsewhere(rig, scope)
+    assert await rig.rows("SELECT * FROM stop_marks") == []
+
+
+async def test_a_stop_given_elsewhere_keeps_to_its_scope(rig: Rig) -> None:
+    """Not of another agent, nor of another session, nor of what its own channel decides."""
+    await rig.start()
+    await rig.people.say(rig.chat, "first")
+    await rig.people.wait_text(rig.chat, "echo: first")
+    other = await rig.mailbox.new_session(AGENT_ID, "chat:web:ann")
+    async with a_file_that_takes_long(rig):
+        await stop_elsewhere(rig, "agent:agt_other")
+        await stop_elsewhere(rig, f"session:{other}")
+        await stop_elsewhere(rig, "all", given_in="telegram")
+    await rig.people.wait_text(rig.chat, "echo: behind the file")
+    assert rig.agent.texts == ["first", "a file", "behind the file"]
+
+
+async def test_a_stop_of_a_session_reaches_every_chat_that_is_in_it(rig: Rig) -> None:
+    await rig.start()
+    await rig.people.say(rig.chat, "first")
+    await rig.people.wait_text(rig.chat, "echo: first")
+    ((session_id,),) = await rig.rows("SELECT session_id FROM sessions")
+    async with a_file_that_takes_long(rig):
+        await stop_elsewhere(rig, f"session:{session_id}")
+    await rig.people.say(rig.chat, "after it")
+    await rig.people.wait_text(rig.chat, "echo: after it")
+    assert rig.agent.texts == ["first", "after it"]
+
+
+async def test_a_stop_that_could_not_be_written_holds_for_them_when_it_is(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.start()
+    async with a_file_that_takes_long(rig):
+        with monkeypatch.context() as patch:
+
+            async def away(*given: Any, **more: Any) -> None:
+                raise StoreUnavailable("the disk is full", reason="full")
+
+            patch.setattr(rig.mailbox._db, "write", away)
+            with pytest.raises(StoreUnavailable):
+                await stop_elsewhere(rig, "all")
+        await rig.database.write(lambda tx: tx.touch(f"agent:{AGENT_ID}"))
+        async with asyncio.timeout(5):
+            while not await rig.rows("SELECT 1 FROM stop_marks"):
+                await asyncio.sleep(0.01)
+    await rig.people.say(rig.chat, "after it")
+    await rig.people.wait_text(rig.chat, "echo: after it")
+    assert "behind the file" not in rig.agent.texts

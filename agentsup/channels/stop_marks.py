@@ -1,0 +1,54 @@
+"""What a stop that was given elsewhere does to texts that a platform has given and nobody has read.
+
+In the chat of a platform the order of its rows decides, so its own channel drops them (`stops`).
+Everywhere else what is kept when the stop is written came before it: that is marked in the stop's
+transaction, and dropped when its turn comes, also after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from agentsup.store.database import Reader, Tx
+
+__all__ = ["is_marked", "mark_tx"]
+
+_KEPT: Final[Mapping[str, str]] = MappingProxyType(
+    {"telegram": "updates", "matrix": "matrix_events"}
+)
+"""Channel to the table of what it was given."""
+
+
+def mark_tx(tx: Tx, scope: str, given_in: str) -> None:
+    """A stop is written: mark what nobody has read yet. ``scope``: all | agent:<agent_id> |
+    session:<session_id>. ``given_in``: the channel that has dropped its own already, or empty."""
+    for channel, table in _KEPT.items():
+        if channel == given_in:
+            continue
+        tx.execute(
+            f"DELETE FROM stop_marks WHERE channel = ? AND NOT EXISTS (SELECT 1 FROM {table} AS k"  # noqa: S608 - constants
+            " WHERE k.row_id = stop_marks.row_id AND k.state = 'received')",
+            (channel,),
+        )
+        tx.execute(
+            "INSERT INTO stop_marks (channel, row_id, scope)"  # noqa: S608 - constants
+            f" SELECT ?, row_id, ? FROM {table} WHERE state = 'received' ON CONFLICT DO NOTHING",
+            (channel, scope),
+        )
+
+
+def is_marked(
+    reader: Reader, channel: str, row_ids: Iterable[int], *, agent_id: str, conversation: str
+) -> bool:
+    """Whether one of those that this agent was given in that conversation was stopped elsewhere."""
+    return any(
+        reader.scalar(
+            "SELECT 1 FROM stop_marks WHERE channel = ? AND row_id = ?"
+            " AND scope IN ('all', 'agent:' || ?, 'session:' || (SELECT session_id FROM pointers"
+            " WHERE agent_id = ? AND key = ?))",
+            (channel, row_id, agent_id, agent_id, f"chat:{channel}:{conversation}"),
+        )
+        for row_id in row_ids
+    )
