@@ -1,5 +1,6 @@
-"""Answers streamed and delivered over rooms that fail at random, by a bot that dies at random: in the
-end each answer is shown once and whole, and nothing else is left."""
+"""Answers streamed and delivered, files, replies of commands, texts put in the place of others and
+questions that are pressed, over rooms that fail at random, by a bot that dies at random: in the end
+each is shown once and whole, and nothing else is left."""
 
 import asyncio
 import random
@@ -10,28 +11,36 @@ from typing import Any
 
 import pytest
 
+from agentsup.agents.commands import ChatCommands
 from agentsup.channels.matrix.deliver import BotHandle, MatrixChannel, MatrixSettings
 from agentsup.channels.matrix.errors import FateUnknown, NotSent, RateLimited
+from agentsup.channels.matrix.menus import Menus
 from agentsup.channels.matrix.render import render
 from agentsup.channels.matrix.sender import Sender
 from agentsup.channels.matrix.stream import Streams
 from agentsup.kit.clock import LoopClock
 from agentsup.kit.tasks import TaskOwner
+from agentsup.mailbox import outbox
+from agentsup.mailbox.mailbox import Completion
 from agentsup.mailbox.relay import Relay
 from agentsup.model.agent import AgentSpec, Streaming
-from agentsup.model.message import DeliverTo
+from agentsup.model.engine import Suspended
+from agentsup.model.message import DeliverTo, Lease, Outcome, Part
+from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.observe.live import LiveHub
-from agentsup.store.database import Database
+from agentsup.store.database import Database, Tx
 from agentsup.testing.mail import MailRig
 from agentsup.testing.matrix_rooms import Rooms, Trouble
 
 pytestmark = pytest.mark.virtual
 
 AGENT = "ann"
-CALLS = ("send", "edit", "reaction", "redact", "typing", "event")
+CALLS = ("send", "edit", "reaction", "redact", "typing", "event", "upload")
 ROOMS = [f"!room{n}:localhost" for n in range(3)]
 SEEDS = range(12)
 MESSAGES = 8
+KINDS = ("answer", "answer", "answer", "file", "reply", "in place", "question")
+ANN = Principal(PrincipalKind.PERSON, "ann", "Ann", PersonRole.OPERATOR)
 
 
 async def _of(result: Awaitable[str]) -> str:
@@ -49,7 +58,10 @@ class Traffic:
         self.agent_id = AGENT
         self.lives = 0
         self.is_calm = False
-        self.answers: dict[str, list[str]] = {room: [] for room in ROOMS}
+        self.shown: dict[str, list[str]] = {room: [] for room in ROOMS}
+        """What must stand there in the end."""
+        self.files: dict[str, bytes] = {}
+        self.leases: dict[str, Lease] = {}
         self.wire = TaskOwner("wire", on_error=lambda task, error: None)
         self.rooms.send = self._over_the_wire(self.rooms.send)  # type: ignore[method-assign, assignment]  # slow
         self.rooms.redact = self._over_the_wire(self.rooms.redact)  # type: ignore[method-assign, assignment]
@@ -73,8 +85,25 @@ class Traffic:
         self.streams = Streams(self, self.sender)
         channel = MatrixChannel(self.clock)
         settings = MatrixSettings(self.folder)
+        self.menus = Menus(
+            agent_id=AGENT,
+            database=self.mail.db,
+            mailbox=self.mail.mailbox,
+            commands=ChatCommands((), lambda: AGENT),
+            clock=self.clock,
+            entropy=self.mail.entropy,
+            sender=self.sender,
+            spec=self.spec,
+        )
         channel.attach(
-            AGENT, BotHandle(self.rooms, self.sender, lambda: settings, self.streams.takeover)
+            AGENT,
+            BotHandle(
+                self.rooms,
+                self.sender,
+                lambda: settings,
+                self.streams.takeover,
+                self.menus.offered,
+            ),
         )
         relay = Relay(
             self.mail.db,
@@ -87,6 +116,7 @@ class Traffic:
         self.draining = asyncio.Event()
         self.owner.spawn(relay.run(lambda: None, self.draining), name="relay:traffic")
         self.owner.spawn(self.streams.run(self.draining), name="streams:traffic")
+        self.owner.spawn(self.menus.run(self.draining), name="menus:traffic")
 
     async def die(self) -> None:
         """The process ends without a word; what it had on the line may still be done."""
@@ -145,29 +175,109 @@ class Traffic:
     async def talk(self, room: str) -> None:
         for number in range(MESSAGES):
             await self.clock.sleep(self.chance.uniform(0.0, 4.0))
-            to = DeliverTo("chat", agent_id=AGENT, channel="matrix", conversation=room)
-            accepted = await self.mail.put(
-                f"question {number}", AGENT, deliver_to=to, session_key=f"chat:matrix:{room}"
+            match self.chance.choice(KINDS):
+                case "reply":
+                    await self._reply(room, f"reply {number} of {room}")
+                    self.shown[room].append(f"reply {number} of {room}")
+                case "in place":
+                    before_id = await self._until_shown(
+                        room, await self._reply(room, f"before {number} of {room}")
+                    )
+                    told = f"after {number} of {room}"
+                    await self._reply(room, told, replaces=before_id)
+                    self.shown[room].append(told)
+                case kind:
+                    await self._ask(room, number, kind)
+
+    async def _ask(self, room: str, number: int, kind: str) -> None:
+        """A message of a person, and the turn that answers it."""
+        to = DeliverTo("chat", agent_id=AGENT, channel="matrix", conversation=room)
+        accepted = await self.mail.put(
+            f"question {number}", AGENT, deliver_to=to, session_key=f"chat:matrix:{room}"
+        )
+        message_id = accepted.message_id
+        lease = await self._leased(message_id)
+        self.streams.accepted(message_id, room, f"$asked-{message_id}")
+        words = [f"w{number}.{n}" for n in range(self.chance.choice([1, 5, 30, 9_000]))]
+        await self._stream(room, message_id, words)
+        if kind == "question":
+            await self._question(room, number, lease)
+            lease = await self._leased(message_id)
+            await self._stream(room, message_id, words)
+        answer = " ".join(words)
+        parts: tuple[Part, ...] = ()
+        if kind == "file":
+            name = f"{number}-{room[1:6]}.bin"
+            self.files[name] = data = f"file {name}".encode() * 50
+            await asyncio.to_thread((self.folder / name).write_bytes, data)
+            parts = (Part("file", path=name, name=name),)
+            self.shown[room].append(name)
+        await self.mail.mailbox.complete(lease, Completion(Outcome.OK, answer, parts=parts))
+        self.shown[room] += [piece.body for piece in render(answer)]
+
+    async def _leased(self, message_id: str) -> Lease:
+        while message_id not in self.leases:
+            for each in await self.mail.claim(AGENT):
+                self.leases[each.message.message_id] = each
+        return self.leases.pop(message_id)
+
+    async def _stream(self, room: str, message_id: str, words: list[str]) -> None:
+        hub, said = self.live, 0
+        hub.begin(AGENT, f"matrix:{room}", message_id)
+        while said < len(words):
+            if self.live is not hub:  # another life: the turn is run again
+                hub, said = self.live, 0
+                hub.begin(AGENT, f"matrix:{room}", message_id)
+            step = max(1, len(words) // 6)
+            hub.delta(message_id, " ".join(words[said : said + step]) + " ")
+            said += step
+            await self.clock.sleep(self.chance.uniform(0.0, 2.0))
+        hub.end(message_id)
+
+    async def _question(self, room: str, number: int, lease: Lease) -> None:
+        """The turn asks, and Ann presses as soon as she sees it; what a death cuts off is taken up
+        again by the next life, as kept events are."""
+        text = f"Which {number} of {room}?"
+        ask = Suspended(b"", text, ("red", "blue"))
+        question = await self.mail.db.write(lambda tx: self.mail.mailbox.park_tx(tx, lease, ask))
+        rows = await self.mail.sql(
+            "SELECT outbox_id FROM outbox WHERE body ->> '$.question_id' = ?", question.question_id
+        )
+        event_id = await self._until_shown(room, int(rows[0][0]))
+        press_id = f"event:{question.question_id}"
+        while True:
+            pressing = self.owner.spawn(
+                self.menus.on_reaction(room, event_id, "2️⃣", ANN, press_id), name="press"
             )
-            message_id = accepted.message_id
-            leases = {lease.message.message_id: lease for lease in await self.mail.claim(AGENT)}
-            lease = leases[message_id]
-            self.streams.accepted(message_id, room, f"$asked-{message_id}")
-            words = [f"w{number}.{n}" for n in range(self.chance.choice([1, 5, 30, 9_000]))]
-            hub, said = self.live, 0
-            hub.begin(AGENT, f"matrix:{room}", message_id)
-            while said < len(words):
-                if self.live is not hub:  # another life: the turn is run again
-                    hub, said = self.live, 0
-                    hub.begin(AGENT, f"matrix:{room}", message_id)
-                step = max(1, len(words) // 6)
-                hub.delta(message_id, " ".join(words[said : said + step]) + " ")
-                said += step
-                await self.clock.sleep(self.chance.uniform(0.0, 2.0))
-            hub.end(message_id)
-            answer = " ".join(words)
-            await self.mail.finish(lease, answer)
-            self.answers[room].append(answer)
+            await asyncio.wait({pressing})
+            if not pressing.cancelled() and pressing.result():
+                break
+            await self.clock.sleep(1.0)
+        self.shown[room].append(f"{text}\n\n✔ Ann: blue")
+
+    async def _reply(self, room: str, text: str, **more: Any) -> int:
+        """What a command says, or a press led to."""
+
+        def add(tx: Tx) -> int:
+            return outbox.add_tx(
+                tx,
+                agent_id=AGENT,
+                channel="matrix",
+                conversation=room,
+                kind="notice",
+                body={"text": text, "plain": True, **more},
+                at=self.clock.now_ms(),
+            )
+
+        return await self.mail.db.write(add)
+
+    async def _until_shown(self, room: str, outbox_id: int) -> str:
+        """The event in which a part ends, once it was delivered."""
+        while True:
+            found = await self.mail.db.read(lambda r: outbox.platform_ids(r, outbox_id))
+            if found:
+                return found[-1]
+            await self.clock.sleep(0.2)
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -203,13 +313,19 @@ async def test_each_answer_is_shown_once_and_whole_and_nothing_else(
         traffic.begin()
         await traffic.calm()
         for room in ROOMS:
-            wanted = [piece.body for text in traffic.answers[room] for piece in render(text)]
-            assert Counter(traffic.rooms.texts(room)) == Counter(wanted), room
+            assert Counter(traffic.rooms.texts(room)) == Counter(traffic.shown[room]), room
+        sent = [each for each in traffic.rooms.messages() if "url" in each.content]
+        found = {each.content["body"]: traffic.rooms.files[each.content["url"]] for each in sent}
+        assert found == traffic.files
         assert await mail.sql("SELECT * FROM outbox WHERE state <> 'delivered'") == []
         assert await traffic.rows("matrix_streams") == 0
         assert await traffic.rows("matrix_eyes") == 0
-        left = [e for e in traffic.rooms.events.values() if e.kind == "m.reaction"]
-        assert all(event.is_redacted for event in left)
+        eyes = [
+            each
+            for each in traffic.rooms.events.values()
+            if each.kind == "m.reaction" and each.relation["key"] == "👀"
+        ]
+        assert all(event.is_redacted for event in eyes)
         assert not any(traffic.rooms.writing.values())
     finally:
         await people.close(1.0)
