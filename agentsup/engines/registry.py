@@ -97,7 +97,19 @@ def default_registry(
         engine: ClosableEngine = module.LlmEngine(env)
         return engine
 
-    return EngineRegistry({"scripted": scripted, "llm": llm}, manager)
+    def command() -> ClosableEngine:
+        module = importlib.import_module("agentsup.engines.command")
+        engine: ClosableEngine = module.CommandEngine(manager)
+        return engine
+
+    def claude() -> ClosableEngine:
+        module = importlib.import_module("agentsup.engines.claude")
+        engine: ClosableEngine = module.ClaudeEngine(manager, clock, env)
+        return engine
+
+    return EngineRegistry(
+        {"scripted": scripted, "llm": llm, "command": command, "claude": claude}, manager
+    )
 
 
 def has_llm_extra() -> bool:

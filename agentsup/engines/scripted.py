@@ -59,7 +59,7 @@ class ScriptedEngine:
     ``rules`` (the rules themselves)."""
 
     name = "scripted"
-    caps = EngineCaps(streaming=True, tools=True, suspend=True, usage=True)
+    caps = EngineCaps(streaming=True, tools=True, suspend=True, usage=True, only_thinks=True)
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -4,7 +4,12 @@ from agentsup.engines.child.berths import BerthLimits, Berths
 from agentsup.engines.child.child import Child, ChildLimits
 from agentsup.engines.child.children import ChildManager
 from agentsup.engines.child.options import ChildOptions, read_options
-from agentsup.engines.child.surroundings import find_program, private_home, surroundings_of
+from agentsup.engines.child.surroundings import (
+    contained,
+    find_program,
+    private_home,
+    surroundings_of,
+)
 
 __all__ = [
     "BerthLimits",
@@ -13,6 +18,7 @@ __all__ = [
     "ChildLimits",
     "ChildManager",
     "ChildOptions",
+    "contained",
     "find_program",
     "private_home",
     "read_options",

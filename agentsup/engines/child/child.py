@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -51,6 +52,7 @@ class Child:
         self._limits = limits
         self._conceal = conceal
         self._verdict: EngineFailed | None = None
+        self._waits = 0
 
     # -- dialogue ----------------------------------------------------------------------------------
 
@@ -62,8 +64,11 @@ class Child:
         """
         assert self._group.stdout is not None
         try:
-            async for line in self._group.stdout.lines(self._limits.line_bytes):
-                yield line
+            async with contextlib.aclosing(
+                self._group.stdout.lines(self._limits.line_bytes)
+            ) as lines:
+                async for line in lines:
+                    yield line
         except LineTooLong as error:
             raise OutputTooLong(
                 f"{self.name} wrote a line of more than {error.limit_bytes} bytes and was ended",
@@ -97,15 +102,27 @@ class Child:
         if self._group.stdin is not None:
             self._group.stdin.close()
 
+    async def leave(self, within_s: float) -> None:
+        """Its work is done: let it end by itself for up to ``within_s`` seconds, unheard."""
+        self.close_stdin()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while self._group.stdout is not None and await self._group.stdout.read():
+                    pass
+                await self._group.wait()
+
     async def waiting(self, answer: Awaitable[T]) -> T:
         """Wait for a person's ``answer``. Over a moment, the program is held: see ``berths``."""
         loop = asyncio.get_running_loop()
         later = loop.call_later(self._limits.held_after_s, self._berth.hold)
+        self._waits += 1
         try:
             return await answer
         finally:
             later.cancel()
-            self._berth.resume()
+            self._waits -= 1
+            if not self._waits:
+                self._berth.resume()
 
     # -- how it is -----------------------------------------------------------------------------------
 

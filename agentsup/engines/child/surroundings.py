@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from agentsup.engines.failures import NotInstalled
+from agentsup.engines.failures import NotInstalled, Permanent
 from agentsup.model.engine import EngineSpec
 
 _XDG = {
@@ -57,3 +57,15 @@ def find_program(name: str, env: Mapping[str, str], *, cwd: str, remedy: str = "
         hint = f": {remedy}" if remedy else "; install it, or name its full path in engine_options"
         raise NotInstalled(f"the program {name} is not found{hint}", program=name)
     return found
+
+
+def contained(workspace: str, path: str) -> Path:
+    """``path`` in the workspace, following links. Raises ``Permanent`` where it leads out."""
+    root = Path(os.path.realpath(workspace))
+    try:
+        target = Path(os.path.realpath(root / path))
+    except ValueError:
+        target = root
+    if target == root or not target.is_relative_to(root):
+        raise Permanent(f"{path!r} is not a file inside the workspace")
+    return target

@@ -22,7 +22,14 @@ class LlmEngine:
     """Engine ``llm``. Options: see ``settings.LlmOptions``; ``env`` is the daemon's environment."""
 
     name = "llm"
-    caps = EngineCaps(streaming=True, tools=True, suspend=True, usage=True)
+    caps = EngineCaps(
+        streaming=True,
+        tools=True,
+        suspend=True,
+        usage=True,
+        state_is_history=True,
+        only_thinks=True,
+    )
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env

@@ -1,0 +1,356 @@
+"""What an agent's messages mean, as plain values: no task, no process, no library.
+
+Updates are read leniently: agents differ, and what is not understood must cost nothing. Only what
+is said to an agent is typed by the library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentsup.engines.failures import ContentFiltered, LimitReached, RequestRejected
+from agentsup.model.engine import (
+    Done,
+    EngineEvent,
+    HistoryItem,
+    Notice,
+    Permission,
+    PermissionRequest,
+    Segment,
+    TextDelta,
+    ThinkingDelta,
+    ToolFinished,
+    ToolStarted,
+    Usage,
+)
+from agentsup.model.errors import EngineFailed
+
+_PREVIEW_CHARS = 500
+_TRANSCRIPT_CHARS = 48_000
+_MOST_CALLS = 1000
+_PLAN_LINES = 12
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+# -- what it says ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Call:
+    """A tool call of the agent's own, as far as it is known."""
+
+    kind: str = ""
+    title: str = ""
+    args: dict[str, Any] = field(default_factory=dict)
+    is_told: bool = False
+    is_over: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.kind or "other"
+
+    def learn(self, update: Mapping[str, Any]) -> None:
+        self.kind = _text(update.get("kind")) or self.kind
+        self.title = _text(update.get("title")) or self.title
+        if (raw := update.get("rawInput")) not in (None, {}):
+            self.args = raw if isinstance(raw, dict) else {"input": raw}
+
+    @property
+    def shown_args(self) -> dict[str, Any]:
+        """What the call does; where the agent tells no arguments, what it tells instead."""
+        return self.args or ({"title": self.title} if self.title else {})
+
+
+class Book:
+    """The books of one turn: which calls are open, what was said, what was used."""
+
+    def __init__(self, *, usd_before: float = 0.0) -> None:
+        """``usd_before`` is what the agent's session had cost before this turn."""
+        self._calls: dict[str, _Call] = {}
+        self._usd_before = usd_before
+        self.usd_total: float | None = None
+        """What the agent's session has cost by now, in US dollars."""
+        self._spoke = False
+        self._is_apart = False
+        self._has_planned = False
+        self.said: list[str] = []
+
+    @property
+    def has_acted(self) -> bool:
+        """A tool was called: running the turn again might do something twice."""
+        return bool(self._calls)
+
+    def take(self, update: Mapping[str, Any]) -> list[EngineEvent]:
+        """What one ``session/update`` means."""
+        match update.get("sessionUpdate"):
+            case "agent_message_chunk":
+                return self._spoken(_content_text(update.get("content")))
+            case "agent_thought_chunk":
+                thought = _content_text(update.get("content"))
+                return [ThinkingDelta(thought)] if thought else []
+            case "tool_call" | "tool_call_update":
+                return self._call(update)
+            case "plan":
+                return self._plan(update.get("entries"))
+            case "usage_update":
+                self._cost(_dict(update.get("cost")))
+        return []
+
+    def about(self, tool_call: Mapping[str, Any]) -> tuple[PermissionRequest, list[EngineEvent]]:
+        """A permission request about ``tool_call``, and the events of what it tells."""
+        call_id = _text(tool_call.get("toolCallId"))
+        call = self._learn(call_id, tool_call)
+        request = PermissionRequest(
+            request_id=call_id, tool=call.name, args=call.shown_args, title=call.title
+        )
+        return request, self._told(call)
+
+    def close(self) -> list[EngineEvent]:
+        """The ends of the calls whose end the agent did not tell, and the money spent."""
+        events: list[EngineEvent] = [
+            ToolFinished(call.name, ok=False, preview="its end was not told")
+            for call in self._calls.values()
+            if call.is_told and not call.is_over
+        ]
+        if self.usd_total is not None:
+            # A total below the last one is that of a new process, which counts from nothing.
+            before = self._usd_before if self.usd_total >= self._usd_before else 0.0
+            events.append(Usage(usd=self.usd_total - before))
+        return events
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _spoken(self, text: str) -> list[EngineEvent]:
+        if not text:
+            return []
+        if self._is_apart and self._spoke and not text.startswith("\n"):
+            text = "\n\n" + text
+        self._is_apart, self._spoke = False, True
+        self.said.append(text)
+        return [TextDelta(text)]
+
+    def _learn(self, call_id: str, update: Mapping[str, Any]) -> _Call:
+        call = self._calls.get(call_id)
+        if call is None:
+            if len(self._calls) >= _MOST_CALLS:
+                over = next((key for key, each in self._calls.items() if each.is_over), None)
+                self._calls.pop(over if over is not None else next(iter(self._calls)))
+            call = self._calls[call_id] = _Call()
+        call.learn(update)
+        self._is_apart = True
+        return call
+
+    def _call(self, update: Mapping[str, Any]) -> list[EngineEvent]:
+        call_id = _text(update.get("toolCallId"))
+        if not call_id:
+            return []
+        call = self._learn(call_id, update)
+        status = update.get("status")
+        if call.is_over or (status in (None, "pending") and not call.args):
+            return []  # more will be told before it works
+        events = self._told(call)
+        if status in ("completed", "failed"):
+            call.is_over = True
+            preview = _preview(update)
+            events.append(ToolFinished(call.name, ok=status == "completed", preview=preview))
+        return events
+
+    def _told(self, call: _Call) -> list[EngineEvent]:
+        if call.is_told:
+            return []
+        call.is_told = True
+        return [ToolStarted(call.name, call.shown_args)]
+
+    def _plan(self, entries: Any) -> list[EngineEvent]:
+        if self._has_planned or not isinstance(entries, list):
+            return []
+        steps = [text for each in entries if (text := _text(_dict(each).get("content")))]
+        if not steps:
+            return []
+        self._has_planned = True  # it changes with each step; people need it once
+        more = [f"… and {len(steps) - _PLAN_LINES} more"] if len(steps) > _PLAN_LINES else []
+        lines = [f"{number}. {step}" for number, step in enumerate(steps[:_PLAN_LINES], 1)]
+        return [Notice("\n".join(["Plan:", *lines, *more]))]
+
+    def _cost(self, cost: Mapping[str, Any]) -> None:
+        amount = cost.get("amount")
+        if cost.get("currency") == "USD" and isinstance(amount, int | float):
+            self.usd_total = float(amount)
+
+
+def _content_text(content: Any) -> str:
+    block = _dict(content)
+    match block.get("type"):
+        case "text":
+            return _text(block.get("text"))
+        case "resource_link":
+            return _text(block.get("uri"))
+    return ""
+
+
+def _preview(update: Mapping[str, Any]) -> str:
+    """The beginning of what a call gave."""
+    parts = []
+    content = update.get("content")
+    for each in content if isinstance(content, list) else ():
+        block = _dict(each)
+        if block.get("type") == "content":
+            parts.append(_content_text(block.get("content")))
+        elif block.get("type") == "diff":
+            parts.append(f"changed {_text(block.get('path'))}")
+    text = "\n".join(part for part in parts if part)
+    if not text and (raw := update.get("rawOutput")) is not None:
+        text = raw if isinstance(raw, str) else json.dumps(raw, ensure_ascii=False, default=str)
+    return text[:_PREVIEW_CHARS]
+
+
+def usage_of(response: Mapping[str, Any]) -> Usage | None:
+    """The tokens of a turn, from the answer to its prompt."""
+    used = _dict(response.get("usage"))
+    names = ("inputTokens", "cachedReadTokens", "cachedWriteTokens"), ("outputTokens",)
+    if not used:
+        # Gemini CLI tells them under a key of its own.
+        meta = _dict(response.get("_meta"))
+        used = _dict(_dict(meta.get("quota")).get("token_count"))
+        names = ("input_tokens",), ("output_tokens",)
+    tokens_in, tokens_out = (sum(_count(used.get(name)) for name in group) for group in names)
+    return Usage(tokens_in, tokens_out) if tokens_in or tokens_out else None
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+# -- how it ends -------------------------------------------------------------------------------------
+
+
+def end_of(reason: str, *, denied: str, state: bytes | None) -> Done | EngineFailed:
+    """The end of a turn with the stop reason ``reason``.
+
+    ``denied`` is why a call was denied in it, if one was: some agents give up a turn by that.
+    """
+    match reason:
+        case "end_turn":
+            return Done("ok", engine_state=state)
+        case "max_tokens":
+            return LimitReached("the model stopped at its limit of tokens for one answer")
+        case "max_turn_requests":
+            return LimitReached("the agent stopped at its limit of model requests for one turn")
+        case "refusal":
+            return ContentFiltered("the model refuses to go on with this conversation")
+        case "cancelled" if denied:
+            return Done("ok", text=f"I stopped there: {denied}", engine_state=state)
+        case "cancelled":
+            return RequestRejected("the agent gave the turn up without saying why")
+    return RequestRejected(f"the agent ended the turn for a reason unknown here: {reason[:100]}")
+
+
+# -- leave -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The option to choose (None: the request counts as cancelled), and why a call was denied."""
+
+    option_id: str | None
+    denied: str = ""
+
+
+def choose(options: Sequence[Mapping[str, Any]], answer: Permission) -> Verdict:
+    """The option for ``answer``. Ids are the agent's own, so options are told apart by kind.
+
+    Only a single yes is ever given: an agent's *always* would take further calls past the gate.
+    """
+    by_kind: dict[str, str] = {}
+    for option in options:
+        by_kind.setdefault(_text(option.get("kind")), _text(option.get("optionId")))
+    denied = answer.reason or "this call was denied"
+    if answer.allowed:
+        if answer.args is None and "allow_once" in by_kind:
+            return Verdict(by_kind["allow_once"])
+        denied = (
+            "it was allowed with other arguments, which this agent can't be given"
+            if answer.args is not None
+            else "the agent asks for a standing leave only, which is not given"
+        )
+    return Verdict(by_kind.get("reject_once") or by_kind.get("reject_always"), denied)
+
+
+# -- what it is told ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept of an agent's session between turns."""
+
+    session_id: str
+    system: str = ""
+    """A digest of the standing instructions that the session was given."""
+    usd: float = 0.0
+
+    def dump(self, engine: str) -> bytes:
+        """As the opaque state of a session."""
+        body = {"v": 1, "engine": engine, "id": self.session_id, "system": self.system}
+        return json.dumps(body | {"usd": self.usd}).encode()
+
+
+def read_state(state: bytes | None, engine: str) -> Kept | None:
+    """What was kept, if it is of this engine and readable."""
+    try:
+        body = _dict(json.loads(state)) if state else {}
+    except ValueError:
+        return None
+    session_id = body.get("id")
+    if body.get("v") != 1 or body.get("engine") != engine or not isinstance(session_id, str):
+        return None
+    usd = body.get("usd")
+    return Kept(session_id, _text(body.get("system")), usd if isinstance(usd, float) else 0.0)
+
+
+def digest(text: str) -> str:
+    """A short digest of standing instructions."""
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def prompt_of(segment: Segment, kept: Kept | None) -> str:
+    """What the agent is told: once the standing instructions, our transcript where it has no
+    session of its own (``kept`` None), and the message."""
+    parts: list[str] = []
+    if segment.system and (kept is None or kept.system != digest(segment.system)):
+        parts.append(f"<instructions>\n{segment.system}\n</instructions>")
+    if kept is None and segment.history:
+        parts.append(
+            f"<conversation_so_far>\n{_transcript(segment.history)}\n</conversation_so_far>"
+        )
+    if segment.resume is not None:
+        parts.append(
+            "<note>Work on this message was begun and broken off. Look what is done already "
+            "before you do anything again.</note>"
+        )
+    return "\n\n".join([*parts, segment.prompt])
+
+
+def _transcript(history: Sequence[HistoryItem]) -> str:
+    """The newest entries that fit, oldest first."""
+    lines: list[str] = []
+    left = _TRANSCRIPT_CHARS
+    for item in reversed(history):
+        line = f"{item.role}: {item.text}"
+        if len(line) > left:
+            if not lines:
+                lines.append(line[:left])
+            break
+        left -= len(line)
+        lines.append(line)
+    return "\n".join(reversed(lines))

@@ -1,0 +1,211 @@
+"""Coding agents known by name: how each is started, found, signed in and installed. Data, pure.
+
+The names move with their makers; what is here was right when it was written, and
+``engine_options.command`` replaces the command of any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """One agent. ``keys`` are the variables of which any one signs it in; ``env_names`` are handed
+    on from the daemon's environment besides; ``logins`` are files below a home that a sign-in
+    leaves there."""
+
+    name: str
+    title: str
+    command: tuple[str, ...]
+    install: str
+    sign_in: str
+    keys: tuple[str, ...] = ()
+    env_names: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Set always, such as to keep it from updating itself."""
+    logins: tuple[str, ...] = ()
+    version: tuple[str, ...] = ("--version",)
+    model_args: tuple[str, ...] = ()
+    """Arguments that choose the model; ``{model}`` stands for it."""
+    model_env: str = ""
+    """The variable that chooses the model."""
+    auth_method: str = ""
+    """What to ask for over the protocol where a key is set and the agent wants to be told."""
+
+    @property
+    def program(self) -> str:
+        """What is looked for on the PATH."""
+        return self.command[0]
+
+    @property
+    def remedy(self) -> str:
+        """What to do where it is not installed."""
+        return f"install {self.title} ({self.install}), or name its path in engine_options.command"
+
+
+_OPENAI = ("OPENAI_API_KEY", "OPENAI_BASE_URL")
+_ANTHROPIC = ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL")
+
+_ALL = (
+    Preset(
+        name="gemini",
+        title="Gemini CLI",
+        command=("gemini", "--acp"),
+        install="npm install -g @google/gemini-cli",
+        sign_in="run gemini once and sign in, or set GEMINI_API_KEY",
+        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        env_names=(
+            "GOOGLE_GEMINI_BASE_URL",
+            "GOOGLE_CLOUD_PROJECT",
+            "GOOGLE_CLOUD_LOCATION",
+            "GOOGLE_GENAI_USE_VERTEXAI",
+        ),
+        env={"GEMINI_CLI_TRUST_WORKSPACE": "true"},
+        logins=(".gemini/oauth_creds.json",),
+        model_args=("--model", "{model}"),
+        auth_method="gemini-api-key",
+    ),
+    Preset(
+        name="claude-acp",
+        title="the ACP adapter of Claude Code",
+        command=("claude-agent-acp",),
+        install="npm install -g @agentclientprotocol/claude-agent-acp",
+        sign_in="run claude once and sign in, or set ANTHROPIC_API_KEY",
+        keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
+        env_names=("ANTHROPIC_BASE_URL",),
+        env={
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            "DISABLE_TELEMETRY": "1",
+            "DISABLE_ERROR_REPORTING": "1",
+        },
+        logins=(".claude/.credentials.json",),
+        version=(),
+        model_env="ANTHROPIC_MODEL",
+    ),
+    Preset(
+        name="codex",
+        title="the ACP adapter of Codex",
+        command=("codex-acp",),
+        install="npm install -g @agentclientprotocol/codex-acp",
+        sign_in="run codex login, or set OPENAI_API_KEY",
+        keys=("OPENAI_API_KEY", "CODEX_API_KEY"),
+        env_names=("OPENAI_BASE_URL", "CODEX_HOME"),
+        logins=(".codex/auth.json",),
+        version=(),
+    ),
+    Preset(
+        name="opencode",
+        title="OpenCode",
+        command=("opencode", "acp"),
+        install="npm install -g opencode-ai",
+        sign_in="run opencode auth login, or set the API key of a provider",
+        keys=("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"),
+        env_names=("OPENCODE_CONFIG", "OPENCODE_CONFIG_CONTENT"),
+        env={"OPENCODE_DISABLE_AUTOUPDATE": "1"},
+        logins=(".local/share/opencode/auth.json",),
+    ),
+    Preset(
+        name="goose",
+        title="Goose",
+        command=("goose", "acp"),
+        install="see the installation page of Goose",
+        sign_in="run goose configure",
+        env_names=("GOOSE_PROVIDER", "GOOSE_MODEL", *_OPENAI, *_ANTHROPIC),
+        logins=(".config/goose/config.yaml",),
+        model_env="GOOSE_MODEL",
+    ),
+    Preset(
+        name="kimi",
+        title="Kimi CLI",
+        command=("kimi", "acp"),
+        install="uv tool install kimi-cli",
+        sign_in="run kimi once and sign in, or set KIMI_API_KEY",
+        keys=("KIMI_API_KEY", "MOONSHOT_API_KEY"),
+        env_names=("KIMI_BASE_URL", "KIMI_MODEL_NAME"),
+        logins=(".kimi/config.toml", ".kimi/config.json"),
+    ),
+    Preset(
+        name="copilot",
+        title="GitHub Copilot CLI",
+        command=("copilot", "--acp"),
+        install="npm install -g @github/copilot",
+        sign_in="run copilot once and sign in, or set COPILOT_GITHUB_TOKEN",
+        keys=("COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN"),
+        logins=(".copilot/config.json",),
+    ),
+    Preset(
+        name="qwen",
+        title="Qwen Code",
+        command=("qwen", "--acp"),
+        install="npm install -g @qwen-code/qwen-code",
+        sign_in="run qwen once and sign in, or set OPENAI_API_KEY and OPENAI_BASE_URL",
+        keys=("OPENAI_API_KEY", "DASHSCOPE_API_KEY"),
+        env_names=("OPENAI_BASE_URL", "OPENAI_MODEL"),
+        logins=(".qwen/oauth_creds.json",),
+        model_args=("--model", "{model}"),
+    ),
+)
+
+PRESETS: Mapping[str, Preset] = MappingProxyType({each.name: each for each in _ALL})
+"""Every preset by the name that an entry's ``engine`` may use."""
+
+AUTO_ORDER = ("gemini", "codex", "opencode")
+"""Those that ``auto`` may take, the first that is installed and signed in."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignIn:
+    """How an agent is signed in. Both empty: it is not, as far as can be seen from outside."""
+
+    key: str = ""
+    """The name of a variable that is set."""
+    login: str = ""
+    """A file below the home of the daemon's user."""
+
+    def __bool__(self) -> bool:
+        return bool(self.key or self.login)
+
+    def __str__(self) -> str:
+        return f"signed in by {self.key}" if self.key else f"signed in (~/{self.login})"
+
+
+def sign_in_of(preset: Preset, env: Mapping[str, str], is_file: Callable[[str], bool]) -> SignIn:
+    """How ``preset`` is signed in, from the variables ``env`` and what ``is_file`` (a full path)."""
+    key = next((name for name in preset.keys if env.get(name)), "")
+    if key:
+        return SignIn(key=key)
+    home = env.get("HOME", "")
+    for login in preset.logins if home else ():
+        if is_file(str(PurePosixPath(home) / login)):
+            return SignIn(login=login)
+    return SignIn()
+
+
+def found_signed_in(
+    env: Mapping[str, str],
+    which: Callable[[str], str | None],
+    is_file: Callable[[str], bool],
+) -> tuple[str, str] | None:
+    """The first of ``AUTO_ORDER`` that is installed and signed in, with a plain line; or None."""
+    for name in AUTO_ORDER:
+        preset = PRESETS[name]
+        if which(preset.program) and (by := sign_in_of(preset, env, is_file)):
+            return name, f"{preset.title} is installed and {by}"
+    return None
+
+
+def variables(preset: Preset, env: Mapping[str, str]) -> dict[str, str]:
+    """What of the daemon's environment ``env`` the agent is given, and what is always set."""
+    names = (*preset.keys, *preset.env_names)
+    return {**preset.env, **{name: env[name] for name in names if env.get(name)}}
+
+
+def command_of(preset: Preset, model: str) -> tuple[str, ...]:
+    """The command line, with the model where it is chosen there."""
+    extra = preset.model_args if model else ()
+    return (*preset.command, *(part.replace("{model}", model) for part in extra))

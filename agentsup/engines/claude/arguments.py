@@ -1,0 +1,144 @@
+"""How Claude Code is called: arguments, environment, session. Pure.
+
+No prompt, no instruction and no secret stands in the arguments: they go over standard input or
+into a file that only its owner can read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentsup.engines.child import ChildOptions
+from agentsup.engines.failures import NotConfigured
+from agentsup.model.engine import EngineSpec, Segment
+
+PROGRAM = "claude"
+REMEDY = (
+    "install Claude Code (npm install -g @anthropic-ai/claude-code), or name its full path in "
+    "engine_options.command"
+)
+_ENGINE = "claude"
+_MODES = frozenset({"default", "acceptEdits", "auto", "bypassPermissions", "dontAsk", "plan"})
+_QUIET = {
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "DISABLE_TELEMETRY": "1",
+    "DISABLE_ERROR_REPORTING": "1",
+}
+_URL = "ANTHROPIC_BASE_URL"
+_KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
+
+
+class ClaudeOptions(ChildOptions):
+    """``command``: the program, ``claude`` without it. ``allowed_tools``, ``disallowed_tools`` and
+    ``fallback_model`` go to it as they are. ``setting_sources``: whose settings it reads; those of
+    the project lie in the workspace, where the agent itself could widen its leave.
+    ``api_retries``: how often it may ask its provider again before the turn is ended."""
+
+    allowed_tools: tuple[str, ...] = ()
+    disallowed_tools: tuple[str, ...] = ()
+    fallback_model: str = ""
+    setting_sources: str = "user"
+    api_retries: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Claude's own session: its id, and whether it should exist already."""
+
+    session_id: str
+    exists: bool
+
+    def freeze(self) -> bytes:
+        """As engine state."""
+        return json.dumps({"v": 1, "engine": _ENGINE, "session": self.session_id}).encode()
+
+
+def session_of(segment: Segment) -> Session:
+    """The session to resume, or to begin with an id that the message alone decides.
+
+    A turn that runs again after a crash therefore finds what its first run has left.
+    """
+    kept = _read(segment.engine_state)
+    if kept:
+        return Session(kept, exists=True)
+    return Session(fresh_id(segment), exists=segment.resume is not None)
+
+
+def fresh_id(segment: Segment) -> str:
+    """A UUID for a session that begins with this message."""
+    digest = hashlib.sha256(f"{segment.session_id}\0{segment.message_id}".encode()).hexdigest()
+    variant = "89ab"[int(digest[16], 16) % 4]
+    return f"{digest[:8]}-{digest[8:12]}-4{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}"
+
+
+def argv(
+    spec: EngineSpec, options: ClaudeOptions, session: Session, mcp_config: str = ""
+) -> list[str]:
+    """The argument list. ``mcp_config``: path of a file. Raises ``NotConfigured``."""
+    mode = spec.permission_mode or "default"
+    if mode not in _MODES:
+        raise NotConfigured(
+            f"permission_mode {mode!r} is unknown to claude; one of {', '.join(sorted(_MODES))}"
+        )
+    found = [
+        *(options.command or (PROGRAM,)),
+        "-p",
+        *("--input-format", "stream-json", "--output-format", "stream-json", "--verbose"),
+        "--include-partial-messages",
+        *("--permission-prompt-tool", "stdio", "--permission-mode", mode),
+        *("--setting-sources", options.setting_sources),
+        "--strict-mcp-config",
+        *("--resume" if session.exists else "--session-id", session.session_id),
+    ]
+    if mcp_config:
+        found += ["--mcp-config", mcp_config]
+    flags: tuple[tuple[str, Any], ...] = (
+        ("--model", spec.model),
+        ("--fallback-model", options.fallback_model),
+        ("--effort", spec.reasoning_effort),
+        ("--max-turns", spec.max_steps),
+        ("--max-budget-usd", spec.max_usd),
+        ("--allowed-tools", ",".join(options.allowed_tools)),
+        ("--disallowed-tools", ",".join(options.disallowed_tools)),
+    )
+    for flag, value in flags:
+        # With "=": a value can't be taken for a flag, nor a list go on with the next argument.
+        if value:
+            found.append(f"{flag}={value}")
+    return found
+
+
+def environment(options: ClaudeOptions, daemon: Mapping[str, str]) -> dict[str, str]:
+    """What Claude gets beyond the allow-list: quiet, the endpoint and the key.
+
+    The daemon's key goes to the daemon's endpoint only, never to one that an agent's entry names,
+    and not where the entry brings a key of its own.
+    """
+    given = dict(options.env)
+    found = dict(_QUIET)
+    if _URL not in given and not any(name in given for name in _KEYS):
+        found |= {name: daemon[name] for name in (_URL, *_KEYS) if daemon.get(name)}
+    return found | given
+
+
+def mcp_document(spec: EngineSpec) -> bytes:
+    """The MCP servers as Claude's configuration file."""
+    return json.dumps({"mcpServers": spec.mcp_servers}).encode()
+
+
+def _read(state: bytes | None) -> str:
+    try:
+        kept = json.loads(state or b"")
+    except (ValueError, RecursionError):
+        return ""
+    if isinstance(kept, dict) and kept.get("engine") == _ENGINE and kept.get("v") == 1:
+        session = kept.get("session")
+        # It becomes an argument: nothing but an id may stand there.
+        if isinstance(session, str) and session.replace("-", "").isalnum() and session[0] != "-":
+            return session
+    return ""

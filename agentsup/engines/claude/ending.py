@@ -1,0 +1,103 @@
+"""From Claude's ``result`` to the end of the segment: the answer, or why there is none. Pure.
+
+A failed call of the model's provider ends as ``subtype: success`` with ``is_error``, so it is
+``is_error``, ``api_error_status`` and the ``error`` word of the last answer that are believed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentsup.engines import failures
+from agentsup.model.errors import EngineFailed
+
+_SIGN_IN = (
+    'sign in with the CLI itself (`claude`, then /login, with engine_options.home = "user"), or '
+    'set ANTHROPIC_API_KEY as "env:NAME" in engine_options.env'
+)
+_MISSING_SESSION = "No conversation found"
+_TAKEN_SESSION = "already in use"
+_UNKNOWN_OPTION = "unknown option"
+_MAX_CHARS = 500
+
+
+def provider_failure(
+    status: int | None, word: str, said: str, retry_after_s: float | None
+) -> EngineFailed:
+    """The failure for an HTTP ``status`` and Claude's own ``word`` for it."""
+    said = said[:_MAX_CHARS]
+    if word in {"authentication_failed", "oauth_org_not_allowed"} or status in {401, 403}:
+        return failures.AuthFailed(f"claude is not signed in: {said}; {_SIGN_IN}")
+    if word == "billing_error" or status == 402:
+        return failures.QuotaExceeded(f"the account of claude has no credit left: {said}")
+    if word == "rate_limit" or status == 429:
+        return failures.RateLimited(
+            f"claude is over its rate limit: {said}", retry_after_s=retry_after_s
+        )
+    if status == 404 or word == "model_not_found":
+        return failures.ModelNotFound(f"claude does not know the model: {said}")
+    if "prompt is too long" in said.lower():
+        return failures.ContextOverflow(f"the conversation is too long for claude: {said}")
+    if status in {408, 504}:
+        return failures.ProviderTimedOut(f"claude's provider did not answer in time: {said}")
+    if word in {"server_error", "overloaded"} or (status is not None and status >= 500):
+        return failures.ServerFailed(
+            f"claude's provider failed or is overloaded: {said}", retry_after_s=retry_after_s
+        )
+    if word == "invalid_request" or status is not None:
+        return failures.RequestRejected(f"claude's provider refused the request: {said}")
+    return failures.ConnectionFailed(f"claude could not reach its provider: {said}")
+
+
+def result_failure(
+    result: dict[str, Any], word: str, retry_after_s: float | None
+) -> EngineFailed | None:
+    """Why a ``result`` is no answer; None if it is one."""
+    subtype = str(result.get("subtype") or "")
+    said = _said(result)
+    if subtype == "error_max_turns":
+        return failures.LimitReached("claude used up the steps of this turn (max_steps)")
+    if subtype == "error_max_budget_usd":
+        return failures.LimitReached("claude used up the money of this turn (budget.per_turn_usd)")
+    status = result.get("api_error_status")
+    status = status if isinstance(status, int) else None
+    if not result.get("is_error"):
+        return None
+    if status is not None or word:
+        return provider_failure(status, word, said, retry_after_s)
+    if "API Error" in said or "login" in said.lower():
+        login = "authentication_failed" if "login" in said.lower() else ""
+        return provider_failure(None, login, said, retry_after_s)
+    return failures.Permanent(f"claude could not finish: {said or subtype}")
+
+
+def is_session_missing(text: str) -> bool:
+    """Whether an end says that the session to resume is not there."""
+    return _MISSING_SESSION in text
+
+
+def is_session_taken(text: str) -> bool:
+    """Whether an end says that the session to begin is there already."""
+    return _TAKEN_SESSION in text
+
+
+def too_old(stderr: str) -> EngineFailed | None:
+    """The failure of a version that does not know a flag of ours."""
+    if _UNKNOWN_OPTION not in stderr:
+        return None
+    return failures.VersionTooOld(
+        f"this version of claude is too old ({stderr[:200]}): update it with "
+        "npm install -g @anthropic-ai/claude-code@latest"
+    )
+
+
+def _said(result: dict[str, Any]) -> str:
+    errors = result.get("errors")
+    if isinstance(errors, list) and errors:
+        return "; ".join(str(each) for each in errors)
+    return str(result.get("result") or result.get("error") or "")
+
+
+def whole_text(result: dict[str, Any]) -> str:
+    """Everything that a result says, for looking at."""
+    return _said(result)

@@ -1,0 +1,217 @@
+"""What Claude Code writes, as events of ours. Pure: the state of one turn and its rules."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from agentsup.engines.claude.ending import provider_failure
+from agentsup.model.engine import (
+    EngineEvent,
+    Notice,
+    TextDelta,
+    ThinkingDelta,
+    ToolFinished,
+    ToolStarted,
+    Usage,
+)
+from agentsup.model.errors import EngineFailed
+
+_PREVIEW_CHARS = 200
+_HOPELESS = frozenset({400, 401, 402, 403, 404})
+"""Answers of a provider that will be the same the next time, though Claude asks again."""
+ALIVE = ThinkingDelta("")
+"""A sign of life: the program works though there is nothing to show."""
+
+
+def read_line(line: bytes) -> dict[str, Any] | None:
+    """The message in ``line``; None for anything else, such as a warning somebody printed."""
+    try:
+        found = json.loads(line.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("type"), str) else None
+
+
+class Turn:
+    """The books of one turn: what was said, used, called and refused."""
+
+    def __init__(self, *, api_retries: int) -> None:
+        self._api_retries = api_retries
+        self._told_retry = False
+        self._said: list[str] = []
+        self._streamed: set[str] = set()
+        self._message_id = ""
+        self._needs_break = False
+        self._tools: dict[str, str] = {}
+        self._told = Usage()
+        self.session_id = ""
+        self.error_word = ""
+        self.resets_at_s: float | None = None
+        """When a rejected rate limit ends, in seconds since 1970."""
+        self.result: dict[str, Any] | None = None
+        self.refused: set[str] = set()
+        """Ids of calls that we denied; others were denied by Claude itself."""
+
+    @property
+    def text(self) -> str:
+        """The answer so far."""
+        return "".join(self._said)
+
+    def hear(self, message: dict[str, Any]) -> list[EngineEvent]:
+        """The events of one message. Raises ``EngineFailed`` where the turn is to be ended."""
+        match message.get("type"):
+            case "system":
+                return self._system(message)
+            case "stream_event":
+                return self._partial(message)
+            case "assistant":
+                return self._assistant(message)
+            case "user":
+                return self._tool_results(message)
+            case "rate_limit_event":
+                return self._rate_limit(message)
+            case "result":
+                self.result = message
+                return self._result(message)
+        return [ALIVE]
+
+    def failure_of_retry(self, message: dict[str, Any]) -> EngineFailed:
+        """The failure after too many attempts of one request."""
+        status, delay_ms = message.get("error_status"), message.get("retry_delay_ms")
+        wait_s = delay_ms / 1000 if isinstance(delay_ms, int | float) else None
+        word, number = str(message.get("error") or ""), status if isinstance(status, int) else None
+        what = f"{number or word or 'no answer'} at attempt {message.get('attempt')}"
+        return provider_failure(number, word if number is None else "", what, wait_s)
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _system(self, message: dict[str, Any]) -> list[EngineEvent]:
+        if message.get("subtype") == "init":
+            self.session_id = str(message.get("session_id") or "")
+        if message.get("subtype") == "api_retry":
+            attempt, status = message.get("attempt"), message.get("error_status")
+            is_over = isinstance(attempt, int) and attempt > self._api_retries
+            if is_over or status in _HOPELESS:
+                raise self.failure_of_retry(message)
+            if not self._told_retry:
+                self._told_retry = True
+                return [Notice("The model's provider is not answering; claude tries again.")]
+        return [ALIVE]
+
+    def _partial(self, message: dict[str, Any]) -> list[EngineEvent]:
+        event = message.get("event")
+        if not isinstance(event, dict) or message.get("parent_tool_use_id"):
+            return [ALIVE]
+        match event.get("type"):
+            case "message_start":
+                started = _dict(event.get("message"))
+                self._message_id = str(started.get("id") or "")
+                # Told at once, so that a turn that is killed has its tokens counted too.
+                return [self._use(_input(_dict(started.get("usage"))), 0)]
+            case "message_delta":
+                used = _dict(event.get("usage"))
+                return [self._use(0, _count(used, "output_tokens"))]
+            case "content_block_start":
+                if _dict(event.get("content_block")).get("type") == "text":
+                    self._needs_break = bool(self._said)
+            case "content_block_delta":
+                delta = _dict(event.get("delta"))
+                if delta.get("type") == "text_delta":
+                    self._streamed.add(self._message_id)
+                    return [self._say(str(delta.get("text") or ""))]
+                if delta.get("type") == "thinking_delta":
+                    return [ThinkingDelta(str(delta.get("thinking") or ""))]
+        return [ALIVE]
+
+    def _assistant(self, message: dict[str, Any]) -> list[EngineEvent]:
+        if message.get("error"):
+            # A refusal of the provider, dressed as an answer; the result tells it again.
+            self.error_word = str(message["error"])
+            return [ALIVE]
+        content = _dict(message.get("message"))
+        found: list[EngineEvent] = []
+        is_inner = bool(message.get("parent_tool_use_id"))
+        for block in _blocks(content.get("content")):
+            if block.get("type") == "text" and not is_inner:
+                if content.get("id") not in self._streamed and block.get("text"):
+                    self._needs_break = bool(self._said)
+                    found.append(self._say(str(block["text"])))
+            elif block.get("type") == "tool_use":
+                name = str(block.get("name") or "tool")
+                self._tools[str(block.get("id"))] = name
+                found.append(ToolStarted(name, _dict(block.get("input"))))
+        return found or [ALIVE]
+
+    def _tool_results(self, message: dict[str, Any]) -> list[EngineEvent]:
+        found: list[EngineEvent] = []
+        for block in _blocks(_dict(message.get("message")).get("content")):
+            if block.get("type") == "tool_result":
+                name = self._tools.pop(str(block.get("tool_use_id")), None)
+                if name is not None:
+                    preview = _plain(block.get("content"))[:_PREVIEW_CHARS]
+                    found.append(ToolFinished(name, not block.get("is_error"), preview))
+        return found or [ALIVE]
+
+    def _rate_limit(self, message: dict[str, Any]) -> list[EngineEvent]:
+        info = _dict(message.get("rate_limit_info"))
+        resets_at = info.get("resetsAt")
+        if info.get("status") == "rejected" and isinstance(resets_at, int | float):
+            self.resets_at_s = float(resets_at)
+        return [ALIVE]
+
+    def _result(self, message: dict[str, Any]) -> list[EngineEvent]:
+        self.session_id = str(message.get("session_id") or self.session_id)
+        used = _dict(message.get("usage"))
+        usd = message.get("total_cost_usd")
+        rest = self._use(
+            max(0, _input(used) - self._told.input_tokens),
+            max(0, _count(used, "output_tokens") - self._told.output_tokens),
+            float(usd) if isinstance(usd, int | float) else None,
+        )
+        found: list[EngineEvent] = [rest]
+        denied = [
+            str(each.get("tool_name") or "a tool")
+            for each in _blocks(message.get("permission_denials"))
+            if str(each.get("tool_use_id")) not in self.refused
+        ]
+        if denied:
+            names = ", ".join(sorted(set(denied)))
+            found.append(Notice(f"Claude was not allowed to use {names}, by its own settings."))
+        return found
+
+    def _use(self, read: int, written: int, usd: float | None = None) -> Usage:
+        self._told = Usage(self._told.input_tokens + read, self._told.output_tokens + written)
+        return Usage(read, written, usd)
+
+    def _say(self, text: str) -> TextDelta:
+        if self._needs_break and text:
+            self._needs_break = False
+            text = "\n\n" + text
+        self._said.append(text)
+        return TextDelta(text)
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _blocks(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _count(used: dict[str, Any], name: str) -> int:
+    found = used.get(name)
+    return found if isinstance(found, int) else 0
+
+
+def _input(used: dict[str, Any]) -> int:
+    """Everything that was read, whether from a cache or not."""
+    cached = _count(used, "cache_creation_input_tokens") + _count(used, "cache_read_input_tokens")
+    return _count(used, "input_tokens") + cached
+
+
+def _plain(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(str(block.get("text") or "") for block in _blocks(content))
