@@ -24,6 +24,11 @@ class EngineCaps:
     tools: bool = False
     suspend: bool = False
     usage: bool = False
+    state_is_history: bool = False
+    """Its ``engine_state`` holds the session's history and nothing else, so that the transcript can
+    take its place."""
+    only_thinks: bool = False
+    """Without tools of ours a run has no effect in the world."""
 
 
 @dataclass(frozen=True, slots=True)
