@@ -218,13 +218,14 @@ def _preview(update: Mapping[str, Any]) -> str:
 def usage_of(response: Mapping[str, Any]) -> Usage | None:
     """The tokens of a turn, from the answer to its prompt."""
     used = _dict(response.get("usage"))
-    names = ("inputTokens", "cachedReadTokens", "cachedWriteTokens"), ("outputTokens",)
+    taken, given = ("inputTokens", "cachedReadTokens", "cachedWriteTokens"), "outputTokens"
     if not used:
         # Gemini CLI tells them under a key of its own.
         meta = _dict(response.get("_meta"))
         used = _dict(_dict(meta.get("quota")).get("token_count"))
-        names = ("input_tokens",), ("output_tokens",)
-    tokens_in, tokens_out = (sum(_count(used.get(name)) for name in group) for group in names)
+        taken, given = ("input_tokens", "", ""), "output_tokens"
+    tokens_in = sum(_count(used.get(name)) for name in taken)
+    tokens_out = _count(used.get(given))
     return Usage(tokens_in, tokens_out) if tokens_in or tokens_out else None
 
 

@@ -1,0 +1,106 @@
+"""The engine object: imports the protocol's library once and knows how each agent is started."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+from agentsup.engines.acp.options import AcpOptions
+from agentsup.engines.acp.presets import Preset, command_of, sign_in_of, variables
+from agentsup.engines.acp.session import AcpSession, Launch
+from agentsup.engines.child import ChildManager, read_options, surroundings_of
+from agentsup.engines.failures import ExtraMissing, NotConfigured
+from agentsup.model.engine import EngineCaps, EngineHost, EngineSession, EngineSpec
+
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+_PLACEHOLDER = "{model}"
+
+
+class AcpEngine:
+    """An agent that speaks the Agent Client Protocol: a preset's, or any by its command line."""
+
+    caps = EngineCaps(streaming=True, tools=True, usage=True)
+
+    def __init__(
+        self, children: ChildManager, env: Mapping[str, str], preset: Preset | None = None
+    ) -> None:
+        """``env`` is the daemon's environment: keys and sign-ins are looked for there."""
+        self.name = preset.name if preset else "acp"
+        self._children = children
+        self._env = env
+        self._preset = preset
+        self._importing = asyncio.Lock()
+        self._wire: ModuleType | None = None
+
+    async def open(self, spec: EngineSpec, host: EngineHost) -> EngineSession:
+        """Open a session for one turn. Raises ``NotConfigured``, ``ExtraMissing``."""
+        options = read_options(AcpOptions, spec.options, self.name)
+        launch = await asyncio.to_thread(self._launch, spec, options)
+        wire = await self._load()
+        return AcpSession(wire, self._children, launch, spec, host)
+
+    async def close(self) -> None:
+        """The programs are the manager's."""
+
+    async def _load(self) -> ModuleType:
+        """Import the library in a thread: it costs a third of a second, once."""
+        async with self._importing:
+            if self._wire is None:
+                try:
+                    self._wire = await asyncio.to_thread(
+                        importlib.import_module, "agentsup.engines.acp.wire"
+                    )
+                except ImportError as error:
+                    raise ExtraMissing(
+                        f"the engine {self.name} needs an optional part that is not installed "
+                        f"({error.name or error}): run pip install 'agentsup[acp]' and restart"
+                    ) from error
+            return self._wire
+
+    def _launch(self, spec: EngineSpec, options: AcpOptions) -> Launch:
+        """How the agent is started; looks for its sign-in on disk."""
+        preset = self._preset
+        if preset is None:
+            if not options.command:
+                raise NotConfigured(
+                    'the engine acp needs engine_options.command, such as ["gemini", "--acp"]; '
+                    "or name the agent itself as the engine"
+                )
+            argv = tuple(part.replace(_PLACEHOLDER, spec.model) for part in options.command)
+            given = dict(options.env)
+            return Launch(
+                engine=self.name,
+                title=Path(argv[0]).name,
+                argv=argv,
+                env=surroundings_of(spec, given, is_home_private=options.home == "private"),
+                secrets=_secrets(given),
+                options=options,
+            )
+        given = variables(preset, self._env) | dict(options.env)
+        if preset.model_env and spec.model:
+            given[preset.model_env] = spec.model
+        by = sign_in_of(preset, {**self._env, **given}, os.path.isfile)
+        # A sign-in of the daemon's user lies in that user's home; a private one would not have it.
+        wants_user = bool(by.login) and "home" not in options.model_fields_set
+        is_private = options.home == "private" and not wants_user
+        return Launch(
+            engine=self.name,
+            title=preset.title,
+            argv=options.command or command_of(preset, spec.model),
+            env=surroundings_of(spec, given, is_home_private=is_private),
+            secrets=_secrets(given),
+            options=options,
+            remedy=preset.remedy,
+            sign_in=preset.sign_in,
+            auth_method=preset.auth_method if by.key else "",
+        )
+
+
+def _secrets(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Values that must not be quoted, by the names of their variables."""
+    return tuple(value for name, value in env.items() if _SECRET.search(name))

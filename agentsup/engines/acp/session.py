@@ -1,0 +1,358 @@
+"""One turn with an agent: its process, its session, its prompt, and what it asks leave for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from agentsup import __version__
+from agentsup.engines.acp import mapping
+from agentsup.engines.acp.options import AcpOptions
+from agentsup.engines.acp.refusal import AUTH_REQUIRED, AgentRefused, failure_of
+from agentsup.engines.child import Child, ChildLimits, ChildManager
+from agentsup.engines.failures import NotConfigured, ProviderTimedOut
+from agentsup.kit.tasks import TaskOwner
+from agentsup.model.engine import (
+    Done,
+    EngineEvent,
+    EngineHost,
+    EngineSpec,
+    Notice,
+    Permission,
+    PermissionRequest,
+    Segment,
+    Usage,
+)
+from agentsup.model.errors import EngineFailed
+
+if TYPE_CHECKING:
+    from agentsup.engines.acp.wire import Wire
+
+_log = logging.getLogger(__name__)
+
+_INBOX_SIZE = 256
+_OBEY_S = 0.15
+"""How long an agent may take to answer a prompt that was cancelled, so that it keeps the turn."""
+_LEAVE_S = 0.5
+_END_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How the agent of one spec is started and spoken of."""
+
+    engine: str
+    title: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(repr=False)
+    secrets: tuple[str, ...] = field(repr=False)
+    options: AcpOptions
+    remedy: str = ""
+    sign_in: str = "sign in with its own command"
+    auth_method: str = ""
+
+
+class AcpSession:
+    """Implements ``EngineSession``: one process for each segment."""
+
+    def __init__(
+        self, wire: Any, children: ChildManager, launch: Launch, spec: EngineSpec, host: EngineHost
+    ) -> None:
+        """``wire`` is the module of that name, imported where the library is installed."""
+        self._wire = wire
+        self._children = children
+        self._launch = launch
+        self._spec = spec
+        self._host = host
+
+    async def run(self, segment: Segment) -> AsyncGenerator[EngineEvent]:
+        """Run one segment. Raises ``EngineFailed``."""
+        launch = self._launch
+        limits = ChildLimits(memory_mb=launch.options.memory_mb)
+        async with self._children.open(
+            launch.argv,
+            self._spec,
+            self._host,
+            env=launch.env,
+            secrets=launch.secrets,
+            limits=limits,
+            remedy=launch.remedy,
+        ) as child:
+            turn = _Turn(self._wire, child, launch, self._spec, self._host)
+            try:
+                async with aclosing(turn.run(segment)) as events:
+                    async for event in events:
+                        yield event
+                end = turn.end(segment)
+                await turn.close()
+                await child.leave(_LEAVE_S)
+            except asyncio.CancelledError:
+                # What was used until now is told all the same; the cancellation goes on after it.
+                if used := await turn.break_off():
+                    yield used
+                raise
+            except AgentRefused as refused:
+                raise failure_of(
+                    refused,
+                    title=launch.title,
+                    sign_in=launch.sign_in,
+                    has_acted=turn.book.has_acted,
+                ) from refused
+            finally:
+                await turn.close()
+        yield end
+
+    async def close(self) -> None:
+        """Nothing is held between segments."""
+
+
+class _Turn:
+    """The dialogue of one segment with a running agent."""
+
+    def __init__(
+        self, wire: Any, child: Child, launch: Launch, spec: EngineSpec, host: EngineHost
+    ) -> None:
+        self.book = mapping.Book()
+        self._module = wire
+        self._child = child
+        self._launch = launch
+        self._spec = spec
+        self._host = host
+        self._owner = TaskOwner(f"acp {launch.engine}", on_error=_seen_already)
+        self._inbox = _Inbox()
+        self._asking: set[asyncio.Task[Permission]] = set()
+        self._denied = ""
+        self._session_id = ""
+        self._is_heard = False
+        """Updates are of this turn, not of a session that is told anew."""
+        self._prompt: asyncio.Task[dict[str, Any]] | None = None
+        self._wire: Wire = wire.Wire(
+            child, __version__, on_update=self._on_update, on_permission=self._on_permission
+        )
+
+    async def run(self, segment: Segment) -> AsyncGenerator[EngineEvent]:
+        kept, notices = await self._begin(segment)
+        for notice in notices:
+            yield notice
+        self.book = mapping.Book(usd_before=kept.usd if kept else 0.0)
+        self._is_heard = True
+        prompt = self._owner.spawn(
+            self._wire.prompt(self._session_id, mapping.prompt_of(segment, kept)),
+            name=f"acp-prompt:{segment.message_id}",
+        )
+        self._prompt = prompt
+        prompt.add_done_callback(lambda _: self._inbox.ring())
+        while not prompt.done() or self._inbox.items:
+            for event in await self._inbox.take():
+                yield event
+        for event in self.book.close():
+            yield event
+        if used := mapping.usage_of(prompt.result()):
+            yield used
+
+    def end(self, segment: Segment) -> Done:
+        """The end of a turn that ran to its end. Raises ``EngineFailed``, ``AgentRefused``."""
+        assert self._prompt is not None
+        answer = self._prompt.result()
+        system = mapping.digest(segment.system) if segment.system else ""
+        usd = self.book.usd_total or 0.0
+        state = mapping.Kept(self._session_id, system, usd).dump(self._launch.engine)
+        reason = answer.get("stopReason")
+        end = mapping.end_of(
+            reason if isinstance(reason, str) else "none", denied=self._denied, state=state
+        )
+        if not isinstance(end, Done):
+            raise end
+        # What was said counts before what is made up here.
+        return replace(end, text="".join(self.book.said) or end.text)
+
+    async def break_off(self) -> Usage | None:
+        """Ask for the end of the running prompt and give the agent a moment to obey, so that it
+        keeps the turn; what was used, if it says so."""
+        prompt = self._prompt
+        if prompt is None or prompt.done() or self._child.returncode is not None:
+            return None
+        self._inbox.close()
+        for asking in self._asking:
+            asking.cancel()
+        try:
+            async with asyncio.timeout(_OBEY_S):
+                await self._wire.cancel(self._session_id)
+                await asyncio.wait({prompt})
+        except (TimeoutError, EngineFailed, ConnectionError):
+            return None
+        if prompt.cancelled() or prompt.exception() is not None:
+            return None
+        return mapping.usage_of(prompt.result())
+
+    async def close(self) -> None:
+        """End the connection and what waits on it; may be called repeatedly."""
+        try:
+            await self.break_off()
+        finally:
+            self._inbox.close()
+            await self._wire.close()
+            await self._owner.close(_END_S)
+
+    # -- beginning ---------------------------------------------------------------------------------
+
+    async def _begin(self, segment: Segment) -> tuple[mapping.Kept | None, list[Notice]]:
+        """Open the agent's session; what was kept of it where it is an earlier one."""
+        limit_s = self._launch.options.start_timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._open(segment)
+        except TimeoutError:
+            said = self._child.stderr_text()
+            raise ProviderTimedOut(
+                f"{self._launch.title} was not ready within {limit_s:g} s "
+                f"(engine_options.start_timeout_s){f'; it said: {said}' if said else ''}"
+            ) from None
+
+    async def _open(self, segment: Segment) -> tuple[mapping.Kept | None, list[Notice]]:
+        answer = await self._wire.initialize()
+        able = _object(answer.get("agentCapabilities"))
+        servers, left_out = self._module.mcp_servers(
+            self._spec.mcp_servers, _object(able.get("mcpCapabilities"))
+        )
+        notices = [
+            Notice(f"{self._launch.title} can't use the MCP server {name}") for name in left_out
+        ]
+        await self._sign_in(answer)
+        kept = mapping.read_state(segment.engine_state, self._launch.engine)
+        opened = await self._reopen(kept, able, servers) if kept is not None else None
+        if kept is None or opened is None:
+            kept = None
+            opened = await self._new(servers)
+            self._session_id = opened["sessionId"]
+        await self._choose_model(opened)
+        return kept, notices
+
+    async def _sign_in(self, answer: Mapping[str, Any]) -> None:
+        """Sign in by the method that was asked for; without one, that is the agent's own affair."""
+        method = self._launch.options.auth_method or self._launch.auth_method
+        offered = {_object(each).get("id") for each in answer.get("authMethods") or ()}
+        if method and method in offered:
+            await self._wire.authenticate(method)
+        elif self._launch.options.auth_method:
+            names = ", ".join(sorted(str(each) for each in offered)) or "none"
+            raise NotConfigured(
+                f"{self._launch.title} has no sign-in {method!r} (engine_options.auth_method), "
+                f"only {names}"
+            )
+
+    async def _reopen(
+        self, kept: mapping.Kept, able: Mapping[str, Any], servers: Sequence[Any]
+    ) -> dict[str, Any] | None:
+        """The earlier session, or None where the agent can't open it any more."""
+        cwd, key = self._spec.workspace, kept.session_id
+        can_resume = _object(able.get("sessionCapabilities")).get("resume") is not None
+        try:
+            if can_resume:
+                opened = await self._wire.resume_session(cwd, key, list(servers))
+            elif able.get("loadSession"):
+                opened = await self._wire.load_session(cwd, key, list(servers))
+            else:
+                return None
+        except AgentRefused as refused:
+            if refused.code == AUTH_REQUIRED:
+                raise
+            _log.info("%s can't go on with its session: %s", self._launch.title, refused.message)
+            return None
+        self._session_id = key
+        return opened
+
+    async def _new(self, servers: Sequence[Any]) -> dict[str, Any]:
+        opened: dict[str, Any] = await self._wire.new_session(self._spec.workspace, list(servers))
+        return opened
+
+    async def _choose_model(self, opened: Mapping[str, Any]) -> None:
+        """Set the model where the agent lets it be set in a session and offers that one."""
+        for option in opened.get("configOptions") or () if self._spec.model else ():
+            found = _object(option)
+            values = {_object(each).get("value") for each in found.get("options") or ()}
+            if found.get("category") != "model" or self._spec.model not in values:
+                continue
+            if found.get("currentValue") != self._spec.model:
+                await self._wire.set_option(self._session_id, found["id"], self._spec.model)
+            return
+
+    # -- during --------------------------------------------------------------------------------------
+
+    async def _on_update(self, params: dict[str, Any]) -> None:
+        if not self._is_heard or params.get("sessionId") != self._session_id:
+            return
+        await self._inbox.put(self.book.take(_object(params.get("update"))))
+
+    async def _on_permission(self, params: dict[str, Any]) -> str | None:
+        options = [_object(each) for each in params.get("options") or ()]
+        if not self._is_heard or params.get("sessionId") != self._session_id:
+            return mapping.choose(options, Permission(False)).option_id
+        request, events = self.book.about(_object(params.get("toolCall")))
+        await self._inbox.put(events)
+        asking = self._owner.spawn(self._ask(request), name=f"acp-permit:{request.request_id}")
+        self._asking.add(asking)
+        try:
+            await asyncio.wait({asking})
+        finally:
+            self._asking.discard(asking)
+            asking.cancel()
+        if asking.cancelled() or asking.exception() is not None:
+            return None  # the turn ends; the guard has seen why
+        verdict = mapping.choose(options, asking.result())
+        if verdict.denied:
+            self._denied = f"{request.title or request.tool} was denied: {verdict.denied}"
+        return verdict.option_id
+
+    async def _ask(self, request: PermissionRequest) -> Permission:
+        """The host's answer; the process counts as held while a person is waited for."""
+        return await self._child.waiting(self._host.permit(request))
+
+
+class _Inbox:
+    """Events on their way from the agent's messages to the run; a full one slows the agent."""
+
+    def __init__(self) -> None:
+        self.items: deque[EngineEvent] = deque()
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        self._is_closed = False
+
+    async def put(self, events: Sequence[EngineEvent]) -> None:
+        while len(self.items) >= _INBOX_SIZE and not self._is_closed:
+            self._room.clear()
+            await self._room.wait()
+        self.items.extend(events)
+        self._news.set()
+
+    async def take(self) -> list[EngineEvent]:
+        """What has come; nothing where the bell was rung."""
+        if not self.items:
+            await self._news.wait()
+        self._news.clear()
+        events = list(self.items)
+        self.items.clear()
+        self._room.set()
+        return events
+
+    def ring(self) -> None:
+        """Wake the reader without an event."""
+        self._news.set()
+
+    def close(self) -> None:
+        """Nobody reads any more; let who waits to put go on."""
+        self._is_closed = True
+        self._room.set()
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _seen_already(task: asyncio.Task[Any], error: BaseException) -> None:
+    """The error is raised where the task's result is asked for."""
