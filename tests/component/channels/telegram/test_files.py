@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -124,3 +125,13 @@ def test_a_file_gets_its_name_when_it_is_whole(tmp_path: Path) -> None:
     (tmp_path / "w" / FOLDER).symlink_to(outside)
     with pytest.raises(OSError, match="leads out"):
         Landing(tmp_path / "w", owner="a", token="t")
+
+
+async def test_a_platform_that_is_away_for_a_while_costs_no_file(rig: Rig) -> None:
+    await rig.start()
+    await rig.people.fault("server_error", method="getFile", count=3)
+    await rig.people.send_file(rig.chat, b"data", name="b.txt", caption="c")
+    async with asyncio.timeout(15):
+        while not inbox(rig):
+            await asyncio.sleep(0.05)
+    assert len(inbox(rig)) == 1
