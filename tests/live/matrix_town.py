@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -78,10 +79,23 @@ async def accounts(synapse: Synapse) -> tuple[str, str]:
 
 
 async def settled(daemon: DaemonProcess, timeout_s: float = 30.0) -> None:
-    """Until nothing is under way in the daemon."""
-    async with asyncio.timeout(timeout_s):
-        while daemon.sql(
-            "SELECT 1 FROM messages WHERE state IN ('queued', 'leased') UNION ALL"
-            " SELECT 1 FROM outbox WHERE state = 'pending' LIMIT 1"
-        ):
-            await asyncio.sleep(0.1)
+    """Until nothing is under way in the daemon. Raises `TimeoutError` that shows what still is."""
+
+    def left() -> list[dict[str, Any]]:
+        return [
+            *daemon.sql(
+                "SELECT message_id, state, attempts, session_id, substr(parts, 1, 200) AS parts"
+                " FROM messages WHERE state IN ('queued', 'leased')"
+            ),
+            *daemon.sql(
+                "SELECT outbox_id, kind, attempts, detail, body, conversation FROM outbox"
+                " WHERE state = 'pending'"
+            ),
+        ]
+
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            while left():
+                await asyncio.sleep(0.1)
+            return
+    raise TimeoutError(f"still under way after {timeout_s} s: {left()[:10]}")

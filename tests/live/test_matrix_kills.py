@@ -1,9 +1,9 @@
-"""SIGKILL of the daemon and of the homeserver under traffic (P1, P2): each text is answered once.
+"""SIGKILL of the daemon and of the homeserver under traffic (P1, P2): each thing is answered once.
 
 Nothing may even be unknown: the homeserver tells a repeated transaction id from a new one. A person
-goes on writing in several rooms while either is dead, and the way between the two loses answers,
-fails and dawdles. `AGENTSUP_KILLS` says how many kills (12, at most 300), `AGENTSUP_KILL_SEED`
-replays a schedule.
+goes on writing in several rooms while either is dead, sends files, answers questions, gives
+commands and corrects texts, and the way between the two loses answers, fails and dawdles.
+`AGENTSUP_KILLS` says how many kills (12, at most 300), `AGENTSUP_KILL_SEED` replays a schedule.
 """
 
 import asyncio
@@ -12,9 +12,9 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,6 +23,17 @@ from agentsup.testing.daemon_process import DaemonProcess
 from agentsup.testing.faulty_proxy import FaultyProxy
 from agentsup.testing.matrix_driver import MatrixPerson
 from agentsup.testing.synapse import Synapse
+from tests.live.kill_talk import (
+    CHUNKS,
+    RESTARTED,
+    RULES,
+    Presser,
+    Room,
+    act,
+    answered,
+    judge,
+    room_of,
+)
 from tests.live.matrix_town import BOT_PASSWORD, Town, accounts, settled
 
 KILLS = min(300, int(os.environ.get("AGENTSUP_KILLS", "12")))
@@ -30,13 +41,6 @@ SEED = int(os.environ.get("AGENTSUP_KILL_SEED") or random.SystemRandom().randran
 ROOMS = 4
 TEXTS = max(20, KILLS * 2)
 """For each of the rooms."""
-CHUNKS = [f"{word} of a longer answer, " for word in ("first", "second", "third", "fourth")]
-RULES: list[dict[str, Any]] = [
-    {"match": r"say (\S+)", "steps": [{"say": "said $1"}]},
-    {"match": r"tell (\S+)", "steps": [{"stream": {"chunks": [*CHUNKS, "said $1"], "every": 0.4}}]},
-]
-STREAM_EVERY = 5
-"""One of so many texts gets an answer that is written for a while."""
 CONFIG = "[limits]\nattempts = 100\ncrashes = 100\n"
 POINTS = (*sorted(MATRIX_POINTS), "outbox.before_deliver", "outbox.after_deliver")
 POINT_S = 4.0
@@ -62,8 +66,7 @@ class World:
             while self.written[number] < min(upto, TEXTS):
                 index = self.written[number]
                 self.written[number] += 1
-                verb = "say" if index % STREAM_EVERY else "tell"
-                await self.town.person.say(self.town.rooms[number], f"{verb} {number}-{index}")
+                await act(self.town, number, index, self.chance)
                 await asyncio.sleep(self.chance.uniform(0, 0.05))
 
         async with asyncio.TaskGroup() as writers:
@@ -126,32 +129,8 @@ async def world(own_synapse: Synapse, tmp_path: Path) -> AsyncIterator[World]:
             await daemon.close()
 
 
-def expected(number: int, index: int) -> str:
-    """The whole answer to one text."""
-    return ("" if index % STREAM_EVERY else "".join(CHUNKS)) + f"said {number}-{index}"
-
-
-def judge(seen: Sequence[Sequence[str]]) -> int:
-    """Each text of each room answered once, whole and in order, and nothing else; how many."""
-    total = 0
-    for number, texts in enumerate(seen):
-        times = Counter(texts)
-        wanted = [expected(number, index) for index in range(TEXTS)]
-        for text in wanted:
-            assert times[text] > 0, f"lost: {text}"
-            assert times[text] == 1, f"answered {times[text]} times: {text}"
-            total += 1
-        others = [text for text in texts if text not in wanted]
-        assert not others, f"half an answer, or one to nothing, in room {number}: {others}"
-        assert list(texts) == wanted, f"out of order in room {number}"
-    return total
-
-
-@pytest.mark.timeout(max(180, KILLS * 12))
-async def test_no_kill_of_either_loses_or_doubles_an_answer(world: World) -> None:
-    print(f"replay: AGENTSUP_KILL_SEED={SEED} AGENTSUP_KILLS={KILLS}")
-    waiting = list(POINTS)
-    fired: Counter[str] = Counter()
+async def traffic(world: World, fired: Counter[str], waiting: list[str]) -> None:
+    """All lives and deaths, and then time for what is left to do."""
     for number in range(KILLS):
         point = waiting[0] if waiting else ""
         did = await world.life(
@@ -167,35 +146,61 @@ async def test_no_kill_of_either_loses_or_doubles_an_answer(world: World) -> Non
     await world.daemon.start()
     await world.write(TEXTS)
     town = world.town
-
-    def all_answered() -> bool:
-        return all(
-            sum("said" in text for text in town.answers(room)) >= TEXTS for room in town.rooms
-        )
-
     with contextlib.suppress(TimeoutError):  # the judge says what is missing
-        async with asyncio.timeout(60 + TEXTS):
-            while not all_answered():
+        async with asyncio.timeout(90 + TEXTS):
+            while not all(answered(town, number, TEXTS) for number in range(ROOMS)):
                 await town.person.sync()
+
+
+@pytest.mark.timeout(max(240, KILLS * 14))
+async def test_no_kill_of_either_loses_or_doubles_an_answer(world: World) -> None:
+    print(f"replay: AGENTSUP_KILL_SEED={SEED} AGENTSUP_KILLS={KILLS}")
+    waiting = list(POINTS)
+    fired: Counter[str] = Counter()
+    town = world.town
+    async with asyncio.TaskGroup() as hands:
+        pressing = hands.create_task(Presser(town).run())
+        await traffic(world, fired, waiting)
+        pressing.cancel()
     await settled(world.daemon)
-    assert (
-        world.daemon.sql("SELECT * FROM outbox WHERE state NOT IN ('delivered', 'dropped')") == []
+    # A note that something waited is taken back when it does no longer.
+    left = world.daemon.sql(
+        "SELECT * FROM outbox WHERE state <> 'delivered'"
+        " AND NOT (state = 'dropped' AND kind = 'notice')"
     )
+    assert left == []
     await town.person.sync(timeout_ms=0)
-    seen = [
-        [one.text for one in town.person.messages(room, by=town.bot) if one.kind != "m.notice"]
-        for room in town.rooms
-    ]
-    found = judge(seen)
-    print(f"{found} answers, {dict(fired)}, the homeserver killed {world.server_deaths} times")
+    seen = [await room_of(town, number) for number in range(ROOMS)]
+    found = judge(seen, TEXTS)
+    print(f"{dict(found)}, {dict(fired)}, the homeserver killed {world.server_deaths} times")
     assert not waiting or len(POINTS) * 2 > KILLS, f"these points never killed: {waiting}"
     assert world.server_deaths >= KILLS // SERVER_EVERY
-    # A judge that is content with everything proves nothing.
-    with pytest.raises(AssertionError, match="lost"):
-        judge([texts[len(texts) // 2 :] for texts in seen])
-    with pytest.raises(AssertionError, match="2 times"):
-        judge([[*texts, *texts[:5]] for texts in seen])
-    with pytest.raises(AssertionError, match="half"):
-        judge([[*texts, CHUNKS[0]] for texts in seen])
-    with pytest.raises(AssertionError, match="out of order"):
-        judge([texts[::-1] for texts in seen])
+    condemns(seen)
+
+
+def condemns(seen: list[Room]) -> None:
+    """A judge that is content with everything proves nothing."""
+    first = seen[0]
+    texts, notices, files = first.texts, first.notices, first.files
+    ended = next(text for text in texts if "✔" in text)
+    reply = next(text for text in notices if "0-7" in text or RESTARTED in text)
+    wrong = {
+        "lost": replace(first, texts=texts[len(texts) // 2 :]),
+        "2 times": replace(first, texts=(*texts, *texts[:1])),
+        "half": replace(first, texts=(*texts, CHUNKS[0])),
+        "out of order": replace(first, texts=texts[::-1]),
+        "lost: the file": replace(first, files=files[1:]),
+        "sent 2 times": replace(first, files=(*files, files[0])),
+        "another file": replace(first, files=((files[0][0], b"x"), *files[1:])),
+        "files to nothing": replace(first, files=(*files, ("x", b"x"))),
+        "does not say how": replace(
+            first, texts=tuple(each.partition("\n")[0] if each == ended else each for each in texts)
+        ),
+        "without an answer": replace(
+            first, notices=tuple(each for each in notices if each != reply)
+        ),
+        "stands there 0": replace(first, texts=tuple(each for each in texts if each != ended)),
+    }
+    for words, room in wrong.items():
+        with pytest.raises(AssertionError, match=words):
+            judge([room, *seen[1:]], TEXTS)
