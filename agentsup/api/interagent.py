@@ -161,6 +161,8 @@ async def names(call: Call) -> web.Response:
 async def health(call: Call) -> web.Response:
     """How each agent does."""
     views = await call.deps.control.agents()
+    if is_agent(call.who):
+        views = tuple(view.told_to(call.who.agent_id) for view in views)
     return reply({"agents": {view.name: documents.agent_health(view) for view in views}})
 
 

@@ -54,6 +54,13 @@ def check_enter(person: Principal, channel: str, conversation: str) -> None:
         )
 
 
+def check_sees(person: Principal, channel: str, conversation: str) -> None:
+    """Raise `Forbidden` unless this person may read there, without a word on where it is: nobody
+    but the store has named it."""
+    if not may_enter(person, channel, conversation):
+        raise Forbidden("this is of somebody else's conversation; an operator may see it")
+
+
 def is_own(person: Principal, message: Message) -> bool:
     """Whether this person sent the message, or may see what everybody sent."""
     if person.is_operator:
@@ -76,7 +83,14 @@ def shown(person: Principal, message: Message, document: dict[str, Any]) -> dict
     if is_own(person, message):
         return {**document, "private": False}
     hidden: dict[str, Any] = dict.fromkeys(_HIDDEN, "")
-    return {**document, **hidden, "parts": [], "deliver_to": {}, "private": True}
+    return {
+        **document,
+        **hidden,
+        "parts": [],
+        "principal": {**document["principal"], "subject": ""},
+        "deliver_to": {},
+        "private": True,
+    }
 
 
 def shown_event(person: Principal, event: Event, document: dict[str, Any]) -> dict[str, Any]:

@@ -86,6 +86,10 @@ def _document(call: Call, by: Principal, event: Event) -> dict[str, Any]:
 async def _wanted(call: Call) -> Wanted:
     query: bodies.EventsQuery = call.query
     entry = call.deps.directory.lookup(query.agent) if query.agent else None
+    if query.conversation is not None:
+        # Which events are of a conversation tells something of it, even without their words.
+        channel, _, name = query.conversation.partition(":")
+        privacy.check_enter(call.by, channel, name)
     newest = await call.deps.events.last_seq()
     after = _last_event_id(call.request)
     if after is None:

@@ -15,6 +15,7 @@ from typing import Protocol
 from agentsup.kit import faults
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.slots import TurnSlot
+from agentsup.model.control import kind_of
 from agentsup.model.errors import (
     AgentDown,
     BadRequest,
@@ -146,7 +147,7 @@ class InterAgentBus:
                 f"timeout must be over 0 and at most {MAX_TIMEOUT_S:.0f} seconds", field="timeout"
             )
         target = self._directory.lookup(request.to)
-        check_up(target)
+        check_up(target, caller)
         new = self._compose(request, target, caller, asker, waited=True)
         waiter = asker.lease if asker else None
         faults.point("bus.before_accept")
@@ -333,15 +334,17 @@ class InterAgentBus:
         return changed > 0
 
 
-def check_up(target: DirectoryEntry) -> None:
-    """Raise ``AgentDown`` for an agent that stays down; one that is being rebuilt will answer."""
+def check_up(target: DirectoryEntry, caller: Principal) -> None:
+    """Raise ``AgentDown`` for an agent that stays down; one that is being rebuilt will answer. Why
+    in full is for operators: an error may quote whose message it was."""
     is_kept_down = not target.is_wanted_up and target.status in (
         AgentState.STOPPED,
         AgentState.STOPPING,
     )
     if target.status != AgentState.FAILED and not is_kept_down:
         return
-    why = f": {target.last_reason}" if target.last_reason else ""
+    reason = target.last_reason if caller.is_operator else kind_of(target.last_reason)
+    why = f": {reason}" if reason else ""
     raise AgentDown(
         f"agent {target.name} is {target.status}{why}. Revive it with "
         f"/agent_start {target.name} or `agentsup agents start {target.name}`, "

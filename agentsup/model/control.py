@@ -6,11 +6,20 @@ that nothing imports upward.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from agentsup.model.health import HealthReport
 from agentsup.model.principal import Principal
+
+_KIND = re.compile(r"[A-Za-z_]\w*(?=:|\Z)")
+
+
+def kind_of(reason: str) -> str:
+    """What kind of error a reason names (``EngineCrash: …``); its words may quote somebody."""
+    found = _KIND.match(reason)
+    return found[0] if found else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,18 @@ class AgentView:
         if who.is_operator:
             return self
         return replace(self, last_reason="", last_crash_error="", warnings=(), work=())
+
+    def told_to(self, agent_id: str) -> AgentView:
+        """The agent as another one's engine may see it: of errors their kind, not their words."""
+        if agent_id == self.agent_id:
+            return self
+        return replace(
+            self,
+            last_reason=kind_of(self.last_reason),
+            last_crash_error=kind_of(self.last_crash_error),
+            warnings=(),
+            work=(),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ async def completions(call: Call) -> web.StreamResponse:
         idempotency_key=_header(call, KEY),
         is_retry=_header(call, RETRY) not in ("", "0"),
     )
-    check_up(entry)
+    check_up(entry, call.by)
     created = call.deps.clock.now_ms() // 1000
     if body.stream:
         with call.api.connections.admit("waits"):

@@ -81,7 +81,7 @@ async def switch_session(call: Call) -> web.Response:
     entry = _entered(call, body.agent, body.conversation)
     wanted = await _find(call, entry, body.session)
     if not _may_use(call, wanted):
-        privacy.check_enter(call.by, *_place(wanted.key))
+        privacy.check_sees(call.by, *_place(wanted.key))
     key = _key(privacy.CHANNEL, body.conversation)
     await call.deps.mailbox.point(entry.agent_id, key, wanted.session_id)
     return await _changed(call, entry, wanted.session_id)

@@ -174,7 +174,7 @@ async def delivered(call: Call) -> web.StreamResponse:
         )
     if row is None:
         raise NotFound(f"no file was sent under the number {number[:40]}")
-    privacy.check_enter(call.by, row["channel"], row["conversation"])
+    privacy.check_sees(call.by, row["channel"], row["conversation"])
     return await _send(call, row["agent_id"], str(row["path"]), str(row["name"] or ""))
 
 
@@ -183,7 +183,7 @@ async def sent(call: Call) -> web.StreamResponse:
     message: Message = await call.deps.mailbox.get(call.named("id"))
     if not privacy.is_own(call.by, message):
         to = message.deliver_to
-        privacy.check_enter(call.by, to.channel, to.conversation)
+        privacy.check_sees(call.by, to.channel, to.conversation)
     parts = [part for part in message.parts if part.type == "file"]
     number = call.named("number")
     if not (number.isascii() and number.isdigit() and int(number[:9]) < len(parts)):
