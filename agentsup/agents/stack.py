@@ -42,7 +42,7 @@ class StackPlace:
 
 
 class AgentStack:
-    """One life of one agent. Implements ``turn.Surroundings``."""
+    """One life of one agent. Implements ``surroundings.Surroundings``."""
 
     def __init__(
         self,

@@ -12,12 +12,13 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from agentsup.agents import prompt, transcript
 from agentsup.agents.carried import Carried
 from agentsup.agents.host import TurnHost
+from agentsup.agents.memory.before_turn import BeforeTurn, Upcoming
 from agentsup.agents.processes import ProcessTable
+from agentsup.agents.surroundings import RunTokens, Surroundings
 from agentsup.engines.guard import GuardedSession, RunLimits, open_guarded
 from agentsup.kit import faults
 from agentsup.kit.clock import Clock
@@ -26,12 +27,9 @@ from agentsup.mailbox import usage as usage_rows
 from agentsup.mailbox.journal import Journal, Resolution
 from agentsup.mailbox.mailbox import Completion, Mailbox
 from agentsup.mailbox.pump import Work
-from agentsup.model.agent import AgentSpec
 from agentsup.model.engine import (
     Done,
-    Engine,
     EngineEvent,
-    EngineSpec,
     FileOut,
     Notice,
     Resume,
@@ -59,31 +57,6 @@ UNCERTAIN: dict[str, Resolution] = {
 UNCERTAIN_OPTIONS = tuple(UNCERTAIN)
 
 
-class RunTokens(Protocol):
-    """Tokens that live as long as a turn."""
-
-    def issue_run(self, agent_id: str, agent_name: str, message_id: str) -> str: ...
-
-    def revoke(self, token: str) -> None: ...
-
-
-class Surroundings(Protocol):
-    """What a turn reads of its agent at its start; live edits are seen by the next turn."""
-
-    @property
-    def spec(self) -> AgentSpec: ...
-
-    @property
-    def engine(self) -> Engine: ...
-
-    def engine_spec(self, token: str) -> EngineSpec: ...
-
-    def system_prompt(self) -> str: ...
-
-    @property
-    def workspace(self) -> Path: ...
-
-
 @dataclass(frozen=True, slots=True)
 class TurnServices:
     """What every turn of the daemon shares."""
@@ -96,6 +69,8 @@ class TurnServices:
     processes: ProcessTable
     tools: ToolRegistry
     tokens: RunTokens
+    before_turn: BeforeTurn | None = None
+    """Remembers, and shortens long sessions; without it neither is done."""
     turn_ended: Callable[[str, str, float], None] = lambda agent, outcome, seconds: None
     """Hears of each segment's end: the agent's name, ok | failed | parked | retry | cancelled,
     and how long it ran."""
@@ -185,6 +160,8 @@ class TurnHandler:
         """Returns how it ended: ok | failed | parked | retry."""
         services, message, around = self._services, work.lease.message, self._around
         carried = Carried.of(resume)
+        heard = _Heard(files=list(carried.files))
+        remembered = await self._remember(work, heard, may_shorten=resume is None)
         segment_no, memory = await self._begin_segment(work)
         host = TurnHost(
             work=work,
@@ -202,7 +179,7 @@ class TurnHandler:
             session_id=message.session_id,
             text=message.text,
             prompt=prompt.envelope(message),
-            system=around.system_prompt(),
+            system="\n\n".join(filter(None, (around.system_prompt(), remembered))),
             parts=message.parts,
             history=memory.history,
             engine_state=memory.engine_state,
@@ -210,7 +187,6 @@ class TurnHandler:
         )
         token = services.tokens.issue_run(self._agent_id, around.spec.name, message.message_id)
         services.live.begin(self._agent_id, _conversation(message), message.message_id)
-        heard = _Heard(files=list(carried.files))
         faults.point("turn.before_engine")
         try:
             end = await self._think(host, segment, token, heard)
@@ -226,6 +202,27 @@ class TurnHandler:
             await self._park(work, end, segment=(segment_no, carry), heard=heard)
             return "parked"
         return await self._settle(work, end, heard, segment_no)
+
+    async def _remember(self, work: Work, heard: _Heard, *, may_shorten: bool) -> str:
+        """What the agent remembers of this message's matter; first, a long session is shortened."""
+        services, around, message = self._services, self._around, work.lease.message
+        if services.before_turn is None:
+            return ""
+        turn = Upcoming(
+            agent_id=self._agent_id,
+            session_id=message.session_id,
+            text=message.text,
+            spec=around.spec,
+            engine=around.engine,
+            engine_spec=lambda: around.engine_spec(""),
+            usage=heard.usage,
+            may_shorten=may_shorten,
+        )
+        try:
+            return await services.before_turn.prepare(turn)
+        except BaseException:
+            await self._cost_of_unfinished(work, heard)
+            raise
 
     async def _begin_segment(self, work: Work) -> tuple[int, transcript.SessionMemory]:
         """Open the segment and read what it starts from, in one way to the store and back."""

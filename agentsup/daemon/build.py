@@ -7,10 +7,6 @@ import os
 from dataclasses import dataclass
 
 from agentsup import __version__
-from agentsup.agents.commands import ChatCommands
-from agentsup.agents.commands.chat import CommandServices, chat_commands
-from agentsup.agents.commands.looking import looking_commands
-from agentsup.agents.commands.main_chat import main_commands
 from agentsup.agents.knowledge import SharedKnowledge
 from agentsup.agents.processes import ProcessTable
 from agentsup.agents.stack import AgentStack, StackPlace
@@ -20,9 +16,10 @@ from agentsup.api.ports import ApiDeps, ApiLimits
 from agentsup.api.server import ApiServer
 from agentsup.channels.inbox import Inbox
 from agentsup.config.snapshot import ConfigSnapshot
-from agentsup.daemon import measures, services
+from agentsup.daemon import measures, remembering, services
 from agentsup.daemon.alarm import Alarm
 from agentsup.daemon.channels import Channels, ChannelServices
+from agentsup.daemon.commanding import chat_commands_of
 from agentsup.daemon.control import DaemonControl, DaemonFacts
 from agentsup.daemon.engines import DaemonEngines
 from agentsup.daemon.fleet import Fleet
@@ -49,7 +46,7 @@ from agentsup.mailbox.bus import Asker, InterAgentBus
 from agentsup.mailbox.journal import Journal
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.relay import Relay
-from agentsup.model.agent import MAIN, AgentSpec
+from agentsup.model.agent import AgentSpec
 from agentsup.model.control import TokenIdentity
 from agentsup.model.ids import AgentId, InstanceId
 from agentsup.observe.live import LiveHub
@@ -107,6 +104,7 @@ class _Assembly:
         self.board = Board()
         self._mail()
         self._agents()
+        self._turns()
         self._measures()
         self._people()
         self._supervision()
@@ -205,20 +203,6 @@ class _Assembly:
         self.knowledge = SharedKnowledge(
             g.home.shared_memory, lambda: [stack.workspace for stack in self.fleet.stacks()]
         )
-        tools = Tools(
-            (*peer_tools(self.bus, g.roster, self.fleet), shared_memory_tool(self.knowledge))
-        )
-        self.turn_services = TurnServices(
-            database=g.database,
-            mailbox=self.mailbox,
-            journal=Journal(g.database, g.clock),
-            live=self.live,
-            clock=g.clock,
-            processes=self.processes,
-            tools=tools,
-            tokens=g.tokens,
-            turn_ended=lambda *facts: self.metrics.turn_ended(*facts),  # noqa: PLW0108 - built later
-        )
         self.reconciler = Reconciler(
             home=g.home,
             snapshot=g.snapshot,
@@ -232,6 +216,28 @@ class _Assembly:
             on_removed=self._on_removed,
             engine_of=lambda spec: self.engines.choice(spec)[0],
             channels=self.channels,
+        )
+
+    def _turns(self) -> None:
+        g = self.ground
+        tools = Tools(
+            (
+                *peer_tools(self.bus, g.roster, self.fleet),
+                *remembering.remembering_tools(g, lambda: self.snapshot),
+                shared_memory_tool(self.knowledge),
+            )
+        )
+        self.turn_services = TurnServices(
+            database=g.database,
+            mailbox=self.mailbox,
+            journal=Journal(g.database, g.clock),
+            live=self.live,
+            clock=g.clock,
+            processes=self.processes,
+            tools=tools,
+            tokens=g.tokens,
+            before_turn=remembering.before_turn(g),
+            turn_ended=lambda *facts: self.metrics.turn_ended(*facts),  # noqa: PLW0108 - built later
         )
 
     def _make_stack(
@@ -332,17 +338,7 @@ class _Assembly:
                 *self.channels.warnings(),
             ),
         )
-        commanding = CommandServices(
-            self.control, self.mailbox, g.database, g.roster, g.clock, g.entropy, g.home.memory
-        )
-        self.commands = ChatCommands(
-            (
-                *chat_commands(commanding),
-                *looking_commands(commanding),
-                *main_commands(commanding),
-            ),
-            lambda: g.roster.entry(MAIN).agent_id,
-        )
+        self.commands = chat_commands_of(g, self.control, self.mailbox)
         self.inbox = Inbox(
             mailbox=self.mailbox,
             events=self.events,

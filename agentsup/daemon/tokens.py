@@ -21,7 +21,7 @@ def _digest(token: str) -> bytes:
 
 
 class TokenBook:
-    """Implements ``model.control.Tokens`` and ``agents.turn.RunTokens``."""
+    """Implements ``model.control.Tokens`` and ``agents.surroundings.RunTokens``."""
 
     def __init__(self, entropy: Entropy, operator_token: str) -> None:
         self._entropy = entropy

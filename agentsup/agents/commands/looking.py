@@ -1,9 +1,6 @@
-"""Commands that only look: the way of a request, and what the agent keeps in its memory file."""
+"""Commands that only look: the way of a request through the agents."""
 
 from __future__ import annotations
-
-import asyncio
-from pathlib import Path
 
 from agentsup.agents.commands import texts
 from agentsup.agents.commands.chat import CommandServices
@@ -14,7 +11,6 @@ from agentsup.model.errors import Forbidden, NotFound
 from agentsup.model.message import Message
 
 SHOWN = 30
-HEAD_CHARS = 1500
 
 
 def _is_theirs(context: CommandContext, root: Message) -> bool:
@@ -49,20 +45,6 @@ class _Looking:
             lines.append(say("list.more", n=len(messages) - SHOWN))
         return CommandReply("\n".join(lines))
 
-    async def memory(self, context: CommandContext, rest: str) -> CommandReply:
-        del rest
-        say = words(context.language)
-        path = self._s.memory_of(context.agent_name)
-        text = await asyncio.to_thread(_read, path)
-        where = str(path) if context.principal.is_operator else path.name
-        if text is None:
-            return CommandReply(say("memory.none", name=context.agent_name, path=where))
-        shown = text[:HEAD_CHARS].rstrip()
-        lines = [where, "", shown or say("memory.empty")]
-        if len(text) > len(shown):
-            lines.append(say("memory.more", n=len(text) - len(shown)))
-        return CommandReply("\n".join(lines))
-
     async def _start_of(self, context: CommandContext, wanted: str) -> Message:
         """The message named, by its id or trace id, or the latest of this chat."""
         if wanted.startswith("msg_"):
@@ -85,12 +67,9 @@ class _Looking:
 
 
 def looking_commands(services: CommandServices) -> tuple[Command, ...]:
-    """``/trace`` and ``/memory``."""
+    """``/trace``."""
     run = _Looking(services)
-    return (
-        Command("trace", "[ID]", "the way of a request through the agents", run.trace),
-        Command("memory", "", "what this agent keeps in its memory file", run.memory),
-    )
+    return (Command("trace", "[ID]", "the way of a request through the agents", run.trace),)
 
 
 def _depth(message: Message, by_id: dict[str, Message]) -> int:
@@ -98,11 +77,3 @@ def _depth(message: Message, by_id: dict[str, Message]) -> int:
     while parent is not None and depth < 10:
         depth, parent = depth + 1, by_id.get(parent.in_reply_to)
     return depth
-
-
-def _read(path: Path) -> str | None:
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(1024 * 1024)
-    except OSError:
-        return None

@@ -99,7 +99,12 @@ def dead(message: Message) -> str:
 
 def excerpt(message: Message, limit: int = 80) -> str:
     """The beginning of a message's text on one line."""
-    text = " ".join(message.text.split())
+    return one_line(message.text, limit)
+
+
+def one_line(text: str, limit: int) -> str:
+    """The beginning of a text on one line, at most ``limit`` characters."""
+    text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

@@ -1,0 +1,1 @@
+"""What an agent remembers beyond a session, and what becomes of a session that grows too long."""

@@ -1,0 +1,175 @@
+"""What is remembered: one entry, who may recall it, and the bounds it must keep. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from agentsup.model.errors import BadRequest
+
+MAX_KEY_CHARS = 200
+MAX_CONTENT_CHARS = 4000
+MAX_TAGS = 16
+MAX_TAG_CHARS = 64
+DEFAULT_CONFIDENCE = 0.5
+
+
+class Scope(StrEnum):
+    """Who may recall an entry beside the agent that saved it."""
+
+    INSTANCE = "instance"
+    """Nobody."""
+    TYPE = "type"
+    """Agents that have the role its agent had when it saved it."""
+    GLOBAL = "global"
+    """Every agent."""
+
+
+class Kind(StrEnum):
+    """What sort of thing it is."""
+
+    PATTERN = "pattern"
+    PREFERENCE = "preference"
+    FACT = "fact"
+    SKILL = "skill"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who remembers. ``role`` is empty without one; ``max_entries`` is how much it may keep."""
+
+    agent_id: str
+    role: str = ""
+    max_entries: int = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A checked entry, about to be saved."""
+
+    key: str
+    content: str
+    kind: Kind
+    scope: Scope
+    confidence: float
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry as it is kept. Times are wall milliseconds; ``touched_at`` is the last saving,
+    pinning or recall."""
+
+    seq: int
+    memory_id: str
+    agent_id: str
+    scope: Scope
+    kind: Kind
+    key: str
+    content: str
+    tags: tuple[str, ...]
+    confidence: float
+    use_count: int
+    pinned: bool
+    role: str
+    created_at: int
+    updated_at: int
+    touched_at: int
+
+    @classmethod
+    def of(cls, row: Any) -> Entry:
+        """From a row of ``memories``."""
+        return cls(
+            seq=row["seq"],
+            memory_id=row["memory_id"],
+            agent_id=row["agent_id"],
+            scope=Scope(row["scope"]),
+            kind=Kind(row["kind"]),
+            key=row["key"],
+            content=row["content"],
+            tags=tuple(json.loads(row["tags"])),
+            confidence=row["confidence"],
+            use_count=row["use_count"],
+            pinned=bool(row["pinned"]),
+            role=row["role"],
+            created_at=row["created_at"],
+            updated_at=row["updated_at"],
+            touched_at=row["touched_at"],
+        )
+
+
+def draft(
+    key: str,
+    content: str,
+    *,
+    kind: str = Kind.FACT.value,
+    scope: str = Scope.INSTANCE.value,
+    confidence: float = DEFAULT_CONFIDENCE,
+    tags: Iterable[str] = (),
+) -> Draft:
+    """Check what is to be saved. A confidence outside 0 to 1 counts as the default.
+
+    Raises ``BadRequest`` naming the field.
+    """
+    text = unicodedata.normalize("NFC", content.replace("\0", "")).strip()
+    if not text:
+        raise BadRequest("a memory needs content", field="content")
+    if len(text) > MAX_CONTENT_CHARS:
+        raise BadRequest(
+            f"the content has {len(text)} characters; a memory has at most {MAX_CONTENT_CHARS}. "
+            "Save what matters of it, or save it in parts under several keys",
+            field="content",
+        )
+    sure = confidence if math.isfinite(confidence) and 0 <= confidence <= 1 else DEFAULT_CONFIDENCE
+    return Draft(clean_key(key), text, kind_of(kind), scope_of(scope), sure, clean_tags(tags))
+
+
+def clean_key(key: str) -> str:
+    """A key as it is kept: composed characters, single spaces. Raises ``BadRequest``."""
+    found = " ".join(unicodedata.normalize("NFC", key).replace("\0", "").split())
+    if not found:
+        raise BadRequest("a memory needs a key", field="key")
+    if len(found) > MAX_KEY_CHARS:
+        raise BadRequest(f"a key has at most {MAX_KEY_CHARS} characters", field="key")
+    return found
+
+
+def clean_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    """Tags in one form, each once. Raises ``BadRequest`` for too many or too long ones."""
+    found = tuple(
+        dict.fromkeys(
+            tag
+            for each in tags
+            if (tag := " ".join(unicodedata.normalize("NFC", each).casefold().split()))
+        )
+    )
+    if len(found) > MAX_TAGS or any(len(tag) > MAX_TAG_CHARS for tag in found):
+        raise BadRequest(
+            f"a memory has at most {MAX_TAGS} tags of {MAX_TAG_CHARS} characters", field="tags"
+        )
+    return found
+
+
+def kind_of(text: str) -> Kind:
+    """The kind called so. Raises ``BadRequest`` with those there are."""
+    try:
+        return Kind(text)
+    except ValueError:
+        raise BadRequest(
+            f"there is no kind {text!r} of memory; there are {', '.join(Kind)}", field="kind"
+        ) from None
+
+
+def scope_of(text: str) -> Scope:
+    """The scope called so. Raises ``BadRequest`` with those there are."""
+    try:
+        return Scope(text)
+    except ValueError:
+        raise BadRequest(
+            f"there is no scope {text!r}; there are {', '.join(Scope)}", field="scope"
+        ) from None

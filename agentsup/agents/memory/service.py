@@ -1,0 +1,181 @@
+"""An agent's durable memory, over the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from agentsup.agents.memory import rows
+from agentsup.agents.memory.entry import (
+    Draft,
+    Entry,
+    Kind,
+    Owner,
+    Scope,
+    clean_key,
+    clean_tags,
+    draft,
+)
+from agentsup.agents.memory.ranking import words
+from agentsup.agents.memory.rows import Saved
+from agentsup.kit.clock import Clock
+from agentsup.kit.entropy import Entropy
+from agentsup.model.errors import BadRequest, NotFound
+from agentsup.store.database import Database, Reader, Tx
+
+RECALL_LIMIT = 10
+SEARCH_LIMIT = 50
+MAX_RECALLED = 50
+
+
+class AgentMemory:
+    """What agents save and recall. Holds no state beside the store's."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        entropy: Entropy,
+        *,
+        redact: Callable[[str], str] = lambda text: text,
+    ) -> None:
+        """``redact`` takes known secrets out of what is saved."""
+        self._database = database
+        self._clock = clock
+        self._entropy = entropy
+        self._redact = redact
+
+    async def save(
+        self,
+        owner: Owner,
+        key: str,
+        content: str,
+        *,
+        kind: str = Kind.FACT.value,
+        scope: str = Scope.INSTANCE.value,
+        confidence: float = 0.5,
+        tags: Sequence[str] = (),
+    ) -> Saved:
+        """Keep an entry; the same key and scope again replaces its content and keeps its id.
+
+        Raises ``BadRequest`` naming the field, ``Overloaded`` where there is no room.
+        """
+        wanted = draft(
+            self._redact(key),
+            self._redact(content),
+            kind=kind,
+            scope=scope,
+            confidence=confidence,
+            tags=[self._redact(tag) for tag in tags],
+        )
+        return await self._save(owner, wanted)
+
+    async def _save(self, owner: Owner, wanted: Draft) -> Saved:
+        memory_id, now = self._entropy.new_id("mem"), self._clock.now_ms()
+
+        def save(tx: Tx) -> Saved:
+            return rows.save_tx(tx, owner, wanted, memory_id=memory_id, now=now)
+
+        return await self._database.write(save, name="memory.save")
+
+    async def recall(
+        self,
+        owner: Owner,
+        query: str,
+        *,
+        limit: int = RECALL_LIMIT,
+        kind: Kind | None = None,
+        tags: Sequence[str] = (),
+        min_confidence: float = 0.0,
+    ) -> list[Entry]:
+        """What the agent knows about a text; each entry counts as used. Raises ``BadRequest``."""
+        if not query.strip():
+            raise BadRequest("say what to recall", field="query")
+        found = await self.search(
+            owner,
+            query,
+            limit=max(1, min(limit, MAX_RECALLED)),
+            kind=kind,
+            tags=tags,
+            min_confidence=min_confidence,
+        )
+        if found:
+            now = self._clock.now_ms()
+            await self._database.write(
+                lambda tx: rows.used_tx(tx, found, now=now), name="memory.used"
+            )
+        return found
+
+    async def search(
+        self,
+        owner: Owner,
+        query: str,
+        *,
+        limit: int = SEARCH_LIMIT,
+        kind: Kind | None = None,
+        tags: Sequence[str] = (),
+        min_confidence: float = 0.0,
+        own_only: bool = False,
+    ) -> list[Entry]:
+        """The same for somebody who looks: no use is counted."""
+        wanted, now, filed = words(query), self._clock.now_ms(), clean_tags(tags)
+
+        def find(reader: Reader) -> list[Entry]:
+            return rows.search(
+                reader,
+                owner,
+                wanted,
+                now=now,
+                limit=limit,
+                kind=kind,
+                tags=filed,
+                min_confidence=min_confidence,
+                own_only=own_only,
+            )
+
+        return await self._database.read(find, name="memory.search")
+
+    async def all_of(
+        self, agent_id: str, *, kind: Kind | None = None, limit: int = 100
+    ) -> tuple[list[Entry], int]:
+        """What an agent has saved, pinned ones first, then the latest; and how many in all."""
+        return await self._database.read(
+            lambda r: (
+                rows.listing(r, agent_id, kind=kind, limit=limit),
+                rows.count_of(r, agent_id),
+            ),
+            name="memory.list",
+        )
+
+    async def under_key(self, agent_id: str, key: str) -> list[Entry]:
+        """An agent's entries of one key, one per scope. Raises ``NotFound``."""
+        wanted = clean_key(key)
+        found = await self._database.read(
+            lambda r: rows.under_key(r, agent_id, wanted), name="memory.show"
+        )
+        if not found:
+            raise NotFound(f"nothing is remembered under {wanted!r}", key=wanted)
+        return found
+
+    async def forget(self, agent_id: str, key: str, scope: Scope | None = None) -> int:
+        """Drop an agent's entries of one key; how many there were, perhaps none."""
+        wanted = clean_key(key)
+        return await self._database.write(
+            lambda tx: rows.forget_tx(tx, agent_id, wanted, scope), name="memory.forget"
+        )
+
+    async def pin(
+        self, agent_id: str, key: str, *, pinned: bool = True, scope: Scope | None = None
+    ) -> list[Entry]:
+        """Keep an agent's entries of one key from being pruned, or no longer. Raises ``NotFound``."""
+        wanted, now = clean_key(key), self._clock.now_ms()
+        return await self._database.write(
+            lambda tx: rows.pin_tx(tx, agent_id, wanted, pinned=pinned, now=now, scope=scope),
+            name="memory.pin",
+        )
+
+    async def prune(self, agent_id: str, below: float) -> int:
+        """Drop what has a standing below a bound and is not pinned; how many there were."""
+        now = self._clock.now_ms()
+        return await self._database.write(
+            lambda tx: rows.prune_tx(tx, agent_id, below, now=now), name="memory.prune"
+        )

@@ -1,0 +1,34 @@
+"""What a turn needs of its agent and of the daemon, as ports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from agentsup.model.agent import AgentSpec
+from agentsup.model.engine import Engine, EngineSpec
+
+
+class RunTokens(Protocol):
+    """Tokens that live as long as a turn."""
+
+    def issue_run(self, agent_id: str, agent_name: str, message_id: str) -> str: ...
+
+    def revoke(self, token: str) -> None: ...
+
+
+class Surroundings(Protocol):
+    """What a turn reads of its agent at its start; live edits are seen by the next turn."""
+
+    @property
+    def spec(self) -> AgentSpec: ...
+
+    @property
+    def engine(self) -> Engine: ...
+
+    def engine_spec(self, token: str) -> EngineSpec: ...
+
+    def system_prompt(self) -> str: ...
+
+    @property
+    def workspace(self) -> Path: ...

@@ -1,0 +1,36 @@
+"""The chat commands of all agents, put together."""
+
+from __future__ import annotations
+
+from agentsup.agents.commands import ChatCommands
+from agentsup.agents.commands.chat import CommandServices, chat_commands
+from agentsup.agents.commands.looking import looking_commands
+from agentsup.agents.commands.main_chat import main_commands
+from agentsup.agents.commands.memory import memory_commands
+from agentsup.daemon.ground import Ground
+from agentsup.daemon.remembering import agent_memory
+from agentsup.mailbox.mailbox import Mailbox
+from agentsup.model.agent import MAIN
+from agentsup.model.control import Control
+
+
+def chat_commands_of(ground: Ground, control: Control, mailbox: Mailbox) -> ChatCommands:
+    """Every command of every chat."""
+    given = CommandServices(
+        control,
+        mailbox,
+        ground.database,
+        ground.roster,
+        ground.clock,
+        ground.entropy,
+        ground.home.memory,
+    )
+    return ChatCommands(
+        (
+            *chat_commands(given),
+            *looking_commands(given),
+            *memory_commands(given, agent_memory(ground)),
+            *main_commands(given),
+        ),
+        lambda: ground.roster.entry(MAIN).agent_id,
+    )
