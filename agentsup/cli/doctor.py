@@ -31,6 +31,7 @@ _NETWORK: Final = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "sshfs", "fuse.
 _EXTRAS: Final = {
     "llm": ("pydantic_ai", "pydantic-ai-slim"),
     "anthropic": ("anthropic", "anthropic"),
+    "acp": ("acp", "agent-client-protocol"),
 }
 
 
@@ -58,6 +59,7 @@ def examine(place: Place) -> list[Check]:
         lambda: _daemon(place),
         _extras,
         lambda: _engine(place.home),
+        lambda: _programs(place.home),
     )
     return [each for check in checks for each in check()]
 
@@ -296,3 +298,18 @@ def _engine(home: Home) -> Iterator[Check]:
     name, why = best_available(os.environ, wanted)
     result = OK if name != "scripted" else WARN
     yield Check("engine", result, f"main thinks with {name}: {why}")
+
+
+def _programs(home: Home) -> Iterator[Check]:
+    """Coding agents that can be an engine; one that an entry names must be there."""
+    from agentsup.cli.doctor_programs import look
+    from agentsup.config.snapshot import load
+    from agentsup.model.errors import AgentsupError
+
+    try:
+        used = {spec.engine for spec in load(home).specs.values()}
+    except AgentsupError:
+        used = set()  # told by the check of the configuration
+    for each in look(os.environ, used):
+        result = OK if each.is_well else FAIL if each.path is None else WARN
+        yield Check(f"engine {each.preset.name}", result, each.text, each.advice)

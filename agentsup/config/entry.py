@@ -197,6 +197,25 @@ class MemoryBlock(Strict):
     summary_timeout_s: Annotated[float, Field(gt=0, le=300, allow_inf_nan=False)] | None = None
 
 
+Engine = Literal[
+    "auto",
+    "scripted",
+    "llm",
+    "acp",
+    "claude",
+    "command",
+    "gemini",
+    "claude-acp",
+    "codex",
+    "opencode",
+    "goose",
+    "kimi",
+    "copilot",
+    "qwen",
+]
+"""As `model.agent.ENGINES`; a test holds them equal."""
+
+
 class AgentFields(Strict):
     """What may be said about an agent, without its name."""
 
@@ -218,7 +237,7 @@ class AgentFields(Strict):
     )
     telegram_file_after_pieces: Annotated[int, Field(ge=1, le=1000)] | None = None
     matrix: MatrixBlock | None = None
-    engine: Literal["auto", "scripted", "llm", "acp", "claude", "command"] | None = None
+    engine: Engine | None = None
     provider: Word | None = None
     model: Word | None = None
     reasoning_effort: Word | None = None

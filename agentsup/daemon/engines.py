@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentsup.config.secrets import resolve_options
-from agentsup.engines.registry import AUTO, EngineRegistry, best_available
+from agentsup.engines.registry import AUTO, EngineRegistry, best_available, needs_users_home
 from agentsup.model.agent import AgentSpec
 from agentsup.model.engine import Engine, EngineSpec
 from agentsup.model.errors import ConfigError, EngineFailed
@@ -36,6 +36,9 @@ class DaemonEngines:
         """Raises ``EngineFailed`` for a secret that can't be resolved or an engine not installed."""
         options = self._options(spec)
         name, _ = self.choice(spec)
+        if spec.engine == AUTO and needs_users_home(name, self._environ):
+            # It was chosen for this sign-in, which a home of the agent's own would not have.
+            options = {"home": "user", **options}
         return self._registry.get(name), options
 
     def _options(self, spec: AgentSpec) -> dict[str, Any]:

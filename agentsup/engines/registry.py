@@ -5,9 +5,18 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import os
+import shutil
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from agentsup.engines.acp.presets import (
+    PRESETS,
+    PROGRAMS,
+    Preset,
+    found_signed_in,
+    sign_in_of,
+)
 from agentsup.engines.child import ChildManager
 from agentsup.engines.failures import ExtraMissing, UnknownEngine
 from agentsup.kit.clock import Clock
@@ -107,9 +116,17 @@ def default_registry(
         engine: ClosableEngine = module.ClaudeEngine(manager, clock, env)
         return engine
 
-    return EngineRegistry(
-        {"scripted": scripted, "llm": llm, "command": command, "claude": claude}, manager
-    )
+    def acp(preset: Preset | None) -> Factory:
+        def made() -> ClosableEngine:
+            module = importlib.import_module("agentsup.engines.acp.engine")
+            engine: ClosableEngine = module.AcpEngine(manager, env, preset)
+            return engine
+
+        return made
+
+    own = {"scripted": scripted, "llm": llm, "command": command, "claude": claude}
+    agents = {name: acp(preset) for name, preset in PRESETS.items()}
+    return EngineRegistry({**own, "acp": acp(None), **agents}, manager)
 
 
 def has_llm_extra() -> bool:
@@ -122,12 +139,37 @@ def best_available(
     spec: EngineSpec,
     *,
     is_llm_installed: Callable[[], bool] = has_llm_extra,
+    is_file: Callable[[str], bool] = os.path.isfile,
 ) -> tuple[str, str]:
     """The engine for ``"engine": "auto"`` and one plain line saying why.
 
-    ``llm`` where an endpoint, or a model and a key, are configured in ``spec`` or ``env``; else
-    ``scripted``, which works offline.
+    ``llm`` where an endpoint, or a model and a key, are configured in ``spec`` or ``env``; else the
+    first coding agent found on the PATH of ``env`` and signed in; else ``scripted``, which works
+    offline.
     """
+    name, why = _model_or_nothing(env, spec, is_llm_installed)
+    if name == "scripted":
+        found = found_signed_in(env, lambda each: _which(each, env), is_file)
+        if found is not None:
+            return found[0], f"{found[1]}, and no model is configured for the engine llm"
+    return name, why
+
+
+def needs_users_home(name: str, env: Mapping[str, str]) -> bool:
+    """The program of the engine ``name`` is signed in by a file in the home of the daemon's user,
+    and by nothing else."""
+    preset = PROGRAMS.get(name)
+    return preset is not None and bool(sign_in_of(preset, env, os.path.isfile).login)
+
+
+def _which(program: str, env: Mapping[str, str]) -> str | None:
+    return shutil.which(program, path=env.get("PATH", ""))
+
+
+def _model_or_nothing(
+    env: Mapping[str, str], spec: EngineSpec, is_llm_installed: Callable[[], bool]
+) -> tuple[str, str]:
+    """``llm`` if it can work, else ``scripted``, and why."""
     options = spec.options
     model = str(options.get("model") or spec.model)
     url = options.get("base_url") or next((env[n] for n in _URLS if env.get(n)), "")

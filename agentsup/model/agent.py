@@ -18,8 +18,12 @@ from agentsup.model.errors import ConfigError
 MAIN = "main"
 """The name of the main agent; it can't be disabled or removed."""
 
-ENGINES = ("auto", "scripted", "llm", "acp", "claude", "command")
-"""Engine names an entry may use; `auto` is the best one found."""
+ENGINES = (
+    *("auto", "scripted", "llm", "acp", "claude", "command"),
+    *("gemini", "claude-acp", "codex", "opencode", "goose", "kimi", "copilot", "qwen"),
+)
+"""Engine names an entry may use; `auto` is the best one found, the second line is of coding agents
+that the engine `acp` knows by name."""
 
 TRANSPORTS = ("telegram", "matrix", "web", "console")
 """Channel kinds an entry may name."""
@@ -339,7 +343,9 @@ FIELDS: Mapping[str, FieldInfo] = MappingProxyType(
             _LIVE, "Language of the people, such as de: Matrix does not tell it."
         ),
         "engine": FieldInfo(
-            _REBUILD, "What thinks; auto takes the best engine found.", overridable=True
+            _REBUILD,
+            "What thinks; auto takes the best engine found: a model, else a coding agent signed in.",
+            overridable=True,
         ),
         "provider": FieldInfo(
             _REBUILD, "Whose models the engine uses, such as openai.", overridable=True

@@ -1,6 +1,5 @@
-"""The engine ``acp``: coding agents that speak the Agent Client Protocol over their stdio."""
+"""The engine ``acp``: coding agents that speak the Agent Client Protocol over their stdio.
 
-from agentsup.engines.acp.engine import AcpEngine
-from agentsup.engines.acp.presets import PRESETS, Preset
-
-__all__ = ["PRESETS", "AcpEngine", "Preset"]
+``engine.AcpEngine`` runs them, ``presets.PRESETS`` knows them by name. Nothing is imported here, as
+the table is read where no agent runs.
+"""

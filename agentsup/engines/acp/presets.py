@@ -154,7 +154,21 @@ _ALL = (
 PRESETS: Mapping[str, Preset] = MappingProxyType({each.name: each for each in _ALL})
 """Every preset by the name that an entry's ``engine`` may use."""
 
-AUTO_ORDER = ("gemini", "codex", "opencode")
+CLAUDE = Preset(
+    name="claude",
+    title="Claude Code",
+    command=("claude",),
+    install="npm install -g @anthropic-ai/claude-code",
+    sign_in="run claude once and sign in, or set ANTHROPIC_API_KEY",
+    keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
+    logins=(".claude/.credentials.json",),
+)
+"""Has an engine of its own; here only so that it is found like the others."""
+
+PROGRAMS: Mapping[str, Preset] = MappingProxyType({CLAUDE.name: CLAUDE, **PRESETS})
+"""Every program that is looked for, by the name of its engine."""
+
+AUTO_ORDER = ("claude", "gemini", "codex", "opencode")
 """Those that ``auto`` may take, the first that is installed and signed in."""
 
 
@@ -193,7 +207,7 @@ def found_signed_in(
 ) -> tuple[str, str] | None:
     """The first of ``AUTO_ORDER`` that is installed and signed in, with a plain line; or None."""
     for name in AUTO_ORDER:
-        preset = PRESETS[name]
+        preset = PROGRAMS[name]
         if which(preset.program) and (by := sign_in_of(preset, env, is_file)):
             return name, f"{preset.title} is installed and {by}"
     return None

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from agentsup.engines.acp import PRESETS, AcpEngine, Preset
-from agentsup.engines.acp import engine as acp_engine
+from agentsup.engines.acp.engine import AcpEngine
+from agentsup.engines.acp.presets import PRESETS, Preset
 from agentsup.engines.child import ChildManager
 from agentsup.engines.failures import ExtraMissing, NotConfigured, NotInstalled
 from agentsup.engines.guard import GuardedSession, RunLimits, open_guarded
@@ -381,6 +381,7 @@ async def test_a_cancelled_turn_ends_with_its_group(rig: Rig, *, stubborn: bool)
     host = MemoryHost()
     session = await rig.open(host)
     loop = asyncio.get_running_loop()
+    asked_at = 0.0
     async with aclosing(session.run(segment())) as run:
         async for event in run:
             if isinstance(event, TextDelta):
@@ -551,7 +552,7 @@ async def test_what_is_missing_is_named(rig: Rig, monkeypatch: pytest.MonkeyPatc
     def missing(name: str) -> None:
         raise ModuleNotFoundError("No module named 'acp'", name="acp")
 
-    monkeypatch.setattr(acp_engine.importlib, "import_module", missing)
+    monkeypatch.setattr("agentsup.engines.acp.engine.importlib.import_module", missing)
     with pytest.raises(ExtraMissing, match=r"pip install 'agentsup\[acp\]'"):
         await engine.open(EngineSpec("acp", options={"command": ["x"]}), host)
 

@@ -13,6 +13,7 @@ from agentsup.cli.home_files import create_home
 from agentsup.cli.locate import Place
 from agentsup.cli.log_lines import tail_log, text_of
 from agentsup.config.home import Home
+from agentsup.engines.acp.presets import PROGRAMS
 from agentsup.kit.files import HomeLock
 
 
@@ -128,3 +129,34 @@ def test_network_file_systems_are_known(tmp_path: Path) -> None:
     assert file_system_of(tmp_path / "home", mounts) == "nfs4"
     assert file_system_of(Path("/etc"), mounts) == "ext4"
     assert file_system_of(tmp_path, tmp_path / "none") == ""
+
+
+def test_coding_agents_are_shown_with_version_and_sign_in(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name, body in (("gemini", "echo 0.61.0"), ("opencode", "exit 3"), ("qwen", "sleep 60")):
+        (programs / name).write_text(f"#!/bin/sh\n{body}\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setattr("agentsup.cli.doctor_programs._LIMIT_S", 0.5)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for preset in PROGRAMS.values():
+        for key in preset.keys:
+            monkeypatch.delenv(key, raising=False)
+    monkeypatch.setenv("GEMINI_API_KEY", "k-secret")
+    home.agents_json.write_text(
+        '[{"name": "a", "engine": "kimi"}, {"name": "b", "engine": "qwen"}]'
+    )
+    result = checks(home)
+    gemini = found(result, "engine gemini")
+    assert (gemini.result, gemini.advice) == (doctor.OK, "")
+    assert gemini.text.startswith("0.61.0, signed in by GEMINI_API_KEY")
+    assert "k-secret" not in repr(result)
+    kimi = found(result, "engine kimi")
+    assert (kimi.result, "uv tool install kimi-cli" in kimi.advice) == (doctor.FAIL, True)
+    qwen = found(result, "engine qwen")
+    assert (qwen.result, "version not told" in qwen.text) == (doctor.WARN, True)
+    goose = found(result, "engine goose")
+    assert (goose.result, goose.text.startswith("not installed")) == (doctor.OK, True)

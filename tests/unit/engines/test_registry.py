@@ -2,16 +2,25 @@
 
 import sys
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
+from agentsup.config.entry import Engine
+from agentsup.engines.acp.presets import AUTO_ORDER, PROGRAMS
 from agentsup.engines.failures import AuthFailed, ExtraMissing, UnknownEngine
 from agentsup.engines.llm.settings import ANY_MODEL, NO_KEY, read_settings
-from agentsup.engines.registry import EngineRegistry, best_available, default_registry
+from agentsup.engines.registry import (
+    EngineRegistry,
+    best_available,
+    default_registry,
+    needs_users_home,
+)
 from agentsup.engines.scripted import ScriptedEngine
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.procgroup import ProcessGroup, child_env
+from agentsup.model.agent import ENGINES
 from agentsup.model.engine import EngineSpec
 
 
@@ -38,7 +47,7 @@ async def test_engines_are_made_once_and_closed() -> None:
 
 def test_an_unknown_engine_names_the_close_one() -> None:
     registry = default_registry(SystemClock(), {})
-    assert registry.names == ("llm", "scripted")
+    assert {"claude", "command", "llm", "scripted"} <= set(registry.names)
     with pytest.raises(UnknownEngine, match="did you mean 'scripted'"):
         registry.get("scriptd")
 
@@ -74,6 +83,39 @@ def test_auto_takes_the_best_engine_and_says_why(
     )
     assert chosen == name
     assert why in reason
+
+
+def _programs(root: Path, *names: str) -> dict[str, str]:
+    """A PATH with those programs and a home, as an environment."""
+    (root / "bin").mkdir(exist_ok=True)
+    for name in names:
+        program = root / "bin" / name
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    return {"PATH": str(root / "bin"), "HOME": str(root)}
+
+
+def test_auto_takes_an_agent_that_is_installed_and_signed_in(tmp_path: Path) -> None:
+    env = _programs(tmp_path, "gemini", "opencode", "codex-acp")
+    assert best_available(env, EngineSpec("auto"))[0] == "scripted"
+    name, why = best_available(env | {"OPENAI_API_KEY": "k"}, EngineSpec("auto"))
+    assert (name, "signed in by OPENAI_API_KEY" in why) == ("codex", True)
+    (tmp_path / ".gemini").mkdir()
+    (tmp_path / ".gemini" / "oauth_creds.json").write_text("{}")
+    name, why = best_available(env | {"OPENAI_API_KEY": "k"}, EngineSpec("auto"))
+    assert (name, "oauth_creds.json" in why) == ("gemini", True)
+    assert needs_users_home("gemini", env)
+    assert not needs_users_home("gemini", env | {"GEMINI_API_KEY": "k"})
+    assert not needs_users_home("scripted", env)
+    model = EngineSpec("auto", model="m")
+    name, _ = best_available(env | {"OPENAI_API_KEY": "k"}, model, is_llm_installed=lambda: True)
+    assert name == "llm", "a configured model comes first"
+
+
+def test_every_engine_that_an_entry_may_name_is_there() -> None:
+    assert {*default_registry(SystemClock(), {}).names, "auto"} == set(ENGINES)
+    assert set(get_args(Engine)) == set(ENGINES)
+    assert set(AUTO_ORDER) <= set(PROGRAMS)
 
 
 @pytest.mark.parametrize(
