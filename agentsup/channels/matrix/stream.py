@@ -1,63 +1,28 @@
-"""Streams: the answers of one bot while they are written, and the signs around them.
-
-Each running turn of the agent in a Matrix chat gets a task of its own, so a chat that is slow or
-broken holds up nobody. The whole answer never depends on any of it: it comes through the outbox,
-which asks ``takeover`` for the message that was streamed, if there is one (P1, P3).
-"""
+"""The streams of one Matrix bot: edits of an event, typing, and eyes on what people said."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
-from typing import Final, Protocol
 
 from agentsup.channels.matrix import placeholders
 from agentsup.channels.matrix.live_answer import LiveAnswer
 from agentsup.channels.matrix.place import Place, parse
 from agentsup.channels.matrix.status import Reactions, Typing
 from agentsup.channels.matrix.upkeep import Bench, Outbound
-from agentsup.channels.pace import Mode
-from agentsup.channels.streamed import is_shown_here
-from agentsup.kit.clock import Clock
-from agentsup.kit.tasks import OwnerClosed, TaskOwner
-from agentsup.model.agent import AgentSpec, Streaming
-from agentsup.model.errors import Overloaded, StoreUnavailable
-from agentsup.observe.live import LiveHub, LiveTurn
-from agentsup.store.database import Database
+from agentsup.channels.streams import AnyStreams, StreamDeps
 
 __all__ = ["StreamDeps", "Streams"]
 
-_log = logging.getLogger(__name__)
 
-CHANNEL: Final = "matrix"
-_CLOSE_S = 1.0
-_LOAD_PAUSE_S = 2.0
-
-
-class StreamDeps(Protocol):
-    """What a bot's life has at hand."""
-
-    @property
-    def database(self) -> Database: ...
-    @property
-    def live(self) -> LiveHub: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def agent_id(self) -> str: ...
-    @property
-    def spec(self) -> Callable[[], AgentSpec]: ...
-
-
-class Streams:
+class Streams(AnyStreams[str]):
     """One for each life of a bot."""
 
+    channel = "matrix"
+
     def __init__(self, deps: StreamDeps, sender: Outbound) -> None:
-        self._deps = deps
-        self._owner = TaskOwner(f"streams:{deps.agent_id}")
+        super().__init__(deps)
         self._typing = Typing(sender, deps.clock, self._owner)
         self._reactions = Reactions(sender, deps.clock, deps.database, deps.agent_id, self._owner)
         self._bench = Bench(
@@ -69,47 +34,6 @@ class Streams:
             mode=self._mode,
             typing=self._show_typing,
         )
-        self._answers: dict[str, LiveAnswer] = {}
-        self._is_loaded = False
-        self._loading = asyncio.Lock()
-
-    async def run(self, draining: asyncio.Event) -> None:
-        """Show what is written until ``draining`` is set; then leave all as it is: whatever a
-        placeholder still shows is on record, and the next life goes on with it."""
-        while not draining.is_set() and not await self._load():
-            await self._deps.clock.sleep(_LOAD_PAUSE_S)
-        unfollow = self._deps.live.follow(self._deps.agent_id, CHANNEL, self._begin)
-        try:
-            await draining.wait()
-        finally:
-            unfollow()
-            self._reactions.close()
-            await self._rest()
-            await self._owner.close(_CLOSE_S)
-
-    async def _rest(self) -> None:
-        """What is under way may be a placeholder being born, whose id must get on record."""
-        answers = tuple(self._answers.values())
-        for answer in answers:
-            answer.hush()
-        try:
-            async with asyncio.timeout(_CLOSE_S):
-                for answer in answers:
-                    await answer.rest()
-        except TimeoutError:
-            _log.warning("a stream under way was cut off")
-
-    async def takeover(self, message_id: str) -> str | None:
-        """The whole answer to ``message_id`` is about to be delivered: nothing of its stream is
-        sent any more. Returns the id of the event in which it was streamed, into which
-        the beginning of the answer is to be edited; None to send it as a new one.
-
-        Takes at most about two seconds, the same id is given again at a repeat; raises nothing.
-        """
-        if not await self._load():
-            return None
-        answer = self._answers.get(message_id)
-        return None if answer is None else await answer.takeover()
 
     def accepted(self, message_id: str, conversation: str, event_id: str) -> None:
         """A person's message became ``message_id``: show that it was seen, where that is wanted.
@@ -119,84 +43,21 @@ class Streams:
         with suppress(ValueError):  # a courtesy must not fail what was accepted
             self._reactions.accepted(message_id, parse(conversation), event_id)
 
-    # -- turns -------------------------------------------------------------------------------------
+    def _new(self, message_id: str, conversation: str) -> LiveAnswer:
+        return LiveAnswer(self._bench, message_id, parse(conversation))
 
-    def _begin(self, turn: LiveTurn) -> None:
-        known = self._answers.get(turn.message_id)
-        if known is not None:
-            known.begin(turn)
-            return
-        if self._mode() is Mode.OFF and not self._wanted().typing:
-            turn.leave()
-            return
-        try:
-            place = parse(turn.conversation.partition(":")[2])
-        except ValueError:
-            turn.leave()
-            return
-        answer = LiveAnswer(self._bench, turn.message_id, place)
-        answer.begin(turn)
-        self._start(turn.message_id, answer, turn.conversation)
-
-    def _start(self, message_id: str, answer: LiveAnswer, conversation: str = "") -> None:
-        """``conversation``: whose turn must belong there for the answer to be shown."""
-        try:
-            self._owner.spawn(
-                self._serve(message_id, answer, conversation), name=f"stream:{message_id}"
-            )
-        except OwnerClosed:
-            answer.leave()
-        else:
-            self._answers[message_id] = answer
-
-    async def _serve(self, message_id: str, answer: LiveAnswer, conversation: str) -> None:
-        try:
-            if not conversation or await self._is_ours(message_id, conversation):
-                await answer.run()
-        finally:
-            answer.leave()
-            del self._answers[message_id]
-
-    async def _is_ours(self, message_id: str, conversation: str) -> bool:
-        """Another agent may work for this chat; its words are not this bot's."""
-        here = partial(
-            is_shown_here,
-            message_id=message_id,
-            agent_id=self._deps.agent_id,
-            place=conversation,
+    async def _left(self) -> Sequence[tuple[str, LiveAnswer]]:
+        left = await self._deps.database.read(
+            partial(placeholders.all_of, agent_id=self._deps.agent_id), name="stream.load"
         )
-        try:
-            return await self._deps.database.read(here, name="stream.whose")
-        except (StoreUnavailable, Overloaded):
-            return False
+        await self._reactions.restore()
+        return [
+            (row.message_id, LiveAnswer(self._bench, row.message_id, parse(row.conversation), row))
+            for row in left
+        ]
 
-    async def _load(self) -> bool:
-        """Take up the placeholders that an earlier life left; False if the store can't say."""
-        async with self._loading:
-            if self._is_loaded:
-                return True
-            try:
-                left = await self._deps.database.read(
-                    partial(placeholders.all_of, agent_id=self._deps.agent_id), name="stream.load"
-                )
-                await self._reactions.restore()
-            except (StoreUnavailable, Overloaded) as error:
-                _log.warning("what was streamed before is not known yet: %s", error)
-                return False
-            for row in left:
-                place = parse(row.conversation)
-                answer = LiveAnswer(self._bench, row.message_id, place, row)
-                self._start(row.message_id, answer)
-            self._is_loaded = True
-            return True
-
-    # -- what is wanted ----------------------------------------------------------------------------
-
-    def _wanted(self) -> Streaming:
-        return self._deps.spec().streaming
-
-    def _mode(self) -> Mode:
-        return Mode(self._wanted().mode)
+    def _close_signs(self) -> None:
+        self._reactions.close()
 
     def _show_typing(self, place: Place) -> AbstractContextManager[None]:
         return self._typing.during(place) if self._wanted().typing else nullcontext()
