@@ -151,13 +151,17 @@ class GuardedSession:
                 return host.fatal or guard_rules.cancelled(account.text)
             if channel.items:
                 return channel.take()
-            left_s = max(0.0, hard_at - asyncio.get_running_loop().time())
+            # Time that a person takes to decide is not the turn's.
+            left_s = max(0.0, hard_at + host.deciding_s - asyncio.get_running_loop().time())
             signs = host.signs
             try:
-                async with asyncio.timeout(min(left_s, self._limits.idle_s)):
+                wait_s = (
+                    self._limits.idle_s if host.is_deciding else min(left_s, self._limits.idle_s)
+                )
+                async with asyncio.timeout(wait_s):
                     await channel.news()
             except TimeoutError:
-                if left_s <= self._limits.idle_s:
+                if left_s <= self._limits.idle_s and not host.is_deciding:
                     return guard_rules.timed_out(account.text, "hard", self._limits.hard_s)
                 # A call that is open, began or ended meanwhile is a sign of life.
                 if host.signs == signs and not (account.in_call or host.open_calls):
@@ -281,6 +285,21 @@ class _GuardedHost:
         self.signs = 0
         """Grows with each beginning and end of a call."""
         self._repeats = CallRepeats()
+        self._deciding = 0
+        self._deciding_since = 0.0
+        self._decided_s = 0.0
+
+    @property
+    def is_deciding(self) -> bool:
+        """Somebody is asked whether a call of the engine may be made."""
+        return self._deciding > 0
+
+    @property
+    def deciding_s(self) -> float:
+        """For how long somebody was asked in this run, until now."""
+        if not self._deciding:
+            return self._decided_s
+        return self._decided_s + asyncio.get_running_loop().time() - self._deciding_since
 
     def end(self, error: Exception | None) -> None:
         """The run is over, with ``error`` or because it was cancelled; the first reason stands."""
@@ -312,7 +331,16 @@ class _GuardedHost:
             args=clean_value(request.args),
             title=clean(request.title),
         )
-        return await self._watch(self._inner.permit(request))
+        if not self._deciding:
+            self._deciding_since = asyncio.get_running_loop().time()
+        self._deciding += 1
+        try:
+            return await self._watch(self._inner.permit(request))
+        finally:
+            if self._deciding == 1:
+                self._decided_s = self.deciding_s
+            self._deciding -= 1
+            self.channel.ring()
 
     async def spawned(self, pgid: int, started_ticks: int, argv0: str) -> None:
         await self._inner.spawned(pgid, started_ticks, argv0)

@@ -134,13 +134,15 @@ class ChildManager:
 
     def _register(self, child: Child, memory_mb: int | None) -> None:
         self._open[child] = memory_mb or self._memory_mb()
-        if self._watch is None or self._watch.done():
-            self._watch = self._owner.spawn(self._watch_memory(), name="engines:memory")
+        if self._watch is None or self._watch.done() or self._watch.cancelling():
+            self._watch = self._owner.spawn(self._watch_memory(), name="memory:programs")
 
     async def _end(
         self, child: Child, group: ProcessGroup, host: EngineHost, grace_s: float
     ) -> None:
         self._open.pop(child, None)
+        if not self._open and self._watch is not None:
+            self._watch.cancel()
         try:
             # An input that ends is the politest word; many programs end by it alone.
             child.close_stdin()

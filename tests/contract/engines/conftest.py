@@ -1,14 +1,18 @@
 """One scenario language, played by every engine."""
 
 import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
+from agentsup.engines.child import ChildManager
+from agentsup.engines.claude import ClaudeEngine
+from agentsup.engines.command import CommandEngine
 from agentsup.engines.guard import GuardedSession, RunLimits, open_guarded
 from agentsup.engines.llm import LlmEngine
 from agentsup.engines.scripted import ScriptedEngine
@@ -22,6 +26,7 @@ from agentsup.model.engine import (
     Suspended,
     TextDelta,
 )
+from agentsup.testing import program_stub
 from agentsup.testing.model_server import Asked, Call, ModelServer, Reply
 
 
@@ -60,6 +65,10 @@ class Rig(Protocol):
     """An engine with its surroundings, ready to play scenes."""
 
     name: str
+    has_host_tools: bool
+    """It calls the tools of the stack; else those are its own."""
+    can_ask: bool
+    """A question ends its segment, and the answer begins another."""
 
     def play(self, *scenes: Scene) -> None: ...
 
@@ -70,6 +79,8 @@ class Rig(Protocol):
 
 class ScriptedRig:
     name = "scripted"
+    has_host_tools = True
+    can_ask = True
 
     def __init__(self, workspace: Path) -> None:
         self._engine = ScriptedEngine(SystemClock())
@@ -108,6 +119,9 @@ class ScriptedRig:
 
 
 class LlmRig:
+    has_host_tools = True
+    can_ask = True
+
     def __init__(self, dialect: str, server: ModelServer) -> None:
         self.name = f"llm-{dialect}"
         self._dialect = dialect
@@ -150,6 +164,66 @@ class LlmRig:
         await self._engine.close()
 
 
+class ProgramRig:
+    """An engine whose thinking is done by a child process; the stub plays the scenes.
+
+    Further steps of the stub (dicts with ``do``) may stand among the scenes.
+    """
+
+    has_host_tools = False
+
+    def __init__(self, name: str, place: Path, **manager: Any) -> None:
+        self.name = name
+        self.can_ask = name == "command"
+        self.children = ChildManager(SystemClock(), **manager)
+        self.env: dict[str, str] = {}
+        self.options: dict[str, Any] = {}
+        self.spec: dict[str, Any] = {}
+        self.abandoned: list[str] = []
+        self.workspace = place / "agents" / "ada" / "workspace"
+        self.workspace.mkdir(parents=True)
+        self.scenes = place / "scenes.json"
+        self._steps: list[dict[str, Any]] = []
+        daemon = {"ANTHROPIC_API_KEY": "sk-loopback"}
+        self._engine: CommandEngine | ClaudeEngine = (
+            CommandEngine(self.children)
+            if name == "command"
+            else ClaudeEngine(self.children, SystemClock(), daemon)
+        )
+
+    @property
+    def home(self) -> Path:
+        return self.workspace.parent / "engine-home"
+
+    def play(self, *scenes: Scene | dict[str, Any]) -> None:
+        for scene in scenes:
+            step = scene if isinstance(scene, dict) else {**asdict(scene), "do": _DO[type(scene)]}
+            self._steps.append(step)
+        self.scenes.write_text(json.dumps(self._steps))
+
+    async def open(self, host: EngineHost, limits: RunLimits | None = None) -> GuardedSession:
+        stub = [sys.executable, "-S", "-E", program_stub.__file__, self.name, str(self.scenes)]
+        spec = EngineSpec(
+            self.name,
+            options={"command": stub, "env": self.env, **self.options},
+            workspace=str(self.workspace),
+            agent="ada",
+            **{"env": {"PATH": "/usr/bin:/bin", "AGENTSUP_TOKEN": "run-token-1"}, **self.spec},
+        )
+        return await open_guarded(
+            self._engine, spec, host, limits=limits, on_abandoned=self.abandoned.append
+        )
+
+    async def close(self) -> None:
+        await self._engine.close()
+        await self.children.close()
+        wrong = Path(f"{self.scenes}.wrong")
+        assert not wrong.exists(), wrong.read_text()
+
+
+_DO: dict[type, str] = {Say: "say", Use: "use", Ask: "ask", Fail: "fail", Hang: "hang"}
+
+
 def _fields(reply: Reply) -> dict[str, Any]:
     return {name: getattr(reply, name) for name in Reply.__slots__}
 
@@ -166,13 +240,64 @@ def _last_result(asked: Asked) -> str:
     return content if isinstance(content, str) else json.dumps(content)
 
 
-@pytest.fixture(params=["scripted", "openai", "anthropic"])
+PROGRAMS = ("command", "claude")
+
+
+@pytest.fixture(params=["scripted", "openai", "anthropic", *PROGRAMS])
 async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
     """Each engine in turn."""
-    if request.param == "scripted":
-        yield ScriptedRig(tmp_path)
+    async for each in _rig(request.param, tmp_path):
+        yield each
+
+
+@pytest.fixture(params=["scripted", "openai", "anthropic"])
+async def tooled(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
+    """Each engine that uses the tools of the stack."""
+    async for each in _rig(request.param, tmp_path):
+        yield each
+
+
+@pytest.fixture(params=["scripted", "openai", "anthropic", "command"])
+async def asking(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
+    """Each engine whose segment may end with a question."""
+    async for each in _rig(request.param, tmp_path):
+        yield each
+
+
+@pytest.fixture(params=PROGRAMS)
+async def program(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ProgramRig]:
+    """Each engine that is a child process."""
+    made = ProgramRig(request.param, tmp_path)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def claude(tmp_path: Path) -> AsyncIterator[ProgramRig]:
+    """Claude Code alone."""
+    made = ProgramRig("claude", tmp_path)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def command(tmp_path: Path) -> AsyncIterator[ProgramRig]:
+    """The one-shot program alone."""
+    made = ProgramRig("command", tmp_path)
+    yield made
+    await made.close()
+
+
+async def _rig(name: str, place: Path) -> AsyncIterator[Rig]:
+    if name == "scripted":
+        yield ScriptedRig(place)
         return
-    async for each in _llm(request.param):
+    if name in PROGRAMS:
+        made = ProgramRig(name, place)
+        yield made
+        await made.close()
+        return
+    async for each in _llm(name):
         yield each
 
 

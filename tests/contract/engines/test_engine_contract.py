@@ -57,7 +57,8 @@ async def test_text_arrives_before_the_run_is_over(rig: Rig) -> None:
     rig.play(Say(("first", "second"), every_s=30.0))
     session = await rig.open(MemoryHost())
     async with aclosing(session.run(segment())) as run, asyncio.timeout(15):
-        first = await anext(run)
+        while not isinstance(first := await anext(run), TextDelta):
+            pass
     assert first == TextDelta("first")
     await session.close()
 
@@ -67,7 +68,8 @@ async def test_a_tool_is_called_and_its_result_reaches_the_engine(rig: Rig) -> N
     host = MemoryHost({"add": add})
     session = await rig.open(host)
     events = await collect(session, segment())
-    assert host.executed == [("add", {"a": 2, "b": 3})]
+    if rig.has_host_tools:
+        assert host.executed == [("add", {"a": 2, "b": 3})]
     assert ToolStarted("add", {"a": 2, "b": 3}) in events
     assert ToolFinished("add", ok=True, preview="5") in events
     assert done(events).text == "the sum is 5"
@@ -96,7 +98,7 @@ async def test_usage_is_told(rig: Rig) -> None:
     rig.play(Use("add", {"a": 1, "b": 1}), Say(("done",)))
     session = await rig.open(MemoryHost({"add": add}))
     used = [e for e in await collect(session, segment()) if isinstance(e, Usage)]
-    assert [(u.input_tokens, u.output_tokens) for u in used] == [(11, 7), (11, 7)]
+    assert (sum(u.input_tokens for u in used), sum(u.output_tokens for u in used)) == (22, 14)
     await session.close()
 
 
@@ -120,43 +122,43 @@ async def test_a_failure_is_permanent_and_has_a_sentence(rig: Rig) -> None:
     await session.close()
 
 
-async def test_a_question_suspends_and_its_answer_resumes_in_a_new_session(rig: Rig) -> None:
-    rig.play(
+async def test_a_question_suspends_and_its_answer_resumes_in_a_new_session(asking: Rig) -> None:
+    asking.play(
         Use("add", {"a": 1, "b": 1}),
         Ask("red or blue?", ("red", "blue")),
         Say(("you chose $result",)),
     )
     host = MemoryHost({"add": add})
-    session = await rig.open(host)
+    session = await asking.open(host)
     end = (await collect(session, segment()))[-1]
     await session.close()
     assert isinstance(end, Suspended)
     assert (end.text, end.options) == ("red or blue?", ("red", "blue"))
-    resumed = await rig.open(host)
+    resumed = await asking.open(host)
     again = segment(resume=Resume(checkpoint=end.checkpoint, answer="blue"))
     events = await collect(resumed, again)
     assert done(events).text.endswith("you chose blue")
-    assert len(host.executed) == 1
+    assert len(host.executed) == (1 if asking.has_host_tools else 0)
     await resumed.close()
 
 
-async def test_a_damaged_checkpoint_is_a_clear_failure(rig: Rig) -> None:
-    rig.play(Say(("x",)))
-    session = await rig.open(MemoryHost())
+async def test_a_damaged_checkpoint_is_a_clear_failure(asking: Rig) -> None:
+    asking.play(Say(("x",)))
+    session = await asking.open(MemoryHost())
     events = await collect(session, segment(resume=Resume(checkpoint=b"{}", answer="yes")))
     assert done(events).code == "checkpoint_unusable"
     await session.close()
 
 
-async def test_a_turn_run_again_after_a_crash_meets_its_journal(rig: Rig) -> None:
+async def test_a_turn_run_again_after_a_crash_meets_its_journal(tooled: Rig) -> None:
     for _ in range(2):
-        rig.play(Use("add", {"a": 2, "b": 2}), Say(("$result",)))
+        tooled.play(Use("add", {"a": 2, "b": 2}), Say(("$result",)))
     host = MemoryHost({"add": add})
-    first = await rig.open(host)
+    first = await tooled.open(host)
     await collect(first, segment())
     await first.close()
     host.rewind()
-    again = await rig.open(host)
+    again = await tooled.open(host)
     events = await collect(again, segment(resume=Resume()))
     assert done(events).text == "4"
     assert len(host.executed) == 1
@@ -232,7 +234,7 @@ async def test_five_equal_calls_in_a_row_end_the_turn_before_the_fifth_runs(rig:
     session = await rig.open(host)
     end = done(await collect(session, segment()))
     assert (end.outcome, end.code, end.permanent) == ("failed", "loop_detected", True)
-    assert len(host.executed) == 4
+    assert len(host.executed) == (4 if rig.has_host_tools else 0)
     await session.close()
 
 
@@ -243,12 +245,12 @@ async def test_different_calls_are_no_loop(rig: Rig) -> None:
     await session.close()
 
 
-async def test_a_lost_lease_inside_a_tool_reaches_the_stack(rig: Rig) -> None:
+async def test_a_lost_lease_inside_a_tool_reaches_the_stack(tooled: Rig) -> None:
     async def lost(args: dict[str, Any]) -> str:
         raise LeaseLost("another owner has it")
 
-    rig.play(Use("lost"), Say(("never",)))
-    session = await rig.open(MemoryHost({"lost": lost}, fatal=(LeaseLost,)))
+    tooled.play(Use("lost"), Say(("never",)))
+    session = await tooled.open(MemoryHost({"lost": lost}, fatal=(LeaseLost,)))
     with pytest.raises(LeaseLost):
         await collect(session, segment())
     await session.close()
@@ -265,7 +267,7 @@ async def test_unicode_survives(rig: Rig) -> None:
 
     session = await rig.open(MemoryHost({"echo": echo}))
     assert done(await collect(session, segment(text))).text == text
-    assert heard == [text]
+    assert heard == ([text] if rig.has_host_tools else [])
     await session.close()
 
 

@@ -1,0 +1,406 @@
+"""What the engine claude keeps beyond the contract of all engines."""
+
+import asyncio
+import json
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.engines.guard import RunLimits
+from agentsup.model.engine import (
+    Done,
+    EngineEvent,
+    HistoryItem,
+    Notice,
+    Permission,
+    PermissionRequest,
+    Resume,
+    Segment,
+    TextDelta,
+    Usage,
+)
+from agentsup.testing.engine_host import MemoryHost, segment
+from tests.contract.engines.conftest import Hang, ProgramRig, Say, Use, collect, done
+
+
+def wants(**args: Any) -> dict[str, Any]:
+    return {"do": "permit", "tool": "Bash", "args": args}
+
+
+def look(what: str = "received") -> dict[str, Any]:
+    return {"do": "look", "what": what}
+
+
+def message(**fields: Any) -> dict[str, Any]:
+    return {"do": "message", "message": fields}
+
+
+async def answered(rig: ProgramRig, host: MemoryHost, given: Segment | None = None) -> Done:
+    session = await rig.open(host)
+    end = done(await collect(session, given or segment()))
+    await session.close()
+    return end
+
+
+async def events_of(rig: ProgramRig, given: Segment | None = None) -> list[EngineEvent]:
+    session = await rig.open(MemoryHost())
+    events = await collect(session, given or segment())
+    await session.close()
+    return events
+
+
+# -- leave -----------------------------------------------------------------------------------------------
+
+
+async def test_an_allowed_call_is_made_as_asked(claude: ProgramRig, tmp_path: Path) -> None:
+    async def permit(request: PermissionRequest) -> Permission:
+        return Permission(True)
+
+    trace = str(tmp_path / "trace")
+    claude.play(wants(path=trace), Say(("made with $result",)))
+    host = MemoryHost(permit=permit)
+    end = await answered(claude, host)
+    assert end.text == "made with " + json.dumps({"path": trace})
+    assert Path(trace).read_text() == "once\n"
+    (asked,) = host.permission_requests
+    assert (asked.request_id, asked.tool, asked.args) == ("call_1", "Bash", {"path": trace})
+
+
+async def test_edited_arguments_are_those_that_count(claude: ProgramRig, tmp_path: Path) -> None:
+    async def permit(request: PermissionRequest) -> Permission:
+        return Permission(True, args={"path": str(tmp_path / "safe")})
+
+    claude.play(wants(path=str(tmp_path / "risky")), Say(("ok",)))
+    await answered(claude, MemoryHost(permit=permit))
+    assert (tmp_path / "safe").exists()
+    assert not (tmp_path / "risky").exists()
+
+
+async def test_a_denied_call_is_not_made_and_the_model_reads_why(
+    claude: ProgramRig, tmp_path: Path
+) -> None:
+    async def permit(request: PermissionRequest) -> Permission:
+        return Permission(False, "not on a Sunday")
+
+    claude.play(wants(path=str(tmp_path / "trace")), Say(("I hear: $result",)))
+    session = await claude.open(MemoryHost(permit=permit))
+    events = await collect(session, segment())
+    await session.close()
+    assert done(events).text == "I hear: not on a Sunday"
+    assert not (tmp_path / "trace").exists()
+    assert not any(isinstance(event, Notice) for event in events)
+
+
+async def test_without_a_word_nothing_is_allowed(claude: ProgramRig, tmp_path: Path) -> None:
+    claude.play(wants(path=str(tmp_path / "trace")), Say(("$result",)))
+    assert "denied" in (await answered(claude, MemoryHost())).text
+    assert not (tmp_path / "trace").exists()
+
+
+async def test_a_call_that_claude_denies_itself_is_told(claude: ProgramRig) -> None:
+    denials = [{"tool_name": "Write", "tool_use_id": "x"}]
+    claude.play(
+        message(
+            type="result",
+            subtype="success",
+            result="done, I say",
+            permission_denials=denials,
+            total_cost_usd=0.5,
+        )
+    )
+    events = await events_of(claude)
+    assert done(events).text == "done, I say"
+    assert [event.text for event in events if isinstance(event, Notice)] == [
+        "Claude was not allowed to use Write, by its own settings."
+    ]
+
+
+async def test_a_program_that_waits_for_a_person_is_held_and_takes_no_time_of_the_turn(
+    claude: ProgramRig,
+) -> None:
+    berths = claude.children.berths
+
+    async def permit(request: PermissionRequest) -> Permission:
+        assert berths.running == 1
+        async with asyncio.timeout(10):
+            while not berths.held:
+                await asyncio.sleep(0.02)
+        assert (berths.running, berths.held) == (0, 1)
+        await asyncio.sleep(1.2)
+        return Permission(True)
+
+    claude.play(wants(), Say(("thanks",)))
+    session = await claude.open(MemoryHost(permit=permit), RunLimits(idle_s=1.5, hard_s=2.0))
+    assert done(await collect(session, segment())).text == "thanks"
+    await session.close()
+    assert (berths.running, berths.held) == (0, 0)
+
+
+async def test_a_cancelled_wait_for_leave_ends_at_once(claude: ProgramRig) -> None:
+    asked = asyncio.Event()
+
+    async def permit(request: PermissionRequest) -> Permission:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    claude.play(wants(), Say(("never",)))
+    host = MemoryHost(permit=permit)
+    session = await claude.open(host)
+    task = asyncio.create_task(collect(session, segment()))
+    await asked.wait()
+    session.cancel()
+    async with asyncio.timeout(2):
+        end = done(await task)
+    assert end.outcome == "cancelled"
+    assert host.groups == {}
+    await session.close()
+
+
+# -- its session -----------------------------------------------------------------------------------------
+
+
+async def test_the_session_goes_on_in_the_next_turn(claude: ProgramRig) -> None:
+    claude.play(look(), Say(("$result",)), look(), Say(("$result",)))
+    first = await answered(claude, MemoryHost(), segment(system="Be kind."))
+    received = json.loads(first.text)
+    assert received["system"] == "Be kind."
+    second = json.loads(
+        (await answered(claude, MemoryHost(), segment(engine_state=first.engine_state))).text
+    )
+    assert second["flags"]["--resume"] == received["flags"]["--session-id"]
+
+
+async def test_a_session_that_is_gone_begins_anew_with_the_transcript(claude: ProgramRig) -> None:
+    state = json.dumps({"v": 1, "engine": "claude", "session": "0a-gone"}).encode()
+    claude.play(look("prompt"), Say(("$result",)))
+    given = segment(
+        "and now?", engine_state=state, history=(HistoryItem("user", "my name is Ada"),)
+    )
+    end = await answered(claude, MemoryHost(), given)
+    prompt = json.loads(end.text)
+    assert "my name is Ada" in prompt
+    assert prompt.endswith("and now?")
+    assert end.engine_state is not None
+    assert b"0a-gone" not in end.engine_state
+
+
+async def test_a_turn_that_was_killed_finds_its_session_again(claude: ProgramRig) -> None:
+    claude.play({"do": "say", "chunks": ["half"], "last_words": False}, {"do": "kill"})
+    claude.play(look(), Say(("$result",)), look("prompt"), Say(("$result",)))
+    assert (await answered(claude, MemoryHost())).outcome == "failed"
+    received = json.loads((await answered(claude, MemoryHost(), segment(resume=Resume()))).text)
+    assert "--resume" in received["flags"]
+    again = json.loads((await answered(claude, MemoryHost(), segment(resume=Resume()))).text)
+    assert "interrupted" in again
+
+
+async def test_a_turn_that_is_tried_again_finds_its_session_taken(claude: ProgramRig) -> None:
+    claude.play(Say(("one",)), look(), Say(("$result",)))
+    await answered(claude, MemoryHost())
+    received = json.loads((await answered(claude, MemoryHost())).text)
+    assert "--resume" in received["flags"]
+
+
+@pytest.mark.parametrize("state", [b"", b"junk", b'{"engine":"llm","v":1}', b'{"session":"--x"}'])
+async def test_a_foreign_state_begins_a_session(claude: ProgramRig, state: bytes) -> None:
+    claude.play(look(), Say(("$result",)))
+    received = json.loads((await answered(claude, MemoryHost(), segment(engine_state=state))).text)
+    assert "--session-id" in received["flags"]
+
+
+# -- how it is called --------------------------------------------------------------------------------------
+
+
+async def test_limits_and_choices_become_flags(claude: ProgramRig) -> None:
+    claude.spec = {
+        "model": "sonnet",
+        "permission_mode": "plan",
+        "reasoning_effort": "high",
+        "max_steps": 7,
+        "max_usd": 0.5,
+    }
+    claude.options = {"allowed_tools": ["Read", "Glob"], "fallback_model": "haiku"}
+    claude.play(look(), Say(("$result",)))
+    flags = json.loads((await answered(claude, MemoryHost())).text)["flags"]
+    wanted = {
+        "--model": "sonnet",
+        "--permission-mode": "plan",
+        "--effort": "high",
+        "--max-turns": "7",
+        "--max-budget-usd": "0.5",
+        "--allowed-tools": "Read,Glob",
+        "--fallback-model": "haiku",
+        "--setting-sources": "user",
+    }
+    assert wanted.items() <= flags.items()
+
+
+async def test_mcp_servers_come_in_a_file_for_nobody_else(claude: ProgramRig) -> None:
+    token = "Bearer run-token-1"
+    server = {"type": "http", "url": "http://127.0.0.1:1/mcp", "headers": {"Authorization": token}}
+    claude.spec = {"mcp_servers": {"agentsup": server}}
+    claude.play(look(), Say(("$result",)))
+    received = json.loads((await answered(claude, MemoryHost())).text)
+    assert received["mcp"] == {"mcpServers": {"agentsup": server}}
+    assert received["mcp_mode"] == "0o600"
+    assert not Path(received["flags"]["--mcp-config"]).exists()
+
+
+async def test_the_daemons_key_goes_to_no_endpoint_of_an_entry(claude: ProgramRig) -> None:
+    claude.play(look("env"), Say(("$result",)), look("env"), Say(("$result",)))
+    assert json.loads((await answered(claude, MemoryHost())).text)["ANTHROPIC_API_KEY"]
+    claude.env = {"ANTHROPIC_BASE_URL": "http://elsewhere.example"}
+    assert "ANTHROPIC_API_KEY" not in json.loads((await answered(claude, MemoryHost())).text)
+
+
+async def test_an_old_version_is_called_so(claude: ProgramRig) -> None:
+    claude.env = {"STUB_UNKNOWN_FLAG": "--permission-mode"}
+    claude.play(Say(("never",)))
+    end = await answered(claude, MemoryHost())
+    assert (end.code, end.permanent) == ("program_too_old", True)
+    assert "npm install" in end.error
+
+
+# -- its provider --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "status, word, code, permanent",
+    [
+        (401, "authentication_failed", "auth_failed", True),
+        (403, "authentication_failed", "auth_failed", True),
+        (402, "billing_error", "quota_exceeded", True),
+        (429, "rate_limit", "rate_limited", False),
+        (529, "server_error", "server_error", False),
+        (500, "unknown", "server_error", False),
+        (404, "invalid_request", "model_not_found", True),
+        (400, "invalid_request", "request_rejected", True),
+    ],
+)
+async def test_a_refusal_of_the_provider_is_typed_and_is_no_answer(
+    claude: ProgramRig, status: int, word: str, code: str, permanent: bool
+) -> None:
+    claude.play({"do": "fail", "text": "no", "status": status, "word": word})
+    events = await events_of(claude)
+    end = done(events)
+    assert (end.outcome, end.code, end.permanent) == ("failed", code, permanent)
+    assert not any(isinstance(event, TextDelta) for event in events)
+
+
+async def test_the_time_at_which_a_limit_ends_is_the_time_of_the_next_try(
+    claude: ProgramRig,
+) -> None:
+    info = {"status": "rejected", "resetsAt": 4_000_000_000}
+    claude.play(
+        message(type="rate_limit_event", rate_limit_info=info),
+        {"do": "fail", "text": "limit", "status": 429, "word": "rate_limit"},
+    )
+    end = await answered(claude, MemoryHost())
+    assert end.code == "rate_limited"
+    assert end.retry_after_s is not None
+    assert end.retry_after_s > 1_000_000
+
+
+def retry(attempt: int, status: int | None) -> dict[str, Any]:
+    return message(
+        type="system",
+        subtype="api_retry",
+        attempt=attempt,
+        retry_delay_ms=4000,
+        error_status=status,
+        error="unknown",
+    )
+
+
+async def test_a_provider_that_comes_back_is_told_once(claude: ProgramRig) -> None:
+    claude.play(retry(1, 529), retry(2, 529), Say(("there",)))
+    events = await events_of(claude)
+    assert done(events).text == "there"
+    assert len([event for event in events if isinstance(event, Notice)]) == 1
+
+
+@pytest.mark.parametrize(
+    "status, code", [(None, "connection"), (529, "server_error"), (429, "rate_limited")]
+)
+async def test_a_provider_that_stays_away_ends_the_turn(
+    claude: ProgramRig, status: int | None, code: str
+) -> None:
+    claude.play(*(retry(number, status) for number in range(1, 5)), Hang())
+    end = await answered(claude, MemoryHost())
+    assert (end.code, end.permanent) == (code, False)
+    assert end.retry_after_s in {None, 4.0}
+
+
+async def test_a_key_that_is_refused_is_not_tried_again(claude: ProgramRig) -> None:
+    claude.play(retry(1, 401), Hang())
+    assert (await answered(claude, MemoryHost())).code == "auth_failed"
+
+
+@pytest.mark.parametrize(
+    "subtype, name", [("error_max_turns", "max_steps"), ("error_max_budget_usd", "budget")]
+)
+async def test_a_limit_of_the_turn_is_named(claude: ProgramRig, subtype: str, name: str) -> None:
+    claude.play(message(type="result", subtype=subtype, is_error=True, total_cost_usd=0.5))
+    events = await events_of(claude)
+    assert done(events).code == "limit_reached"
+    assert name in done(events).error
+    assert [event.usd for event in events if isinstance(event, Usage)] == [0.5]
+
+
+# -- what is told ----------------------------------------------------------------------------------------------
+
+
+async def test_cost_is_told_and_tokens_are_counted_once(claude: ProgramRig) -> None:
+    claude.play(Use("add", {"a": 1, "b": 1}), Say(("two",)))
+    used = [event for event in await events_of(claude) if isinstance(event, Usage)]
+    assert sum(event.input_tokens for event in used) == 22
+    assert sum(event.output_tokens for event in used) == 14
+    assert [event.usd for event in used if event.usd is not None] == [0.25]
+
+
+async def test_a_cancelled_turn_is_paid_for(claude: ProgramRig) -> None:
+    claude.play(Say(("first", "second"), every_s=30))
+    session = await claude.open(MemoryHost())
+    events = []
+    async with aclosing(session.run(segment())) as run, asyncio.timeout(15):
+        async for event in run:
+            events.append(event)
+            if isinstance(event, TextDelta):
+                session.cancel()
+    await session.close()
+    assert done(events).outcome == "cancelled"
+    assert [event.usd for event in events if isinstance(event, Usage)][-1] == 0.25
+
+
+async def test_texts_of_two_steps_are_set_apart(claude: ProgramRig) -> None:
+    claude.play({"do": "say", "chunks": ["I try."], "last_words": False}, Say(("Done", ".")))
+    events = await events_of(claude)
+    assert done(events).text == "I try.\n\nDone."
+
+
+async def test_the_words_of_a_helper_are_not_the_answer(claude: ProgramRig) -> None:
+    inner = {"id": "i1", "content": [{"type": "text", "text": "inner words"}]}
+    claude.play(message(type="assistant", message=inner, parent_tool_use_id="t1"), Say(("outer",)))
+    assert (await answered(claude, MemoryHost())).text == "outer"
+
+
+async def test_an_answer_without_pieces_is_heard_too(claude: ProgramRig) -> None:
+    whole = {"id": "w1", "content": [{"type": "text", "text": "all at once"}]}
+    claude.play(
+        message(type="assistant", message=whole),
+        message(type="result", subtype="success", result="all at once"),
+    )
+    events = await events_of(claude)
+    assert [event.text for event in events if isinstance(event, TextDelta)] == ["all at once"]
+    assert done(events).text == "all at once"
+
+
+async def test_silence_without_events_but_with_life_is_no_silence(claude: ProgramRig) -> None:
+    beats = [message(type="system", subtype="status"), {"do": "use", "tool": "slow", "args": {}}]
+    claude.play(*beats, Say(("fine",)))
+    session = await claude.open(MemoryHost(), RunLimits(idle_s=0.8))
+    assert done(await collect(session, segment())).text == "fine"
+    await session.close()
