@@ -88,7 +88,10 @@ class LimitSettings(_Section):
     ready_timeout_s: Seconds = 120.0
     drain_s: Seconds = 30.0
     body_bytes: Annotated[int, Field(ge=1024, le=1 << 30)] = 1 << 20
+    processes: Count = 8
+    processes_per_agent: Count = 4
     held_processes: Count = 8
+    process_memory_mb: Annotated[int, Field(ge=16, le=1 << 20)] = 4096
     keep_days: Count = 90
     backups: Annotated[int, Field(ge=0, le=1000)] = 7
 

@@ -21,7 +21,7 @@ from agentsup.daemon.alarm import Alarm
 from agentsup.daemon.channels import Channels, ChannelServices
 from agentsup.daemon.commanding import chat_commands_of
 from agentsup.daemon.control import DaemonControl, DaemonFacts
-from agentsup.daemon.engines import DaemonEngines
+from agentsup.daemon.engines import DaemonEngines, engines_of
 from agentsup.daemon.fleet import Fleet
 from agentsup.daemon.ground import (
     Ground,
@@ -37,7 +37,7 @@ from agentsup.daemon.reconcile import Reconciler
 from agentsup.daemon.recorder import Recorder
 from agentsup.daemon.stopping import Stopper
 from agentsup.daemon.supervisor import AgentSupervisor
-from agentsup.engines.registry import EngineRegistry, default_registry
+from agentsup.engines.registry import EngineRegistry
 from agentsup.kit import sdnotify
 from agentsup.kit.lag import LagProbe
 from agentsup.kit.procgroup import child_env
@@ -176,7 +176,7 @@ class _Assembly:
             tell=self.alarm.tell,
         )
         self.processes = ProcessTable(g.database, g.clock, g.boot.boot_id)
-        self.registry = g.engines or default_registry(g.clock, g.environ)
+        self.registry = g.engines or engines_of(g, lambda: self.snapshot)
         self.engines = DaemonEngines(self.registry, g.home.root, g.environ)
         self.channels = Channels(
             clock=g.clock,
