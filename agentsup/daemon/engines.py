@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from agentsup.config.secrets import resolve_options
-from agentsup.engines.registry import AUTO, EngineRegistry, best_available, needs_users_home
+from agentsup.config.snapshot import ConfigSnapshot
+from agentsup.daemon.ground import Ground
+from agentsup.engines.child import BerthLimits, ChildManager
+from agentsup.engines.registry import (
+    AUTO,
+    EngineRegistry,
+    best_available,
+    default_registry,
+    needs_users_home,
+)
 from agentsup.model.agent import AgentSpec
 from agentsup.model.engine import Engine, EngineSpec
 from agentsup.model.errors import ConfigError, EngineFailed
+
+
+def engines_of(ground: Ground, current: Callable[[], ConfigSnapshot]) -> EngineRegistry:
+    """The engines of this daemon; their programs keep to the limits as they are set now."""
+
+    def berths() -> BerthLimits:
+        limits = current().settings.limits
+        return BerthLimits(
+            total=limits.processes,
+            per_agent=limits.processes_per_agent,
+            held=limits.held_processes,
+        )
+
+    children = ChildManager(
+        ground.clock,
+        limits=berths,
+        memory_mb=lambda: current().settings.limits.process_memory_mb,
+        redact=ground.redactor.text,
+    )
+    return default_registry(ground.clock, ground.environ, children)
 
 
 class DaemonEngines:
