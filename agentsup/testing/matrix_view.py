@@ -64,6 +64,8 @@ class RoomView:
         """Whoever has been seen writing."""
         self.read: dict[str, str] = {}
         """user id → the event read last."""
+        self.read_in: dict[tuple[str, str], str] = {}
+        """user id and thread root → the event of that thread read last."""
         self.is_invitation = False
         self._by_id: dict[str, Seen] = {}
         self._reactions: dict[str, tuple[str, str, str]] = {}
@@ -106,8 +108,9 @@ class RoomView:
             self.typed |= self.writing
         elif event["type"] == "m.receipt":
             for event_id, kinds in event["content"].items():
-                for user_id in kinds.get("m.read", {}):
-                    self.read[user_id] = event_id
+                for user_id, receipt in kinds.get("m.read", {}).items():
+                    thread = str(receipt.get("thread_id") or "")
+                    self.read[user_id] = self.read_in[user_id, thread] = event_id
 
     def _timeline(self, event: Json) -> None:
         content = event.get("content", {})

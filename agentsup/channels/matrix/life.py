@@ -161,8 +161,9 @@ class MatrixBot:
                 if signing.can_renew and is_old:
                     _log.warning("the Matrix session ended", agent=deps.agent_name, why=str(error))
                     continue
-                self._show(ChannelState.REFUSED, _refused(deps.agent_name, error))
-                raise
+                remedy = _refused(deps.agent_name, error)
+                self._show(ChannelState.REFUSED, remedy)
+                raise TokenRefused(remedy, soft=error.soft) from error
             else:
                 self._show(ChannelState.STOPPED)
                 return

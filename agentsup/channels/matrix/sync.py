@@ -187,6 +187,10 @@ class Syncer:
 
     async def _ask(self, is_well: bool) -> Batch:
         wait_s = self._sync_s if is_well else 0.0
+        if self._is_lost:
+            # Synapse gives an answer again to whoever asks the same within two minutes; an old one
+            # would take us back to where we were then.
+            wait_s = self._entropy.uniform(0.001, 1.0)
         answer = await self._client.sync(
             self._since,
             filter_=FILTER,
