@@ -57,6 +57,7 @@ def build_app(deps: ApiDeps, *, port: int = 0) -> web.Application:
         clock=deps.clock,
         entropy=deps.entropy,
         people=deps.web.people,
+        language=deps.web.language,
         operator_key=deps.web.operator_key,
         node_id=deps.web.node_id,
     )

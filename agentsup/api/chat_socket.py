@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Final
 
@@ -323,7 +323,8 @@ class ChatSocket:
                 channel=hello.channel,
                 conversation=hello.conversation,
                 text=frame.text,
-                principal=self._still_here(hello),
+                principal=replace(self._still_here(hello), language=self._call.language),
+                language=self._call.language,
                 external_id=frame.id,
                 files=await attached(self._call, entry, given),
                 has_buttons=hello.channel == privacy.CHANNEL,

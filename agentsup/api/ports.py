@@ -129,6 +129,7 @@ class Inbox(Protocol):
         principal: Principal,
         external_id: str,
         files: tuple[Part, ...] = ...,
+        language: str = ...,
         has_buttons: bool = ...,
     ) -> Said: ...
 
@@ -199,8 +200,10 @@ class WebDeps:
     workspace: Callable[[str], Path]
     """Where an agent works, by its name."""
     log_file: Path | None
-    offered: Callable[[str], Sequence[CommandInfo]]
-    """The chat commands of an agent, by its id."""
+    offered: Callable[[str, str], Sequence[CommandInfo]]
+    """The chat commands of an agent, by its id, in a language."""
+    language: Callable[[str], str] = lambda person: ""
+    """What a person of [people] reads, or empty."""
 
 
 @dataclass(frozen=True, slots=True)

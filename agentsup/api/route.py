@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from pydantic import BaseModel
 
 from agentsup.api.access import Access, HostRules
@@ -78,6 +78,12 @@ class Call:
         """A socket's browser is used now, which no request tells of."""
         if self.session is not None:
             self.api.web.seen(self.session)
+
+    @property
+    def language(self) -> str:
+        """What who acts reads, as [people] says, else as their browser does; empty if unknown."""
+        said = self.request.headers.get(hdrs.ACCEPT_LANGUAGE, "")
+        return self.by.language or said.partition(",")[0].partition(";")[0].strip()[:20]
 
     def admit(self, kind: str) -> AbstractContextManager[None]:
         """One place among the open things of `kind`; a browser's is of its person's share. Raises

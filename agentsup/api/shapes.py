@@ -306,6 +306,7 @@ class EventDocument(Document):
 class SignedIn(Document):
     who: str = Field(description="the person's name, or operator")
     role: str
+    language: str = Field(description="what the person reads, or empty: as the browser says")
     is_operator: bool
     may: list[Literal["look", "talk", "steer"]]
     conversation: str = Field(description="this person's own conversation")
@@ -314,6 +315,13 @@ class SignedIn(Document):
     node_id: str
     agents: list[str]
     max_upload_bytes: int
+
+
+class PageWords(Document):
+    language: str = Field(
+        description="the language there are words of, `en` if not of the one asked"
+    )
+    words: dict[str, str] = Field(description="texts by the English ones; empty for English")
 
 
 class SignedOut(Document):

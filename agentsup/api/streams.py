@@ -68,7 +68,8 @@ async def events(call: Call) -> web.StreamResponse:
                 )
                 by = call.still_by()
                 for event in page.events:
-                    await _write(response, _frame(_document(call, by, event)), limits.stall_s)
+                    frame = _frame(_document(call, by, event), is_named=call.session is None)
+                    await _write(response, frame, limits.stall_s)
                 seen = page.next_seq
                 if len(page.events) < PAGE and not await subscription.wait(limits.heartbeat_s):
                     await _write(response, b": alive\n\n", limits.stall_s)
@@ -133,17 +134,18 @@ async def _tell_gap(call: Call, response: web.StreamResponse, after: int) -> int
         oldest = newest + 1
     if oldest <= after + 1:
         return after
-    gap = b'event: gap\ndata: {"missing_from":%d,"missing_to":%d}\n\n' % (after + 1, oldest - 1)
-    await _write(response, gap, call.deps.limits.stall_s)
+    gap = {"type": "gap", "missing_from": after + 1, "missing_to": oldest - 1}
+    await _write(response, _frame(gap, is_named=call.session is None), call.deps.limits.stall_s)
     return oldest - 1
 
 
-def _frame(document: Mapping[str, Any]) -> bytes:
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (
-        document["seq"],
-        str(document["type"]).encode(),
-        encode(document),
+def _frame(document: Mapping[str, Any], *, is_named: bool) -> bytes:
+    """One event. A page hears all types with one listener, so there they have no names."""
+    seq, kind = document.get("seq"), document["type"]
+    head = (b"id: %d\n" % seq if seq else b"") + (
+        b"event: %s\n" % str(kind).encode() if is_named else b""
     )
+    return head + b"data: %s\n\n" % encode(document)
 
 
 async def _write(response: web.StreamResponse, data: bytes, stall_s: float) -> None:

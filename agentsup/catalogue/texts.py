@@ -16,7 +16,16 @@ from string import Formatter
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["ENGLISH", "Catalogue", "Words", "flatten", "load", "placeholders", "words"]
+__all__ = [
+    "ENGLISH",
+    "Catalogue",
+    "Words",
+    "flatten",
+    "load",
+    "page_words",
+    "placeholders",
+    "words",
+]
 
 ENGLISH = "en"
 _COMMAND = "command."
@@ -99,6 +108,18 @@ def load() -> Catalogue:
         if dot and ending == "toml":
             found[code] = _reader(file)
     return Catalogue(found)
+
+
+@cache
+def page_words(language: str) -> tuple[str, Texts]:
+    """What the web page says in a language: its code, and the texts by their English wording.
+
+    They stand in ``page.<code>.toml``; English is in the page itself, so it has none. Blocks.
+    """
+    code = load().best(language)
+    file = resources.files(__package__) / f"page.{code}.toml"
+    found = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return code, MappingProxyType(found)
 
 
 def words(language: str = "") -> Words:

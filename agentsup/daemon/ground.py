@@ -81,9 +81,14 @@ def own_channels() -> dict[str, Channel]:
 def web_deps(
     ground: Ground,
     current: Callable[[], ConfigSnapshot],
-    offered: Callable[[str], Sequence[CommandInfo]],
+    offered: Callable[[str, str], Sequence[CommandInfo]],
 ) -> WebDeps:
     """What the web page is made from; people and roles are those of the moment."""
+
+    def language(person: str) -> str:
+        found = current().settings.people.get(person)
+        return found.language if found is not None else ""
+
     logs = ground.snapshot.settings.log
     return WebDeps(
         database=ground.database,
@@ -93,6 +98,7 @@ def web_deps(
         workspace=ground.home.workspace,
         log_file=ground.home.logs / LOG_FILE if logs.file else None,
         offered=offered,
+        language=language,
     )
 
 

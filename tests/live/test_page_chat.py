@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import FilePayload, expect
 
 from tests.live.browser import Browsing, Page, axe, overflow_px
 from tests.live.page_scene import CONFIG, RULES, Scene, log, mine, say, text_field, theirs
@@ -490,3 +491,163 @@ async def test_who_may_only_look_is_told_so(scene: Scene) -> None:
     await expect(page.get_by_text("You may look, but not write.")).to_be_visible()
     await expect(text_field(page)).to_have_count(0)
     assert await axe(page) == []
+
+
+async def test_texts_typed_in_several_chats_go_when_the_daemon_is_back(scene: Scene) -> None:
+    page = await scene.page()
+    port = scene.port
+    scene.daemon.kill()
+    await scene.daemon.ended()
+    for agent in ("main", "writer", "cook"):
+        await page.evaluate("(agent) => { location.hash = `#/chat/${agent}`; }", agent)
+        await expect(page.get_by_role("textbox", name=f"Message to {agent}")).to_be_visible()
+        for number in (1, 2):
+            await say(page, f"{agent} {number}")
+    scene.daemon.launch("--port", port)
+    await scene.daemon.ready()
+    async with asyncio.timeout(15):
+        while len(scene.said()) < 6:
+            await asyncio.sleep(0.1)
+    said = scene.said()
+    assert sorted(said) == sorted(f"{a} {n}" for a in ("main", "writer", "cook") for n in (1, 2))
+    for agent in ("main", "writer", "cook"):
+        assert [text for text in said if text.startswith(agent)] == [f"{agent} 1", f"{agent} 2"]
+        await page.evaluate("(agent) => { location.hash = `#/chat/${agent}`; }", agent)
+        await expect(theirs(page, f"you said {agent} 2")).to_have_count(1)
+        await expect(mine(page, f"{agent} 2")).to_have_count(1)
+    kept = "() => Object.keys(sessionStorage).filter((key) => key.includes('unsent'))"
+    assert await page.evaluate(kept) == []
+    scene.forgive(*LOSS)
+
+
+async def test_texts_of_another_chat_go_after_a_reload(scene: Scene) -> None:
+    page = await scene.page()
+    port = scene.port
+    scene.daemon.kill()
+    await scene.daemon.ended()
+    await page.evaluate("() => { location.hash = '#/chat/writer'; }")
+    await expect(page.get_by_role("textbox", name="Message to writer")).to_be_visible()
+    await say(page, "letter one")
+    await page.evaluate("() => { location.hash = '#/chat/cook'; }")
+    await expect(page.get_by_role("textbox", name="Message to cook")).to_be_visible()
+    scene.daemon.launch("--port", port)
+    await scene.daemon.ready()
+    await page.reload()
+    async with asyncio.timeout(15):
+        while not scene.said():
+            await asyncio.sleep(0.1)
+    assert scene.said() == ["letter one"]
+    scene.forgive(*LOSS)
+
+
+async def test_a_question_that_is_told_twice_is_shown_once(scene: Scene) -> None:
+    page = await scene.page()
+    # Its welcome tells the question, and then its event comes too.
+    await page.evaluate(
+        """() => {
+            const { WebSocket: Real } = window;
+            window.WebSocket = class extends Real {
+                set onmessage(work) {
+                    super.onmessage = (event) => {
+                        const frame = JSON.parse(event.data);
+                        const isAsked = frame.type === 'event' && frame.event.type === 'chat.out'
+                            && frame.event.data.kind === 'question';
+                        if (!isAsked) { work(event); return; }
+                        const { data, message_id, at } = frame.event;
+                        const told = { id: data.question_id, text: data.text, options: data.options,
+                            message_id, asked_at: at, session: '' };
+                        const welcome = { type: 'welcome', seq: 0, history: [], live: [], commands: [],
+                            questions: [told] };
+                        work({ data: JSON.stringify(welcome) });
+                        work(event);
+                    };
+                }
+            };
+            location.hash = '#/chat/cook';
+        }"""
+    )
+    await expect(page.get_by_role("textbox", name="Message to cook")).to_be_visible()
+    await say(page, "tea")
+    await expect(log(page).locator(".question")).to_have_count(1)
+    await page.get_by_role("button", name="green").click()
+    await expect(theirs(page, "green tea")).to_have_count(1)
+    await expect(log(page).locator(".question")).to_have_count(1)
+
+
+async def test_chosen_files_stay_with_their_chat(scene: Scene) -> None:
+    page = await scene.page()
+    files: list[FilePayload] = [
+        {"name": f"{n}.txt", "mimeType": "text/plain", "buffer": b"x"} for n in "abc"
+    ]
+    await page.locator("input[type=file]").set_input_files(files)
+    chips = page.get_by_role("list", name="Files to send").get_by_role("listitem")
+    await expect(chips).to_have_count(3)
+    await page.evaluate("() => { location.hash = '#/chat/writer'; }")
+    await expect(page.get_by_role("textbox", name="Message to writer")).to_be_visible()
+    await expect(chips).to_have_count(0)
+    await page.evaluate("() => { location.hash = '#/agents'; }")
+    await expect(page.get_by_role("heading", name="Agents", level=1)).to_be_visible()
+    await page.evaluate("() => { location.hash = '#/chat/main'; }")
+    await expect(chips).to_have_count(3)
+    await expect(page.get_by_role("button", name="Send", exact=True)).to_be_enabled()
+    await page.reload()
+    await expect(chips).to_have_count(3)
+    await say(page, "here they are")
+    await expect(mine(page, "here they are").locator(".file")).to_have_count(3)
+    await expect(chips).to_have_count(0)
+    await page.reload()
+    await expect(mine(page, "here they are").locator(".file")).to_have_count(3)
+    await expect(chips).to_have_count(0)
+
+
+async def test_the_same_text_from_two_tabs_stands_twice_in_both(scene: Scene) -> None:
+    one = await scene.page()
+    other = await scene.page(context=one.context)
+    await say(one, "twin")
+    await say(other, "twin")
+    for page in (one, other):
+        await expect(theirs(page, "you said twin")).to_have_count(2)
+        await expect(mine(page, "twin")).to_have_count(2)
+    scene.forgive(*LOSS)
+
+
+async def test_a_long_chat_lets_go_of_its_beginning(scene: Scene) -> None:
+    page = await scene.page()
+    chat = await scene.chat()
+    for number in range(230):
+        await chat.say(f"number {number}")
+    await expect(theirs(page, "you said number 229")).to_have_count(1, timeout=25_000)
+    entries = log(page).locator("li.entry")
+    assert 200 <= await entries.count() <= 410
+    await expect(mine(page, "number 0 ")).to_have_count(0)
+    while await page.get_by_role("button", name="Earlier messages").is_visible():
+        before = await entries.count()
+        await page.get_by_role("button", name="Earlier messages").click()
+        await page.wait_for_function(
+            "([n]) => document.querySelectorAll('li.entry').length > n"
+            " || !document.querySelector('.earlier:not([hidden])')",
+            arg=[before],
+        )
+    texts = await log(page).locator(".mine .words").all_text_contents()
+    assert texts == [f"number {number}" for number in range(230)]
+    assert await entries.count() == 460
+
+
+async def test_a_screen_reader_hears_an_answer_once(scene: Scene) -> None:
+    page = await scene.page()
+    await page.evaluate(
+        """() => {
+            window.heard = [];
+            const region = document.querySelector('.talk > [role=status]');
+            new MutationObserver(() => heard.push(region.textContent))
+                .observe(region, { childList: true, subtree: true, characterData: true });
+        }"""
+    )
+    await say(page, "stream one")
+    await expect(log(page).locator(".live")).to_contain_text("word word word")
+    assert await page.evaluate("() => heard") == []
+    await expect(theirs(page, "end one")).to_have_count(1)
+    await page.wait_for_function("() => heard.length")
+    await expect(log(page).locator(".live")).to_have_count(0)
+    (heard,) = await page.evaluate("() => heard")
+    assert "end one" in heard

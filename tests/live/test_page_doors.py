@@ -43,10 +43,10 @@ CHAT = """async () => new Promise((resolve, reject) => {
 })"""
 EVENT = """async () => new Promise((resolve, reject) => {
     const source = new EventSource("/events?types=agent.state");
-    source.addEventListener("agent.state", event => {
+    source.onmessage = event => {
         source.close();
         resolve(JSON.parse(event.data).agent);
-    });
+    };
     source.onerror = () => reject(new Error("refused"));
     source.onopen = () => fetch("/agents/ann/stop", {method: "POST"});
 })"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -35,7 +36,7 @@ async def hash_of(page: Page) -> str:
 
 async def choose(page: Page, item: str) -> None:
     """One of the account's menu."""
-    await page.locator("#account summary").click()
+    await page.locator("#who").click()
     await page.get_by_role("button", name=item, exact=True).click()
 
 
@@ -141,12 +142,12 @@ async def test_one_moves_about_by_address_and_by_keyboard(scene: Scene) -> None:
     await expect(page.locator("#view")).to_be_focused()
     await page.keyboard.press("Tab")
     await expect(page.get_by_role("link", name="main")).to_be_focused()
-    await page.locator("#account summary").press("Enter")
+    await page.locator("#who").press("Enter")
     await expect(page.get_by_role("button", name="Sign out", exact=True)).to_be_visible()
     assert await axe(page) == []
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("button", name="Sign out", exact=True)).to_be_hidden()
-    await expect(page.locator("#account summary")).to_be_focused()
+    await expect(page.locator("#who")).to_be_focused()
 
 
 async def test_a_view_that_fails_offers_to_try_again(scene: Scene) -> None:
@@ -167,17 +168,17 @@ async def test_questions_are_counted_and_everything_is_stopped(scene: Scene) -> 
     await say(page, "tea")
     await expect(views.get_by_role("link", name="Questions")).to_contain_text("1 open")
     await scene.daemon.send("writer", "slow one")
-    await page.locator("#account summary").click()
+    await page.locator("#who").click()
     await page.get_by_role("button", name="Stop everything").click()
     asked = page.get_by_role("dialog")
-    await expect(asked).to_contain_text("1 running turn and 1 waiting message")
+    await expect(asked).to_contain_text("ends what runs (1) and drops what waits (1)")
     assert await axe(page) == []
     await page.keyboard.press("Escape")
     await expect(asked).to_be_hidden()
     assert (await scene.daemon.agents())["writer"]["running"] == 1
     await choose(page, "Stop everything")
     await asked.get_by_role("button", name="Stop everything").click()
-    await expect(page.locator("#toasts")).to_contain_text("Stopped: 1 running turn and 1 waiting")
+    await expect(page.locator("#toasts")).to_contain_text("Stopped: 1 running, 1 waiting")
     await expect(page.get_by_role("button", name="black")).to_be_disabled()
     await expect(page.locator("#open-questions")).to_be_hidden()
     await expect(mine(page, "tea")).not_to_contain_text("waits")
@@ -196,11 +197,15 @@ async def test_a_link_for_another_device_is_made(scene: Scene) -> None:
     phone = await scene.browsing.page(device="phone")
     await phone.goto(await link.input_value())
     await expect(phone.locator("#who")).to_have_text("ann")
-    # Ann makes none, and stops nothing.
-    await phone.locator("#account summary").click()
+    # Ann makes one for herself alone, and stops nothing.
+    await phone.locator("#who").click()
     await expect(phone.get_by_role("button", name="Sign out", exact=True)).to_be_visible()
-    await expect(phone.get_by_role("button", name="Link for another device")).to_be_hidden()
     await expect(phone.get_by_role("button", name="Stop everything")).to_be_hidden()
+    await phone.get_by_role("button", name="Link for another device").click()
+    own = phone.get_by_role("dialog")
+    await expect(own.get_by_label("Who will use it").locator("option")).to_have_text(["Me (ann)"])
+    await own.get_by_role("button", name="Make a link").click()
+    await expect(own.get_by_label("The link")).to_have_value(re.compile(r"#code="))
     await asked.get_by_role("button", name="Close").click()
     await expect(asked).to_be_hidden()
 
@@ -233,3 +238,60 @@ async def test_the_banner_tells_of_a_wrong_configuration(scene: Scene) -> None:
     assert await overflow_px(page) == 0
     file.write_text(good)
     await expect(banner).to_be_hidden(timeout=15_000)
+
+
+async def test_a_link_is_kept_while_the_daemon_refuses_or_is_away(scene: Scene) -> None:
+    page = await scene.browsing.page()
+    link = await scene.link("ann")
+    refused = {"status": 503, "json": {"detail": "not now"}}
+    await page.route("**/web/login", lambda route: route.fulfill(**refused))
+    await page.goto(link)
+    await expect(page.get_by_text("not now")).to_be_visible()
+    assert "code" not in page.url
+    await page.unroute("**/web/login")
+    await page.get_by_role("button", name="Try the link again").click()
+    await expect(page.locator("#who")).to_have_text("ann")
+    scene.forgive("503", *REFUSED)
+
+
+async def test_the_page_speaks_the_language_of_its_person(scene: Scene) -> None:
+    config = scene.daemon.home / "config.toml"
+    config.write_text(
+        config.read_text().replace("[people.ann]\n", '[people.ann]\nlanguage = "de"\n')
+    )
+    page = await scene.browsing.page()
+    await page.goto(scene.daemon.url)
+    await expect(page.get_by_role("button", name="Sign in")).to_be_visible()
+    await expect(page.locator("html")).to_have_attribute("lang", re.compile("^en"))
+    await page.goto("about:blank")
+    async with asyncio.timeout(10):
+        while True:  # the daemon takes the edit when it sees it
+            context = await scene.browsing.context()
+            page = await context.new_page()
+            await page.goto(await scene.link("ann"))
+            await expect(page.locator("#who")).to_have_text("ann")
+            if await page.locator("html").get_attribute("lang") == "de":
+                break
+    await expect(page.get_by_role("textbox", name="Nachricht an main")).to_be_visible()
+    for name in ("Agenten", "Arbeit", "Fragen", "Tote Briefe", "Zahlen"):
+        await (
+            page.get_by_role("navigation", name="Ansichten").get_by_role("link", name=name).click()
+        )
+        await expect(page.get_by_role("heading", name=name, level=1)).to_be_focused()
+        await expect(page.locator(".loading")).to_have_count(0)
+        assert await axe(page) == []
+    await page.locator("#who").click()
+    await expect(page.get_by_role("button", name="Überall abmelden")).to_be_visible()
+    await page.goto(f"{scene.daemon.url}/#/chat/main")
+    await page.get_by_role("textbox", name="Nachricht an main").fill("/status")
+    await page.get_by_role("button", name="Senden", exact=True).click()
+    await expect(log(page)).to_contain_text("läuft, seit")
+
+    # Where nobody has said it, the browser does.
+    context = await scene.browsing.context(locale="de-CH")
+    page = await context.new_page()
+    await page.goto(scene.daemon.url)
+    await expect(page.get_by_role("button", name="Anmelden")).to_be_visible()
+    await expect(page.locator("html")).to_have_attribute("lang", "de-CH")
+    assert await axe(page) == []
+    scene.forgive(*REFUSED)

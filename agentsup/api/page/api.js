@@ -1,11 +1,11 @@
 // The daemon's HTTP API, and word of what has changed.
 
-import { toast } from './dom.js';
+import { t, toast } from './dom.js';
 import { keep, kept } from './kept.js';
 
 export class ApiError extends Error {
 	constructor(status, problem) {
-		super(problem.detail || problem.title || `the daemon answered ${status}`);
+		super(problem.detail || problem.title || t`the daemon answered ${status}`);
 		this.status = status;
 		this.code = problem.code ?? '';
 	}
@@ -14,7 +14,7 @@ export class ApiError extends Error {
 let signedOut = () => {};
 export const onSignedOut = (told) => { signedOut = told; };
 
-/** One call; resolves to the JSON answer. Raises ApiError with words for the person. */
+/** One call; resolves to its JSON. Raises ApiError with words for the person. */
 export async function call(method, path, body, { raw = false, quiet = false, signal } = {}) {
 	const init = { method, headers: {}, cache: 'no-store', credentials: 'same-origin', signal };
 	if (raw) init.body = body;
@@ -26,7 +26,7 @@ export async function call(method, path, body, { raw = false, quiet = false, sig
 	try {
 		response = await fetch(path, init);
 	} catch {
-		throw new ApiError(0, { detail: 'The daemon does not answer.' });
+		throw new ApiError(0, { detail: t`The daemon does not answer.` });
 	}
 	const answer = await response.json().catch(() => ({}));
 	if (response.ok) return answer;
@@ -41,10 +41,10 @@ export const query = (path, fields) => {
 	return given.length ? `${path}?${new URLSearchParams(given)}` : path;
 };
 
-/** Runs what a button does: busy meanwhile, its trouble told, true if it went well. */
-export async function act(button, work, done = '') {
-	button.disabled = true;
-	button.setAttribute('aria-busy', 'true');
+/** Does what a control is for; neither pressed twice nor losing the focus. True if it went well. */
+export async function act(control, work, done) {
+	if (control.ariaBusy) return false;
+	control.ariaBusy = 'true';
 	try {
 		await work();
 		if (done) toast(done);
@@ -53,19 +53,11 @@ export async function act(button, work, done = '') {
 		toast(error.message, true);
 		return false;
 	} finally {
-		button.disabled = false;
-		button.removeAttribute('aria-busy');
+		control.ariaBusy = null;
 	}
 }
 
-const TYPES = [
-	'message.accepted', 'message.started', 'message.parked', 'message.retry', 'message.done',
-	'message.dead', 'message.cancelled', 'chat.in', 'chat.out', 'chat.refused', 'question.asked',
-	'question.closed', 'stop.applied', 'agent.state', 'agent.ended', 'config.applied',
-	'config.refused', 'daemon.started', 'daemon.draining', 'gap',
-];
-
-/** Durable events by one stream, closed while the page is hidden; it goes on where it was. */
+/** Events by one stream, closed while the page is hidden. */
 class Changes {
 	#listeners = new Set();
 	#followers = new Set();
@@ -117,18 +109,17 @@ class Changes {
 		this.#source.onerror = () => {
 			this.onLink(false);
 			if (this.#source?.readyState !== EventSource.CLOSED) return;
-			// Refused, not cut: the browser would not try again by itself.
+			// Refused: the browser would not try again.
 			this.#close();
 			get('/web/session').catch(() => {});
 			setTimeout(() => this.#follow(), 5000);
 		};
-		for (const type of TYPES) this.#source.addEventListener(type, (event) => this.#take(event));
-	}
-
-	#take({ type, lastEventId, data }) {
-		if (lastEventId) keep('tab', 'seq', Number(lastEventId));
-		if (type !== 'gap') for (const told of [...this.#followers]) told(JSON.parse(data));
-		this.#note(type);
+		this.#source.onmessage = ({ data }) => {
+			const event = JSON.parse(data);
+			if (event.seq) keep('tab', 'seq', event.seq);
+			for (const told of [...this.#followers]) told(event);
+			this.#note(event.type);
+		};
 	}
 
 	#note(type) {

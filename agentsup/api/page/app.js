@@ -1,13 +1,16 @@
-// The page's frame: signing in, the views and how one moves between them, what stands above them.
+// The frame: signing in, the views, and what stands above them.
 
 import { act, ApiError, changes, get, onSignedOut, post } from './api.js';
-import { ask, by, closeDialog, fill, h, icon, press, soft, tell, timeOf, toast } from './dom.js';
+import { ask, by, closeDialog, fill, h, icon, press, soft, speak, t, tell, timeOf, toast } from './dom.js';
 import { forget, ownedBy } from './kept.js';
+import { sendRest } from './socket.js';
 
 const VIEWS = { chat: 'Chat', agents: 'Agents', work: 'Work', questions: 'Questions', dead: 'Dead letters', figures: 'Figures', log: 'Log' };
 
 const app = {
 	session: null,
+	open: '',
+	composers: new Map(),
 	may: (word) => app.session?.may.includes(word) ?? false,
 	go: (hash) => { location.hash = hash; },
 	note: (hash) => { history.replaceState(null, '', hash); current.hash = location.hash; },
@@ -21,12 +24,13 @@ let agents = [];
 let status = null;
 let unread = 0;
 let heading = '';
+let learnt = '';
 let shown = 0;
 const listeners = new Set();
 const links = new Map();
 const current = { name: '', hash: '', dispose: null };
 
-/** The one-time code of the address, which is removed from it at once. */
+/** The one-time code, removed from the address at once. */
 function takeCode() {
 	const [, code] = /^#code=(.+)$/.exec(location.hash) ?? [];
 	if (code) history.replaceState(null, '', '/');
@@ -35,27 +39,38 @@ function takeCode() {
 
 async function start() {
 	const code = takeCode();
+	await learn(navigator.language);
 	if (code) return signIn({ code });
 	try {
-		enter(await get('/web/session', { quiet: true }));
+		await enter(await get('/web/session', { quiet: true }));
 	} catch (error) {
 		showSignIn(error.status === 401 ? '' : error.message);
 	}
 }
 
+async function learn(language) {
+	if (language === learnt) return;
+	const found = await get(`/web/words/${language}`, { quiet: true }).catch(() => ({ language: 'en', words: {} }));
+	learnt = language;
+	speak(found.language === language.slice(0, 2) ? language : found.language, found.words);
+}
+
 async function signIn(how) {
 	leave();
 	try {
-		enter(await post('/web/login', how, { quiet: true }));
+		await enter(await post('/web/login', how, { quiet: true }));
 	} catch (error) {
 		if (how.code && error.code === 'login_failed') {
-			const why = 'This link was used before or has expired.';
+			const why = t`This link was used before or has expired.`;
 			const session = await get('/web/session', { quiet: true }).catch(() => null);
 			if (session) {
 				enter(session);
-				toast(`${why} You are signed in already.`);
-			} else showSignIn(`${why} Run “agentsup link” where the daemon runs and open the new one, or sign in with the token.`);
-		} else showSignIn(error.code === 'login_failed' ? 'This is not the operator’s token.' : error.message);
+				toast(t`${why} You are signed in already.`);
+			} else showSignIn(t`${why} Run “agentsup link” where the daemon runs and open the new one, or sign in with the token.`);
+		} else {
+			showSignIn(error.code === 'login_failed' ? t`This is not the operator’s token.` : error.message);
+			if (how.code) by('sign-in-why').append(' ', press(t`Try the link again`, (button) => act(button, () => signIn(how))));
+		}
 	}
 }
 
@@ -67,7 +82,7 @@ function showSignIn(why) {
 	by('sign-in-why').textContent = why;
 	by('token').value = '';
 	by('token').focus();
-	document.title = 'Sign in · agentsup';
+	document.title = `${t`Sign in`} · agentsup`;
 }
 
 function leave() {
@@ -77,10 +92,12 @@ function leave() {
 	current.dispose?.();
 	Object.assign(current, { name: '', hash: '', dispose: null });
 	links.clear();
+	app.composers.clear();
 	by('view').replaceChildren();
 }
 
-function enter(session) {
+async function enter(session) {
+	await learn(session.language || navigator.language);
 	app.session = session;
 	ownedBy(session);
 	by('sign-in').hidden = true;
@@ -88,7 +105,6 @@ function enter(session) {
 	by('who').textContent = session.who;
 	by('version').textContent = `agentsup ${session.version}, ${session.role}`;
 	by('stop-all').hidden = !app.may('steer');
-	by('new-link').hidden = !session.is_operator;
 	fill(by('views'), Object.keys(VIEWS).slice(0, -1).map(navItem));
 	changes.start();
 	changes.listen(look);
@@ -97,8 +113,7 @@ function enter(session) {
 }
 
 function navItem(name) {
-	const [first, ...rest] = VIEWS[name].split(' ');
-	return h('li', h('a', { href: `#/${name}` }, icon(name), h('span', first, h('i', rest.map((word) => ` ${word}`))),
+	return h('li', h('a', { href: `#/${name}` }, icon(name), t([VIEWS[name]]),
 		name === 'questions' && h('span.count', { id: 'open-questions', hidden: true })));
 }
 
@@ -109,8 +124,8 @@ function readHash() {
 	return { name: isKnown ? name : 'chat', parts: isKnown ? parts.filter(Boolean) : [], params: new URLSearchParams(search) };
 }
 
-/** Shows the view the address names. A view is `async (element, route, app) => dispose`; a dispose
-		with a `moved(route)` that returns true has taken a new route of the same view by itself. */
+/** Shows the view of the address: `async (element, route, app) => dispose`. Where `dispose.moved(route)`
+		is true, the view has taken the new route by itself. */
 async function show(isMoved = true) {
 	if (!app.session) return;
 	const route = readHash();
@@ -123,8 +138,8 @@ async function show(isMoved = true) {
 	current.dispose?.();
 	Object.assign(current, { name: route.name, dispose: null });
 	app.link('chat', true);
-	const label = VIEWS[route.name];
-	const place = h('div', { class: `view ${route.name}` }, h('p.soft.loading', 'Loading…'));
+	const label = t([VIEWS[route.name]]);
+	const place = h('div', { class: `view ${route.name}` }, h('p.soft.loading', t`Loading…`));
 	by('view').replaceChildren(place);
 	app.titled(label);
 	try {
@@ -138,7 +153,7 @@ async function show(isMoved = true) {
 		if (!(error instanceof ApiError)) console.error(error);
 		place.replaceChildren(
 			h('h1', label), h('p', { role: 'alert' }, error.message),
-			press('Try again', () => (error instanceof ApiError ? show(false) : location.reload())),
+			press(t`Try again`, () => (error instanceof ApiError ? show(false) : location.reload())),
 		);
 	}
 	if (isMoved && mine === shown) focusHeading(place);
@@ -158,15 +173,15 @@ function nameTab() {
 }
 
 let looking = false;
-let again = null;
+let isMissed = false;
 
-/** Fetches what the frame shows; a change meanwhile is fetched afterwards, once. */
+/** Fetches what the frame shows; a change meanwhile afterwards, once. */
 async function look(kinds) {
 	if (looking) {
-		again = new Set([...(again ?? []), ...kinds]);
+		isMissed = true;
 		return;
 	}
-	looking = true;
+	[looking, isMissed] = [true, false];
 	const has = (fits) => fits.test([...kinds]);
 	try {
 		await Promise.all([
@@ -177,9 +192,7 @@ async function look(kinds) {
 	} catch {
 	}
 	looking = false;
-	const missed = again;
-	again = null;
-	if (missed && app.session) look(missed);
+	if (isMissed && app.session) look(new Set(['gap']));
 }
 
 async function lookAtAgents() {
@@ -196,7 +209,7 @@ async function lookAtQuestions() {
 	const { questions } = await get('/questions?state=open&limit=100');
 	const count = by('open-questions');
 	count.hidden = !questions.length;
-	count.replaceChildren(String(questions.length), h('span.unseen', ' open'));
+	count.replaceChildren(String(questions.length), h('span.unseen', t` open`));
 }
 
 let lostSince = 0;
@@ -206,7 +219,7 @@ function showLink() {
 	const isUp = [...links.values()].every(Boolean);
 	const dot = by('link');
 	dot.className = `dot ${isUp ? 'up' : 'lost'}`;
-	dot.ariaLabel = dot.title = isUp ? 'connected' : 'not connected';
+	dot.ariaLabel = dot.title = isUp ? t`connected` : t`not connected`;
 	if (isUp) lostSince = 0;
 	else if (!lostSince) {
 		lostSince = performance.now();
@@ -214,48 +227,47 @@ function showLink() {
 	}
 	const banner = by('banner');
 	let told = '';
-	if (!isUp && performance.now() - lostSince > 2000) told = 'No connection to the daemon. What you write is kept.';
-	else if (isUp && status?.state === 'draining') told = 'The daemon is shutting down and takes no new work.';
-	else if (isUp && status?.config_error && app.session.is_operator) told = `The configuration has an error: ${status.config_error}`;
+	if (!isUp && performance.now() - lostSince > 2000) told = t`No connection to the daemon. What you write is kept.`;
+	else if (isUp && status?.state === 'draining') told = t`The daemon is shutting down and takes no new work.`;
+	else if (isUp && status?.config_error && app.session.is_operator) told = t`The configuration has an error: ${status.config_error}`;
 	tell(banner, told);
 }
 
 changes.onLink = (isUp) => {
 	app.link('changes', isUp);
-	if (isUp && app.session) lookAtStatus().catch(() => {});
+	if (!isUp || !app.session) return;
+	lookAtStatus().catch(() => {});
+	sendRest(app.open);
 };
-
-const counted = (count, what) => `${count} ${what}${count === 1 ? '' : 's'}`;
-const ended = (running, waiting) => `${counted(running, 'running turn')} and ${counted(waiting, 'waiting message')}`;
 
 async function stopAll() {
 	await lookAtAgents().catch(() => {});
 	const sum = (field) => agents.reduce((total, each) => total + (each[field] ?? 0), 0);
-	const body = h('p', `This ends ${ended(sum('running'), sum('queued') + sum('parked'))}. It will not be done later.`);
-	if (!await ask('Stop everything?', body, 'Stop everything', true)) return;
+	const body = h('p', t`This ends what runs (${sum('running')}) and drops what waits (${sum('queued') + sum('parked')}). It will not be done later.`);
+	if (!await ask(t`Stop everything?`, body, t`Stop everything`, true)) return;
 	await act(by('stop-all'), async () => {
 		const { running, queued, parked } = await post('/stop_all');
-		toast(`Stopped: ${ended(running, queued + parked)}.`);
+		toast(t`Stopped: ${running} running, ${queued + parked} waiting.`);
 	});
 }
 
 async function newLink() {
-	const { people } = await get('/web/people').catch(() => ({ people: [] }));
-	const whom = h('select', { id: 'link-for' }, h('option', { value: '' }, 'Me (operator)'),
+	const { people } = app.may('steer') ? await get('/web/people').catch(() => ({ people: [] })) : { people: [] };
+	const whom = h('select', { id: 'link-for' }, h('option', { value: '' }, t`Me (${app.session.who})`),
 		people.map(({ name, role }) => h('option', { value: name }, `${name} (${role})`)));
 	const made = h('div', { role: 'status' });
-	const make = press('Make a link', (button) => act(button, async () => {
+	const make = press(t`Make a link`, (button) => act(button, async () => {
 		const link = await post('/web/links', { person: whom.value || null });
-		const url = h('input', { readonly: true, value: link.url, 'aria-label': 'The link', onfocus: () => url.select() });
-		const copy = navigator.clipboard && press('Copy', (it) => act(it, () => navigator.clipboard.writeText(link.url), 'Copied.'));
+		const url = h('input', { readonly: true, value: link.url, 'aria-label': t`The link`, onfocus: () => url.select() });
+		const copy = navigator.clipboard && press(t`Copy`, (it) => act(it, () => navigator.clipboard.writeText(link.url), t`Copied.`));
 		const isNear = /^(localhost|127\.|\[::1\])/.test(location.hostname);
 		made.replaceChildren(
-			h('p', 'Open this link on the other device. It works once, until ', timeOf(link.expires_at), '.'),
+			h('p', t`Open this link on the other device. It works once, until `, timeOf(link.expires_at), '.'),
 			h('p.row', url, copy),
-			isNear ? soft('This address leads to this computer only.') : '',
+			isNear ? soft(t`This address leads to this computer only.`) : '',
 		);
 	}), { class: 'primary' });
-	await ask('Link for another device', h('div', h('label', { for: 'link-for' }, 'Who will use it'), h('p.row', whom, make), made));
+	await ask(t`Link for another device`, h('div', h('label', { for: 'link-for' }, t`Who will use it`), h('p.row', whom, make), made));
 }
 
 async function signOut(path) {
@@ -264,23 +276,16 @@ async function signOut(path) {
 	leave();
 	await post(path, undefined, { quiet: true }).catch(() => {});
 	forget(session);
-	showSignIn('You are signed out.');
+	showSignIn(t`You are signed out.`);
 }
 
 function wire() {
-	const account = by('account');
 	by('skip').addEventListener('click', (event) => { event.preventDefault(); by('view').focus(); });
-	const chosen = (id, work) => by(id).addEventListener('click', () => { account.open = false; work(); });
+	const chosen = (id, work) => by(id).addEventListener('click', () => { by('account').hidePopover(); work(); });
 	chosen('stop-all', stopAll);
 	chosen('new-link', newLink);
 	chosen('sign-out', () => signOut('/web/logout'));
 	chosen('sign-out-all', () => signOut('/web/logout_everywhere'));
-	document.addEventListener('click', (event) => { if (!account.contains(event.target)) account.open = false; });
-	account.addEventListener('keydown', (event) => {
-		if (event.key !== 'Escape' || !account.open) return;
-		account.open = false;
-		account.querySelector('summary').focus();
-	});
 	by('sign-in-form').addEventListener('submit', (event) => {
 		event.preventDefault();
 		act(event.submitter, () => signIn({ token: by('token').value.trim() }));
@@ -293,7 +298,7 @@ function wire() {
 	onSignedOut(async () => {
 		// What asked may have had an older session than ours.
 		const isOut = await get('/web/session', { quiet: true }).then(() => false, (error) => error.status === 401);
-		if (isOut && app.session) showSignIn('You were signed out. Sign in again; what you had typed is kept.');
+		if (isOut && app.session) showSignIn(t`You were signed out. Sign in again; what you had typed is kept.`);
 	});
 }
 

@@ -1,7 +1,7 @@
-// What an agent says, as elements. Blocks come parsed from the daemon; nothing here reads markup.
+// What an agent says, as elements. The daemon has parsed it; nothing here reads markup.
 
 import { act } from './api.js';
-import { h, press } from './dom.js';
+import { h, press, t } from './dom.js';
 
 const TAGS = { bold: 'strong', italic: 'em', strike: 's', code: 'code', pre: 'code', quote: 'q', spoiler: 'span', link: 'a' };
 
@@ -29,14 +29,14 @@ export function styled({ text, spans = [] }) {
 }
 
 function codeOf({ text, language }) {
-	const shown = h('pre', { tabindex: '0', 'aria-label': language ? `Code in ${language}` : 'Code' }, h('code', text));
-	const copy = navigator.clipboard && press('Copy', (it) => act(it, () => navigator.clipboard.writeText(text), 'Copied.'));
+	const shown = h('pre', { tabindex: '0', 'aria-label': language ? t`Code in ${language}` : t`Code` }, h('code', text));
+	const copy = navigator.clipboard && press(t`Copy`, (it) => act(it, () => navigator.clipboard.writeText(text), t`Copied.`));
 	return h('div.code', h('p.soft', h('span', language), copy), shown);
 }
 
 function tableOf({ header, rows, align }) {
 	const cell = (tag, value, at) => h(tag, { class: align[at] ?? '', scope: tag === 'th' ? 'col' : null }, styled(value));
-	return h('div.table', { tabindex: '0', role: 'region', 'aria-label': 'Table' }, h('table', {},
+	return h('div.table', { tabindex: '0', role: 'region', 'aria-label': t`Table` }, h('table', {},
 		h('thead', h('tr', header.map((value, at) => cell('th', value, at)))),
 		h('tbody', rows.map((row) => h('tr', row.map((value, at) => cell('td', value, at)))))));
 }

@@ -1,29 +1,29 @@
-// The chat: whom one talks to, what was said, and where one writes.
+// The chat: with whom, what was said, and where one writes.
 
 import { act, changes, get, post, query } from './api.js';
 import { Composer } from './compose.js';
-import { ask, closeDialog, fill, h, press, soft, tell, timeOf } from './dom.js';
+import { ask, closeDialog, fill, h, press, soft, t, tell, timeOf } from './dom.js';
 import { keep, kept } from './kept.js';
-import { ChatSocket } from './socket.js';
+import { ChatSocket, keyOf, sendRest } from './socket.js';
 import { Talk } from './talk.js';
 
 const isFine = matchMedia('(pointer: fine)');
 const path = (agent) => `#/chat/${encodeURIComponent(agent)}`;
-const stateOf = ({ status, running }) => (running ? 'at work' : status);
+const stateOf = ({ status, running }) => (running ? t`at work` : t([status]));
 
 export async function chat(view, route, app) {
 	const unread = new Map(Object.entries(kept('tab', 'unread', {})));
 	const rows = new Map();
 	const list = h('ul.agents');
-	const pick = h('select', { 'aria-label': 'Agent', onchange: () => app.go(path(pick.value)) });
+	const pick = h('select', { 'aria-label': t`Agent`, onchange: () => app.go(path(pick.value)) });
 	const title = h('h1');
 	const state = h('p.soft');
 	const heard = h('div.unseen', { role: 'status' });
-	const place = h('div.place');
+	const place = h('div.place', { data: { drop: t`Drop the files to send them` } });
 	view.replaceChildren(
-		h('nav.side', { 'aria-label': 'Agents' }, list),
-		h('section.talk', { 'aria-label': 'Chat' },
-			h('header.head', h('div.whom', title, pick, state), press('Sessions', showSessions)), place, heard),
+		h('nav.side', { 'aria-label': t`Agents` }, list),
+		h('section.talk', { 'aria-label': t`Chat` },
+			h('header.head', h('div.whom', title, pick, state), press(t`Sessions`, showSessions)), place, heard),
 	);
 	let open = null;
 
@@ -35,14 +35,14 @@ export async function chat(view, route, app) {
 		if (!open) return;
 		pick.value = open.agent;
 		const agent = known.find(({ name }) => name === open.agent) ?? { status: '' };
-		const words = [stateOf(agent), agent.queued && `${agent.queued} waiting`, agent.status !== 'running' && agent.last_reason];
+		const words = [stateOf(agent), agent.queued && t`${agent.queued} waiting`, agent.status !== 'running' && agent.last_reason];
 		state.replaceChildren(h('span', { class: `dot ${agent.status}` }), ' ', open.problem || words.filter(Boolean).join(', '));
 	}
 
 	function row(agent) {
 		let held = rows.get(agent.name);
 		if (!held) {
-			const [dot, status, count] = [h('span'), h('span.unseen'), h('span.count', { title: 'new' })];
+			const [dot, status, count] = [h('span'), h('span.unseen'), h('span.count', { title: t`new` })];
 			const link = h('a', { href: path(agent.name) }, dot, h('span.name', agent.name), status, count);
 			held = { li: h('li', link), option: h('option', { value: agent.name }), link, dot, status, count };
 			rows.set(agent.name, held);
@@ -51,7 +51,7 @@ export async function chat(view, route, app) {
 		held.dot.className = `dot ${agent.status}${agent.running ? ' busy' : ''}`;
 		tell(held.status, `, ${stateOf(agent)}`);
 		tell(held.count, String(news));
-		tell(held.option, news ? `${agent.name} (${news} new)` : agent.name);
+		tell(held.option, news ? t`${agent.name} (${news} new)` : agent.name);
 		held.count.hidden = !news;
 		held.link.ariaCurrent = open?.agent === agent.name ? 'page' : null;
 		return held;
@@ -89,10 +89,12 @@ export async function chat(view, route, app) {
 			onRunning: (id) => { running = id; composer.stop.hidden = !id; },
 			onSaid: (text, id) => say(text, [], id),
 		});
-		const composer = new Composer({
-			app, agent, conversation, onSay: say,
-			onStop: (button) => act(button, () => post(`/messages/${running}/cancel`)),
-		});
+		const key = keyOf(agent, conversation);
+		// With its files, also those that are on their way.
+		const composer = app.composers.get(key) ?? new Composer({ app, agent, conversation });
+		app.composers.set(key, composer);
+		composer.onSay = say;
+		composer.onStop = (button) => act(button, () => post(`/messages/${running}/cancel`));
 		const socket = new ChatSocket({
 			agent, conversation,
 			onFrame: (frame) => {
@@ -110,7 +112,7 @@ export async function chat(view, route, app) {
 			again: (said) => socket.again(said),
 			edit: (said) => { socket.discard(said.id); composer.put(said); },
 		};
-		place.replaceChildren(talk.log, talk.down, mayTalk ? composer.form : h('p.composer.soft', 'You may look, but not write.'));
+		place.replaceChildren(talk.log, talk.down, mayTalk ? composer.form : h('p.composer.soft', t`You may look, but not write.`));
 		const drop = (event) => {
 			if (!mayTalk || !event.dataTransfer.types.includes('Files')) return;
 			event.preventDefault();
@@ -119,7 +121,9 @@ export async function chat(view, route, app) {
 		};
 		Object.assign(place, { ondragover: drop, ondrop: drop, ondragleave: () => place.classList.remove('drop') });
 		const stop = changes.listen((kinds) => { if (/message|gap|stop|chat.in/.test([...kinds])) talk.follow(); });
-		open = { agent, conversation, composer, problem: '', close: () => { stop(); socket.close(); talk.close(); } };
+		app.open = key;
+		open = { agent, conversation, composer, problem: '', close: () => { stop(); socket.close(); talk.close(); app.open = ''; } };
+		sendRest(key);
 		for (const said of socket.unsent) talk.pending(said, work);
 		countNews(agent, 0);
 		keep('browser', 'agent', agent);
@@ -127,23 +131,23 @@ export async function chat(view, route, app) {
 
 	async function showSessions() {
 		const { agent, conversation } = open;
-		const body = h('div', h('p.soft', 'Loading…'));
-		ask(`Sessions of ${agent}`, body);
+		const body = h('div', h('p.soft', t`Loading…`));
+		ask(t`Sessions of ${agent}`, body);
 		const change = async (button, way, fields, words) => {
 			if (await act(button, () => post(`/web/sessions${way}`, { agent, conversation, ...fields }), words)) closeDialog();
 		};
 		try {
 			const { sessions } = await get(query('/web/sessions', { agent, conversation }));
 			const items = sessions.map((each) => {
-				const name = each.title || each.key.replace(/^chat:/, 'Chat in ');
-				const go = app.may('talk') && press('Switch', (button) => change(button, '/switch', { session: each.id }, `You go on with “${name}”.`), { 'aria-label': `Switch to ${name}` });
-				return h('li', h('div', h('b', name), h('br'), soft(timeOf(each.updated_at), ` · ${each.id.slice(-6)}`)), each.is_current ? h('span.tag', 'current') : go);
+				const name = each.title || each.key.replace(/^chat:/, t`Chat in `);
+				const go = app.may('talk') && press(t`Switch`, (button) => change(button, '/switch', { session: each.id }, t`You go on with “${name}”.`), { 'aria-label': t`Switch to ${name}` });
+				return h('li', h('div', h('b', name), h('br'), soft(timeOf(each.updated_at), ` · ${each.id.slice(-6)}`)), each.is_current ? h('span.tag', t`current`) : go);
 			});
-			const name = h('input', { 'aria-label': 'Name of the new session', placeholder: 'Name (may be left out)', maxlength: '100' });
-			const begin = press('New session', (button) => change(button, '', name.value.trim() && { title: name.value.trim() }, 'A new session has begun.'), { class: 'primary' });
+			const name = h('input', { 'aria-label': t`Name of the new session`, placeholder: t`Name (may be left out)`, maxlength: '100' });
+			const begin = press(t`New session`, (button) => change(button, '', name.value.trim() && { title: name.value.trim() }, t`A new session has begun.`), { class: 'primary' });
 			body.replaceChildren(
-				soft('A session is what the agent remembers of a conversation.'),
-				items.length ? h('ul.plain', items) : h('p', 'There is none yet; the first message begins one.'),
+				soft(t`A session is what the agent remembers of a conversation.`),
+				items.length ? h('ul.plain', items) : h('p', t`There is none yet; the first message begins one.`),
 				app.may('talk') ? h('div.row', name, begin) : '',
 			);
 		} catch (error) {
@@ -157,8 +161,8 @@ export async function chat(view, route, app) {
 		const agent = parts[0] ?? (names.includes(last) ? last : names[0]);
 		const conversation = parts[1] ?? app.session.conversation;
 		if (!agent) {
-			title.textContent = 'Chat';
-			place.replaceChildren(h('p.empty', 'There is no agent yet. Add one to agents.json.'));
+			title.textContent = t`Chat`;
+			place.replaceChildren(h('p.empty', t`There is no agent yet. Add one to agents.json.`));
 		} else if (agent !== open?.agent || conversation !== open.conversation) {
 			enter(agent, conversation);
 			if (isFine.matches && app.may('talk')) open.composer.focus();

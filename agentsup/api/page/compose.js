@@ -1,7 +1,7 @@
 // Where one writes: text, commands with completion, files.
 
 import { ApiError, call, query } from './api.js';
-import { bytes, h, icon, press, soft, toast } from './dom.js';
+import { bytes, h, icon, press, soft, t, toast } from './dom.js';
 import { keep, kept } from './kept.js';
 
 const MOST_FILES = 10;
@@ -12,26 +12,31 @@ export class Composer {
 	#commands = [];
 	#offered = [];
 	#chosen = 0;
+	#last = Promise.resolve();
 	#key;
+	/** What to do with a text, and to stop the running answer. */
+	onSay;
+	onStop;
 
-	constructor({ app, agent, conversation, onSay, onStop }) {
-		Object.assign(this, { app, agent, onSay });
+	constructor({ app, agent, conversation }) {
+		Object.assign(this, { app, agent });
 		this.#key = `draft:${agent}:${conversation}`;
 		this.text = h('textarea', {
-			id: 'say', rows: 1, autocomplete: 'off', placeholder: `Message ${agent}`, 'aria-label': `Message to ${agent}`,
+			id: 'say', rows: 1, autocomplete: 'off', placeholder: t`Message ${agent}`, 'aria-label': t`Message to ${agent}`,
 			'aria-autocomplete': 'list', 'aria-haspopup': 'listbox', 
 			oninput: () => this.#typed(), onkeydown: (event) => this.#key_(event), onpaste: (event) => this.#pasted(event), onblur: () => this.#offer([]),
 		});
 		this.pick = h('input', { type: 'file', multiple: true, hidden: true, onchange: () => { this.add([...this.pick.files]); this.pick.value = ''; } });
-		this.list = h('ul.offers', { id: 'offers', role: 'listbox', 'aria-label': 'Commands' });
-		this.chips = h('ul.chips', { 'aria-label': 'Files to send' });
-		this.send = h('button.primary.round', { 'aria-label': 'Send' }, icon('send'));
-		this.stop = press(icon('stop'), onStop, { class: 'danger round stop', 'aria-label': 'Stop the running answer', hidden: true });
+		this.list = h('ul.offers', { id: 'offers', role: 'listbox', 'aria-label': t`Commands` });
+		this.chips = h('ul.chips', { 'aria-label': t`Files to send` });
+		this.send = h('button.primary.round', { 'aria-label': t`Send` }, icon('send'));
+		this.stop = press(icon('stop'), (button) => this.onStop(button), { class: 'danger round stop', 'aria-label': t`Stop the running answer`, hidden: true });
 		this.form = h('form.composer', { onsubmit: (event) => { event.preventDefault(); this.#submit(); } },
 			this.list, this.chips, h('div.writing-line',
-				press(icon('clip'), () => this.pick.click(), { class: 'quiet round', 'aria-label': 'Attach files' }),
+				press(icon('clip'), () => this.pick.click(), { class: 'quiet round', 'aria-label': t`Attach files` }),
 				this.pick, this.text, this.stop, this.send));
 		this.text.value = kept('browser', this.#key, '');
+		for (const done of kept('tab', this.#key, [])) this.#chip({ ...done, done });
 		this.#ready();
 		queueMicrotask(() => this.#grow());
 	}
@@ -43,7 +48,7 @@ export class Composer {
 	/** Puts a text back that was not sent. */
 	put({ text, files = [] }) {
 		this.text.value = [this.text.value, text].filter(Boolean).join('\n');
-		for (const file of files) this.#chip({ name: file.name, size: 0, done: file });
+		for (const done of files) this.#chip({ ...done, done });
 		this.#typed();
 		this.focus();
 	}
@@ -63,6 +68,8 @@ export class Composer {
 	}
 
 	#ready() {
+		const done = this.#files.flatMap((file) => file.done ?? []);
+		keep('tab', this.#key, done.length ? done : null);
 		const isLoading = this.#files.some((file) => !file.done);
 		this.send.disabled = isLoading || !(this.text.value.trim() || this.#files.length);
 	}
@@ -136,10 +143,10 @@ export class Composer {
 		const most = this.app.session.max_upload_bytes;
 		for (const file of files) {
 			if (this.#files.length >= MOST_FILES) {
-				toast(`A message takes ${MOST_FILES} files at most.`, true);
+				toast(t`A message takes ${MOST_FILES} files at most.`, true);
 				return;
 			}
-			if (file.size > most) toast(`${file.name} has ${bytes(file.size)}; ${bytes(most)} is the most a file may have.`, true);
+			if (file.size > most) toast(t`${file.name} has ${bytes(file.size)}; ${bytes(most)} is the most a file may have.`, true);
 			else this.#upload(file);
 		}
 		this.focus();
@@ -153,7 +160,7 @@ export class Composer {
 			file.abort?.abort();
 			this.#showChips();
 			this.focus();
-		}, { class: 'quiet', 'aria-label': `Remove ${file.name}` }));
+		}, { class: 'quiet', 'aria-label': t`Remove ${file.name}` }));
 		this.#showChips();
 		return file;
 	}
@@ -163,10 +170,10 @@ export class Composer {
 		this.#ready();
 	}
 
-	async #upload(given) {
+	#upload(given) {
 		const file = this.#chip({ name: given.name || 'picture.png', size: given.size, abort: new AbortController() });
 		const load = async () => {
-			file.told.replaceChildren('uploading…');
+			file.told.replaceChildren(t`uploading…`);
 			try {
 				const path = query('/web/uploads', { agent: this.agent, name: file.name });
 				const { path: at, name } = await call('POST', path, given, { raw: true, signal: file.abort.signal });
@@ -174,10 +181,11 @@ export class Composer {
 				file.told.replaceChildren(bytes(file.size));
 			} catch (error) {
 				if (file.abort.signal.aborted || !(error instanceof ApiError)) return;
-				file.told.replaceChildren(h('span.bad', error.message), ' ', press('Try again', load, { class: 'quiet' }));
+				file.told.replaceChildren(h('span.bad', error.message), ' ', press(t`Try again`, load, { class: 'quiet' }));
 			}
 			this.#ready();
 		};
-		await load();
+		// One by one: several at once would take the places of others.
+		this.#last = this.#last.then(load);
 	}
 }

@@ -1,35 +1,37 @@
-// Messages that were given up: why, and what to do with each or with all that are shown.
+// Messages that were given up, and what to do with them.
 
 import { post, query } from './api.js';
-import { ask, h, toast } from './dom.js';
+import { ask, h, t, toast } from './dom.js';
 import { itemOf, listed } from './items.js';
 import { agentChoice, board, count, deed, keyed } from './viewing.js';
+
+const countOf = (each) => count(each.length, t`message`, t`messages`);
 
 export async function dead(view, { params }, app) {
 	let agent = params.get('agent') ?? '';
 	let pages = 1;
 	let shown = [];
 	const list = h('ul.items');
-	const nothing = h('p.empty', { hidden: true }, 'No dead letters. What can’t be answered after several attempts is kept here.');
-	const further = deed('More', () => { pages += 1; return frame.look(true); });
+	const nothing = h('p.empty', { hidden: true }, t`No dead letters. What can’t be answered after several attempts is kept here.`);
+	const further = deed(t`More`, () => { pages += 1; return frame.look(true); });
 	further.hidden = true;
 
 	const does = (message, verb) => post(`/${verb === 'replay' ? 'messages' : 'dead'}/${message.id}/${verb}`);
-	const dropping = (what) => ask(`Drop ${what}?`, 'It will never be answered. This can’t be undone.', 'Drop', true);
+	const dropping = (what) => ask(t`Drop ${what}?`, t`It will never be answered. This can’t be undone.`, t`Drop`, true);
 
 	async function all(verb, done) {
 		const each = [...shown];
-		if (verb === 'drop' && !await dropping(count(each.length, 'message'))) return;
+		if (verb === 'drop' && !await dropping(countOf(each))) return;
 		const refused = [];
 		for (const message of each) await does(message, verb).catch((error) => refused.push(error.message));
 		await frame.look();
 		toast(`${done}: ${each.length - refused.length}.`);
-		if (refused.length) toast(`Refused: ${refused.length}. ${refused[0]}`, true);
+		if (refused.length) toast(t`Refused: ${refused.length}. ${refused[0]}`, true);
 	}
 	function controls(read) {
 		const one = (words, verb, done, kind = '') => ({
 			node: deed(words, async () => {
-				if (verb === 'drop' && !await dropping('this message')) return;
+				if (verb === 'drop' && !await dropping(t`this message`)) return;
 				await does(read(), verb);
 				toast(done);
 				await frame.look();
@@ -37,17 +39,17 @@ export async function dead(view, { params }, app) {
 			when: () => app.may('steer'),
 		});
 		return [
-			one('Requeue', 'requeue', 'It is back in its queue.'),
-			one('Replay', 'replay', 'It runs once more, as a new message.'),
-			one('Drop', 'drop', 'Dropped.', 'danger'),
+			one(t`Requeue`, 'requeue', t`It is back in its queue.`),
+			one(t`Replay`, 'replay', t`It runs once more, as a new message.`),
+			one(t`Drop`, 'drop', t`Dropped.`, 'danger'),
 		];
 	}
 
 	const together = h('div.actions', { hidden: true },
-		deed('Requeue all shown', () => all('requeue', 'Back in the queue')),
-		deed('Drop all shown', () => all('drop', 'Dropped'), '', 'danger'));
+		deed(t`Requeue all shown`, () => all('requeue', t`Back in the queue`)),
+		deed(t`Drop all shown`, () => all('drop', t`Dropped`), '', 'danger'));
 	const frame = board(view, {
-		title: 'Dead letters',
+		title: t`Dead letters`,
 		tools: agentChoice(app, agent, (value) => {
 			agent = value;
 			pages = 1;
@@ -62,7 +64,7 @@ export async function dead(view, { params }, app) {
 			nothing.hidden = found.length > 0;
 			together.hidden = found.length < 2 || !app.may('steer');
 			further.hidden = !more;
-			return found.length > 0 && `${count(found.length, 'message')}${more ? ' shown, and more' : ''}`;
+			return found.length > 0 && (more ? t`${countOf(found)} shown, and more` : countOf(found));
 		},
 	});
 	const draw = keyed(list, (message) => message.id, (message) => itemOf(message, controls));

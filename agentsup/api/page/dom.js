@@ -1,4 +1,27 @@
-// Building elements, words for times and sizes, and what is said to the person.
+// Elements, words for times and sizes, and what is told to the person.
+
+let spoken = {};
+let clock;
+let day;
+let still;
+
+/** Words of the page: t`Log of ${name}`, or t([word]) for one that came from elsewhere. */
+export function t(parts, ...given) {
+	const key = parts.join('{}');
+	return (spoken[key] ?? key).replaceAll('{}', () => given.shift());
+}
+
+/** The page speaks `language` from now on; `words` are its texts by the English ones. */
+export function speak(language, words) {
+	spoken = words;
+	document.documentElement.lang = language;
+	clock = new Intl.DateTimeFormat(language, { hour: '2-digit', minute: '2-digit' });
+	day = new Intl.DateTimeFormat(language, { weekday: 'short', day: 'numeric', month: 'short' });
+	// What index.html says, as it was.
+	still ??= [...document.querySelectorAll('body *')].flatMap((node) => [...node.childNodes, ...node.attributes])
+		.filter(({ name, nodeType }) => nodeType === 3 || name === 'aria-label').map((node) => [node, node.nodeValue]);
+	for (const [node, text] of still) node.nodeValue = t([text]);
+}
 
 /** An element: `h('a.class', {href, onclick}, ...children)`; `{}` may be left out. Text is always text. */
 export function h(tag, ...children) {
@@ -31,7 +54,7 @@ const ICONS = {
 	file: 'M7 3h7l4 4v14H7zm7 0v4h4',
 };
 
-/** A drawn sign, for the eye only: its button or link has the name. */
+/** A sign for the eye only: its button or link has the name. */
 export function icon(name) {
 	const space = 'http://www.w3.org/2000/svg';
 	const drawn = document.createElementNS(space, 'svg');
@@ -47,7 +70,7 @@ export const press = (label, work, props) => h('button', { type: 'button', oncli
 
 export const soft = (...children) => h('span.soft', ...children);
 
-/** Changes what an element says only where it differs, so that nobody hears it twice. */
+/** Changes what an element says where it differs, so that nobody hears it twice. */
 export const tell = (node, text) => { if (node.textContent !== text) node.textContent = text; };
 
 export const by = (id) => document.getElementById(id);
@@ -55,37 +78,33 @@ export const by = (id) => document.getElementById(id);
 /** Puts the children of `parent` into this order, and touches only what differs. */
 export function fill(parent, children) {
 	const wanted = children.filter(Boolean);
-	// First what goes: whatever is moved would lose the focus.
+	// First what goes: what is moved loses the focus.
 	for (const child of [...parent.children]) if (!wanted.includes(child)) child.remove();
 	wanted.forEach((child, at) => {
 		if (parent.children[at] !== child) parent.insertBefore(child, parent.children[at] ?? null);
 	});
 }
 
-const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
-const day = new Intl.DateTimeFormat(undefined, { weekday: 'short', day: 'numeric', month: 'short' });
-
 /** A <time> with the hour, and the day where it isn't today. */
 export function timeOf(ms) {
 	if (!ms) return '';
 	const isToday = new Date(ms).toDateString() === new Date().toDateString();
 	const words = `${isToday ? '' : `${day.format(ms)} `}${clock.format(ms)}`;
-	return h('time', { datetime: new Date(ms).toISOString(), title: new Date(ms).toLocaleString() }, words);
+	return h('time', { datetime: new Date(ms).toISOString(), title: new Date(ms).toLocaleString(document.documentElement.lang) }, words);
 }
+
+const UNITS = [[90, 1, 's'], [5400, 60, 'min'], [129600, 3600, 'h'], [Infinity, 86400, 'd']];
 
 export function duration(seconds) {
 	if (seconds == null) return '–';
 	if (seconds < 10) return `${Math.round(seconds * 10) / 10} s`;
-	if (seconds < 90) return `${Math.round(seconds)} s`;
-	if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
-	if (seconds < 129600) return `${Math.round(seconds / 3600)} h`;
-	return `${Math.round(seconds / 86400)} d`;
+	const [, size, unit] = UNITS.find(([most]) => seconds < most);
+	return `${Math.round(seconds / size)} ${unit}`;
 }
 
 export function bytes(count) {
-	if (count < 1000) return `${count} B`;
-	const step = Math.min(3, Math.floor(Math.log10(count) / 3));
-	return `${(count / 1000 ** step).toPrecision(3)} ${['', 'kB', 'MB', 'GB'][step]}`;
+	const step = count < 1000 ? 0 : Math.min(3, Math.floor(Math.log10(count) / 3));
+	return `${step ? (count / 1000 ** step).toPrecision(3) : count} ${['B', 'kB', 'MB', 'GB'][step]}`;
 }
 
 export function toast(text, isBad = false) {
@@ -96,14 +115,13 @@ export function toast(text, isBad = false) {
 
 let settle = null;
 
-/** Asks before something is done; resolves to whether it may be. `body` is text or an element;
-		without `yes` there is only a way out. */
+/** Asks; resolves to whether it was agreed. Without `yes` there is only a way out. */
 export function ask(title, body, yes, isDanger = false) {
 	const dialog = by('ask');
 	settle?.(false);
 	by('ask-title').textContent = title;
 	by('ask-body').replaceChildren(body);
-	by('ask-no').textContent = yes ? 'Cancel' : 'Close';
+	by('ask-no').textContent = yes ? t`Cancel` : t`Close`;
 	Object.assign(by('ask-yes'), { textContent: yes ?? '', hidden: !yes, className: isDanger ? 'danger' : 'primary' });
 	dialog.returnValue = '';
 	if (!dialog.open) dialog.showModal();
@@ -119,7 +137,7 @@ export function ask(title, body, yes, isDanger = false) {
 
 export const closeDialog = () => by('ask').close();
 
-/** A random name for something of ours; works without a secure context, too. */
+/** A random name; works without a secure context, too. */
 export function newId() {
 	return [...crypto.getRandomValues(new Uint32Array(4))].map((each) => each.toString(36)).join('');
 }

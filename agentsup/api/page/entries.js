@@ -2,7 +2,7 @@
 
 import { act, post } from './api.js';
 import { blocksOf, Preview } from './blocks.js';
-import { h, icon, press, soft, timeOf } from './dom.js';
+import { h, icon, press, soft, t, timeOf } from './dom.js';
 
 const isPicture = (name) => /\.(png|jpe?g|gif|webp)$/i.test(name);
 
@@ -23,7 +23,7 @@ const meta = (who, at, ...more) => h('p.meta', h('b', who), ' ', at ? timeOf(at)
 
 /** A person's message. `show(state, ...)` changes what is said of it. */
 export class Mine {
-	constructor({ text = '', files = [], who = 'You', isCommand = false }) {
+	constructor({ text = '', files = [], who = t`You`, isCommand = false }) {
 		this.text = text;
 		this.state = '';
 		this.who = who;
@@ -49,11 +49,11 @@ export class Mine {
 	edit(text) {
 		this.text = text;
 		this.words.textContent = text;
-		this.edited = h('span.tag', 'edited');
+		this.edited = h('span.tag', t`edited`);
 		this.told.before(this.edited);
 	}
 
-	/** `offers`: [label, what to do]. Nothing is touched where nothing changed. */
+	/** `offers`: [label, what to do]. */
 	show(text, offers = [], isBad = false) {
 		if (text === this.state) return;
 		this.state = text;
@@ -62,7 +62,7 @@ export class Mine {
 	}
 }
 
-const repeat = (data) => data.possible_repeat && h('span.tag.warn', { title: 'It is not known whether this was delivered before.' }, 'may be a repeat');
+const repeat = (data) => data.possible_repeat && h('span.tag.warn', { title: t`It is not known whether this was delivered before.` }, t`may be a repeat`);
 
 export function answer({ at, data }, agent) {
 	const body = data.blocks ? blocksOf(data.blocks) : [words(data.text ?? '')];
@@ -76,14 +76,14 @@ export function file({ at, data }, agent) {
 
 export function notice({ at, data }, agent, say) {
 	const isBad = data.outcome && !['ok', 'cancelled'].includes(data.outcome);
-	const again = data.again && say && press('Send it again', (button) => {
+	const again = data.again && say && press(t`Send it again`, (button) => {
 		button.disabled = true;
 		say(`/again ${data.again}`);
 	});
 	return entry(isBad ? 'notice bad' : 'notice', words(data.text ?? ''), again, h('p.meta', timeOf(at), repeat(data)));
 }
 
-/** The answer of a command; a press says `command` under an id that counts once where it must. */
+/** The answer of a command; a press says `command`, under an id that counts once. */
 export function reply(frame, isOperator, onPress) {
 	const rows = frame.buttons.map((row, at) => h('div.row', row.map((each, column) => (!each.operator || isOperator)
 		&& press(each.label, (button) => onPress(each, button, `once:${frame.id}:${at}:${column}`)))));
@@ -95,15 +95,15 @@ export class Question {
 		this.id = id;
 		this.state = 'open';
 		const give = (given, button) => act(button, () => post(`/questions/${id}/answer`, { answer: given }));
-		const field = h('input', { 'aria-label': 'Your answer', required: true, autocomplete: 'off', placeholder: 'Your answer' });
+		const field = h('input', { 'aria-label': t`Your answer`, required: true, autocomplete: 'off', placeholder: t`Your answer` });
 		const ways = options.length
-			? h('div.row', { role: 'group', 'aria-label': 'Answers' }, options.map((option) => press(option, (button) => give(option, button))))
+			? h('div.row', { role: 'group', 'aria-label': t`Answers` }, options.map((option) => press(option, (button) => give(option, button))))
 			: h('form.row', { onsubmit: (event) => {
 				event.preventDefault();
 				if (field.value.trim()) give(field.value, event.submitter ?? field);
-			} }, field, h('button.primary', 'Answer'));
-		this.ways = mayAnswer ? ways : h('p.soft', 'You may not answer it.');
-		this.until = until ? h('p.soft', 'Answer until ', timeOf(until)) : null;
+			} }, field, h('button.primary', t`Answer`));
+		this.ways = mayAnswer ? ways : h('p.soft', t`You may not answer it.`);
+		this.until = until ? h('p.soft', t`Answer until `, timeOf(until)) : null;
 		this.end = h('p.soft', { hidden: true });
 		this.li = entry('theirs', meta(agent, at), h('div.card.question',
 			h('div.said', blocks ? blocksOf(blocks) : words(text)), this.ways, this.until, this.end));
@@ -118,25 +118,25 @@ export class Question {
 		if (this.ways.tagName === 'FORM') this.ways.hidden = true;
 		if (this.until) this.until.hidden = true;
 		const told = {
-			answered: `Answered${who ? ` by ${who}` : ''}: ${given}`,
-			expired: 'The time was over before somebody answered.',
-			cancelled: 'No longer asked: its work was stopped.',
+			answered: who ? t`Answered by ${who}: ${given}` : t`Answered: ${given}`,
+			expired: t`The time was over before somebody answered.`,
+			cancelled: t`No longer asked: its work was stopped.`,
 		};
-		this.end.textContent = told[this.state] ?? 'This question is closed.';
+		this.end.textContent = told[this.state] ?? t`This question is closed.`;
 		this.end.hidden = false;
 	}
 }
 
-const STEPS = { started: 'running', finished: 'done', failed: 'failed' };
+const STEPS = { started: t`running`, finished: t`done`, failed: t`failed` };
 
-/** An answer that is being written: its text so far, its steps. */
+/** An answer being written: text and steps so far. */
 export class Live {
 	constructor(agent, messageId) {
 		this.messageId = messageId;
 		this.agent = agent;
 		this.body = h('div.said');
 		this.steps = h('ol.steps');
-		this.waiting = h('p.writing.soft', `${agent} is at work`);
+		this.waiting = h('p.writing.soft', t`${agent} is at work`);
 		this.li = entry('theirs live', meta(agent, 0), this.steps, this.body, this.waiting);
 		this.begin();
 	}
@@ -187,9 +187,10 @@ export class Live {
 	}
 }
 
-/** Marks where another session begins; what has none belongs to the one before. */
+/** Marks where another session begins. */
 export function divide(li) {
 	const last = li.previousElementSibling?.dataset.session;
 	li.dataset.session ||= last ?? '';
 	li.classList.toggle('apart', Boolean(last && last !== li.dataset.session));
+	li.dataset.apart = t`another session`;
 }

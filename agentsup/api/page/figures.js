@@ -1,18 +1,17 @@
-// Small figures: turns, how long they took, and what they cost.
+// Turns, how long they took, and their cost.
 
 import { get, query } from './api.js';
-import { duration, h, soft } from './dom.js';
+import { duration, h, soft, t } from './dom.js';
 import { board, choice, count, redraw, table } from './viewing.js';
 
-const SPANS = [['6', '6 hours'], ['24', '24 hours'], ['72', '3 days'], ['168', '7 days'], ['720', '30 days']];
+const SPANS = [['6', t`6 hours`], ['24', t`24 hours`], ['72', t`3 days`], ['168', t`7 days`], ['720', t`30 days`]];
 const HIGH = 48;
 const WIDE = 10;
 const POLL_MS = 60_000;
 
-const hour = new Intl.DateTimeFormat(undefined, { weekday: 'short', hour: '2-digit', minute: '2-digit' });
-const date = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit' });
-const number = new Intl.NumberFormat();
-const few = new Intl.NumberFormat(undefined, { notation: 'compact', maximumFractionDigits: 1 });
+const { lang } = document.documentElement;
+const date = new Intl.DateTimeFormat(lang, { weekday: 'short', day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit' });
+const number = new Intl.NumberFormat(lang, { notation: 'compact', maximumFractionDigits: 1 });
 
 function drawing(tag, fields, ...children) {
 	const made = document.createElementNS('http://www.w3.org/2000/svg', tag);
@@ -23,10 +22,10 @@ function drawing(tag, fields, ...children) {
 
 function bars({ agent, by_hour: spans }, { since, until }, top) {
 	const width = (until - since) / spans.length;
-	const at = (index) => (until - since > 4 * 86_400_000 ? date : hour).format(since + index * width);
+	const at = (index) => date.format(since + index * width);
 	const most = Math.max(...spans);
 	const all = spans.reduce((sum, each) => sum + each, 0);
-	const told = all ? `${count(all, 'turn')}, at most ${most} in ${width === 3_600_000 ? 'an hour' : duration(width / 1000)}` : 'no turns';
+	const told = all ? t`${count(all, t`turn`, t`turns`)}, at most ${most} in ${width === 3_600_000 ? t`an hour` : duration(width / 1000)}` : t`no turns`;
 	const rects = spans.map((value, index) => {
 		const height = value ? Math.max(2, (value / top) * HIGH) : 0.7;
 		return drawing('rect', { x: index * WIDE + 1, width: WIDE - 2, y: HIGH - height, height, class: value ? 'on' : '' },
@@ -36,21 +35,15 @@ function bars({ agent, by_hour: spans }, { since, until }, top) {
 		h('figcaption', h('strong', agent), soft(told)),
 		drawing('svg', {
 			viewBox: `0 0 ${spans.length * WIDE} ${HIGH}`, preserveAspectRatio: 'none', role: 'img',
-			'aria-label': `${agent}: ${told}${all ? `, from ${at(spans.indexOf(most))}` : ''}`,
+			'aria-label': `${agent}: ${all ? t`${told}, from ${at(spans.indexOf(most))}` : told}`,
 		}, ...rects),
-		h('p.soft', { 'aria-hidden': 'true' }, h('span', at(0)), h('span', 'now')));
+		h('p.soft', { 'aria-hidden': 'true' }, h('span', at(0)), h('span', t`now`)));
 }
 
-const COLUMNS = [
-	['Agent'], ['Turns', 'that ended in this span'], ['Failed'], ['Cancelled'],
-	['Waited', 'half of them began within this time'],
-	['Half within', 'half of them were answered within this time'],
-	['95 % within', '95 of 100 were answered within this time'],
-	['Tokens in'], ['Tokens out'], ['Cost'],
-];
+const COLUMNS = [t`Agent`, t`Turns`, t`Failed`, t`Cancelled`, t`Half began within`, t`Half ended within`, t`95 % within`, t`Tokens in`, t`Tokens out`, t`Cost`];
 
 function line(name, each) {
-	const tokens = (value) => (value ? h('span', { title: number.format(value) }, few.format(value)) : '–');
+	const tokens = (value) => (value ? number.format(value) : '–');
 	const cost = each.usd === null ? '–' : `$${each.usd.toFixed(each.usd < 1 ? 3 : 2)}${each.unpriced ? ' +' : ''}`;
 	const cells = [
 		number.format(each.turns), h('span', { class: each.failed ? 'bad' : '' }, number.format(each.failed)), number.format(each.cancelled),
@@ -63,8 +56,8 @@ function numbers(all) {
 	const total = {};
 	for (const name of ['turns', 'failed', 'cancelled', 'input_tokens', 'output_tokens', 'unpriced']) total[name] = all.reduce((sum, each) => sum + each[name], 0);
 	total.usd = all.some((each) => each.usd !== null) ? all.reduce((sum, each) => sum + (each.usd ?? 0), 0) : null;
-	return table('Figures by agent', COLUMNS, h('tbody', all.map((each) => line(each.agent, each))),
-		all.length > 1 && h('tfoot', line('All', total)));
+	return table(t`Figures by agent`, COLUMNS, h('tbody', all.map((each) => line(each.agent, each))),
+		all.length > 1 && h('tfoot', line(t`All`, total)));
 }
 
 export async function figures(view, { params }, app) {
@@ -73,8 +66,8 @@ export async function figures(view, { params }, app) {
 	const note = h('p.soft');
 	const charts = h('div.cards');
 	const frame = board(view, {
-		title: 'Figures',
-		tools: choice('Span', SPANS, hours, (value) => {
+		title: t`Figures`,
+		tools: choice(t`Span`, SPANS, hours, (value) => {
 			hours = value;
 			app.note(query('#/figures', { hours }));
 			frame.look(true);
@@ -87,7 +80,7 @@ export async function figures(view, { params }, app) {
 			const top = Math.max(1, ...all.flatMap((each) => each.by_hour));
 			const unpriced = all.reduce((sum, each) => sum + each.unpriced, 0);
 			redraw(sums, all, () => numbers(all));
-			redraw(note, unpriced, () => unpriced > 0 && `${count(unpriced, 'report')} of usage had no price; the true cost is higher.`);
+			redraw(note, unpriced, () => unpriced > 0 && t`Without a price: ${unpriced} reports of usage; the true cost is higher.`);
 			redraw(charts, [all, Math.floor(found.until / POLL_MS)], () => all.map((each) => bars(each, found, top)));
 		},
 	});

@@ -1,11 +1,11 @@
 // Messages as rows, for work and dead letters.
 
 import { get, query } from './api.js';
-import { duration, h, timeOf } from './dom.js';
+import { duration, h, t, timeOf } from './dom.js';
 import { count, facts, fromNow, redraw, say, tag } from './viewing.js';
 
 const PAGE = 100;
-const WORDS = { queued: 'waiting', leased: 'running', parked: 'has a question', done: 'done', dead: 'given up', cancelled: 'cancelled' };
+const WORDS = { queued: t`waiting`, leased: t`running`, parked: t`has a question`, done: t`done`, dead: t`given up`, cancelled: t`cancelled` };
 
 export const isOpen = ({ state }) => ['queued', 'leased', 'parked'].includes(state);
 
@@ -26,17 +26,17 @@ const hasFailed = ({ state, outcome }) => state === 'dead' || outcome === 'faile
 
 function head(message) {
 	const { state, position, eta_s: eta, not_before: notBefore } = message;
-	const told = state === 'done' && hasFailed(message) ? ['dead', 'failed'] : [state, WORDS[state]];
-	const ahead = position ? `${position} before it` : 'next';
+	const told = state === 'done' && hasFailed(message) ? ['dead', t`failed`] : [state, WORDS[state]];
+	const ahead = position ? t`${position} before it` : t`next`;
 	return [
 		tag(...told),
 		h('strong', message.agent),
-		message.sender && h('span', `from ${message.sender}`),
-		message.priority !== 'normal' && h('span', `${message.priority} priority`),
-		message.attempts > 1 && h('span', count(message.attempts, 'attempt')),
+		message.sender && h('span', t`from ${message.sender}`),
+		message.priority !== 'normal' && h('span', t`${t([message.priority])} priority`),
+		message.attempts > 1 && h('span', count(message.attempts, t`attempt`, t`attempts`)),
 		state === 'leased' ? fromNow(message.started_at ?? message.accepted_at, 'for') : fromNow(message.finished_at ?? message.accepted_at),
-		state === 'queued' && notBefore > Date.now() && h('span', 'again ', fromNow(notBefore, 'in')),
-		state === 'queued' && position !== undefined && h('span', eta ? `${ahead}, about ${duration(Math.round(eta))}` : ahead),
+		state === 'queued' && notBefore > Date.now() && h('span', t`again `, fromNow(notBefore, 'in')),
+		state === 'queued' && position !== undefined && h('span', eta ? t`${ahead}, about ${duration(Math.round(eta))}` : ahead),
 	];
 }
 
@@ -44,26 +44,25 @@ function more(message) {
 	const { started_at: started, finished_at: finished } = message;
 	const piece = (title, text) => text && h('section', h('h2.soft', title), h('p.words', text));
 	return [
-		piece('Asked', asked(message)),
-		piece('Answer', message.result_text),
-		piece('Error', message.error),
+		piece(t`Asked`, asked(message)),
+		piece(t`Answer`, message.result_text),
+		piece(t`Error`, message.error),
 		facts([
-			['Files', message.parts.filter((part) => part.type === 'file').map((part) => part.name).join(', ')],
-			['Kind', message.kind !== 'chat' && message.kind],
-			['Accepted', timeOf(message.accepted_at)],
-			['Started', timeOf(started)],
-			['Ended', timeOf(finished)],
-			['Took', started && finished && duration((finished - started) / 1000)],
-			['Expires', isOpen(message) && timeOf(message.expires_at)],
-			['Replay of', message.replay_of],
-			['Session', message.session],
-			['Message', message.id],
+			[t`Files`, message.parts.filter((part) => part.type === 'file').map((part) => part.name).join(', ')],
+			[t`Kind`, message.kind !== 'chat' && message.kind],
+			[t`Accepted`, timeOf(message.accepted_at)],
+			[t`Started`, timeOf(started)],
+			[t`Ended`, timeOf(finished)],
+			[t`Took`, started && finished && duration((finished - started) / 1000)],
+			[t`Expires`, isOpen(message) && timeOf(message.expires_at)],
+			[t`Replay of`, message.replay_of],
+			[t`Session`, message.session],
+			[t`Message`, message.id],
 		]),
 	];
 }
 
-/** A row of a message; `actions(read)` makes its controls, each `{node, when(message)}`, where
-		`read()` is the message as it stands. */
+/** A row of a message; `actions(read)` makes its controls, each `{node, when(message)}`. */
 export function itemOf(first, actions) {
 	let now = first;
 	const top = h('p.top-line');
@@ -80,7 +79,7 @@ export function itemOf(first, actions) {
 		now = message;
 		const { error, error_code: code } = message;
 		redraw(top, message, () => head(message));
-		redraw(words, [message.private, asked(message)], () => (message.private ? h('em', 'Somebody else’s words') : asked(message).slice(0, 400) || h('em', 'No text')));
+		redraw(words, [message.private, asked(message)], () => (message.private ? h('em', t`Somebody else’s words`) : asked(message).slice(0, 400) || h('em', t`No text`)));
 		say(why, hasFailed(message) ? (error || code).slice(0, 500) : '');
 		for (const control of controls) control.node.hidden = !control.when(message);
 		draw();

@@ -1,13 +1,13 @@
-// What the browser keeps for a person. Nothing here raises: it only forgets.
+// What the browser keeps. Nothing here raises: it only forgets.
 
 let owner = '';
 
-/** Everything is kept under the name of who is signed in, so that nobody finds another's words. */
+/** Kept under who is signed in: nobody finds another's words. */
 export const ownedBy = (session) => { owner = `${session.node_id}:${session.who}:`; };
 
 const stores = { tab: 'sessionStorage', browser: 'localStorage' };
 
-/** `where`: `tab` (a reload finds it) or `browser` (so does another tab, tomorrow). */
+/** `where`: `tab` (until it is closed) or `browser`. */
 export function keep(where, key, value) {
 	try {
 		const store = window[stores[where]];
@@ -25,13 +25,17 @@ export function kept(where, key, otherwise) {
 	}
 }
 
+export function keysOf(where, start) {
+	try {
+		const keys = Object.keys(window[stores[where]]);
+		return keys.filter((key) => key.startsWith(owner + start)).map((key) => key.slice(owner.length));
+	} catch {
+		return [];
+	}
+}
+
 /** Who signs out leaves nothing behind. */
 export function forget(session) {
 	ownedBy(session);
-	for (const name of Object.values(stores)) {
-		try {
-			const store = window[name];
-			for (const key of Object.keys(store)) if (key.startsWith(owner)) store.removeItem(key);
-		} catch { /* forbidden */ }
-	}
+	for (const where of Object.keys(stores)) for (const key of keysOf(where, '')) keep(where, key, null);
 }

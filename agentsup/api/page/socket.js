@@ -1,13 +1,41 @@
-// One conversation's socket: it comes back by itself, misses nothing, and says each text once.
+// One conversation's socket: it comes back, misses nothing, and says each text once.
 
 import { get } from './api.js';
-import { newId } from './dom.js';
-import { keep, kept } from './kept.js';
+import { newId, t, toast } from './dom.js';
+import { keep, kept, keysOf } from './kept.js';
 
 const SILENCE_MS = 25_000;
 const PONG_MS = 5_000;
 const LONGEST_MS = 10_000;
 const isCommand = ({ text, files }) => !files.length && /^\s*[/!]/.test(text);
+
+const UNSENT = 'unsent:';
+
+export const keyOf = (agent, conversation) => `${UNSENT}${agent}:${conversation}`;
+
+let isSending = false;
+
+/** Says what waits in other conversations than the open one, one by one. */
+export async function sendRest(open) {
+	if (isSending) return;
+	isSending = true;
+	for (const key of keysOf('tab', UNSENT)) if (key !== open) await sendAll(key);
+	isSending = false;
+}
+
+const sendAll = (key) => new Promise((resolve) => {
+	const [, agent, conversation] = /:(.*):(.*)$/.exec(key);
+	const end = () => { socket.close(); resolve(); };
+	const look = () => { if (socket.unsent.every(({ problem }) => problem)) end(); };
+	const socket = new ChatSocket({
+		agent, conversation, onUnsent: look,
+		onFrame: ({ type, text }) => {
+			if (type === 'reply') toast(`${agent}: ${text}`);
+			look();
+		},
+		onLink: (isUp) => { if (!isUp) end(); },
+	});
+});
 
 export class ChatSocket {
 	#socket = null;
@@ -22,11 +50,10 @@ export class ChatSocket {
 	/** Texts that are not accepted yet: {id, text, files, at, sent, problem}. */
 	unsent;
 
-	/** `onFrame(frame)` gets what the daemon says; `onLink(isUp, problem)` how the connection is;
-			`onUnsent(say)` what became of a text that is not accepted. */
+	/** Tells what the daemon says, how the connection is, and of a text that is not accepted. */
 	constructor({ agent, conversation, onFrame, onLink, onUnsent }) {
 		Object.assign(this, { agent, conversation, onFrame, onLink, onUnsent });
-		this.#key = `unsent:${agent}:${conversation}`;
+		this.#key = keyOf(agent, conversation);
 		this.unsent = kept('tab', this.#key, []).map((say) => ({ ...say, sent: false }));
 		const { signal } = this.#over;
 		for (const type of ['online', 'offline']) addEventListener(type, () => this.#hurry(), { signal });
@@ -67,7 +94,7 @@ export class ChatSocket {
 	}
 
 	#keep() {
-		// A command that was sent may have been carried out: it is not to be sent again after a reload.
+		// A command that was sent may be done: a reload does not send it again.
 		const lasting = this.unsent.filter((said) => !(isCommand(said) && said.sent));
 		keep('tab', this.#key, lasting.length ? lasting : null);
 	}
@@ -130,11 +157,11 @@ export class ChatSocket {
 	#refused({ id, problem }) {
 		const said = this.unsent.find((each) => each.id === id);
 		if (!said) return;
-		// Not now: it goes again in a while, or with the next connection. Else the person decides.
+		// Not now: it goes again later. Else the person decides.
 		if (!isCommand(said) && (problem.status === 503 || problem.queue === 'ws.says')) {
 			said.sent = false;
 			setTimeout(() => { if (this.unsent.includes(said) && !said.sent) this.#send(said); }, 1000 * (problem.retry_after_s ?? 1));
-		} else said.problem = `Not sent: ${problem.detail}`;
+		} else said.problem = t`Not sent: ${problem.detail}`;
 		this.#keep();
 		this.onUnsent(said);
 	}
@@ -155,15 +182,17 @@ export class ChatSocket {
 		if (this.#over.signal.aborted) return;
 		for (const said of this.unsent) {
 			if (!said.sent) continue;
-			if (isCommand(said)) said.problem = 'The connection broke. Look whether it was done before you try again.';
+			if (isCommand(said)) said.problem = t`The connection broke. Look whether it was done before you try again.`;
 			said.sent = false;
 			this.onUnsent(said);
 		}
 		this.#keep();
-		this.onLink(false, code === 4400 ? this.#trouble?.detail ?? '' : '');
+		const isRefused = code === 4400 || code === 4429;
+		this.onLink(false, isRefused ? this.#trouble?.detail ?? '' : '');
+		if (this.#over.signal.aborted) return;
 		const base = code === 4408 ? 0 : Math.min(LONGEST_MS, 250 * 2 ** this.#tries);
 		this.#tries += 1;
-		this.#timer = setTimeout(() => this.#connect(), code === 4400 ? LONGEST_MS : base * (0.5 + Math.random() / 2));
+		this.#timer = setTimeout(() => this.#connect(), isRefused ? LONGEST_MS : base * (0.5 + Math.random() / 2));
 	}
 
 	/** The network or the person is back. */

@@ -1,13 +1,15 @@
-// The messages of one conversation, a few milliseconds of frames at a time; what stands is changed and
-// never built anew. An answer stands below what it answers; texts that wait stay at the bottom.
+// The messages of one conversation. What stands is changed, never built anew; an answer stands below
+// what it answers, texts that wait at the bottom.
 
 import { act, ApiError, get, post, query } from './api.js';
 import { answer, divide, file, Live, Mine, notice, Question, reply } from './entries.js';
-import { ask, duration, h, press } from './dom.js';
+import { ask, duration, h, press, t } from './dom.js';
 
 const AT_ONCE_MS = 10;
 const HISTORY = 50;
 const FOLLOWED = 12;
+const MOST = 400;
+const LEFT = 300;
 
 export class Talk {
 	#queue = [];
@@ -30,11 +32,11 @@ export class Talk {
 	constructor({ app, agent, conversation, onHeard, onRunning, onSaid }) {
 		Object.assign(this, { app, agent, conversation, onHeard, onRunning, onSaid });
 		this.list = h('ol');
-		this.earlier = press('Earlier messages', () => this.#loadEarlier(), { class: 'quiet earlier', hidden: true });
-		this.empty = h('p.empty', { hidden: true }, 'Nothing was said yet.');
-		this.log = h('div.messages', { role: 'log', 'aria-live': 'off', 'aria-label': `Conversation with ${agent}`, tabindex: '0', onscroll: () => this.#scrolled() },
+		this.earlier = press(t`Earlier messages`, () => this.#loadEarlier(), { class: 'quiet earlier', hidden: true });
+		this.empty = h('p.empty', { hidden: true }, t`Nothing was said yet.`);
+		this.log = h('div.messages', { role: 'log', 'aria-live': 'off', 'aria-label': t`Conversation with ${agent}`, tabindex: '0', onscroll: () => this.#scrolled() },
 			h('div.column', this.earlier, this.empty, this.list));
-		this.down = press('↓ Latest', () => this.toEnd(), { class: 'down', hidden: true });
+		this.down = press(t`↓ Latest`, () => this.toEnd(), { class: 'down', hidden: true });
 		this.observer = new ResizeObserver(() => this.#hold());
 		this.observer.observe(this.log);
 		this.observer.observe(this.log.firstElementChild);
@@ -75,24 +77,40 @@ export class Talk {
 	}
 
 	#settled() {
+		if (this.#isStuck && this.list.childElementCount > MOST) this.#trim();
 		this.empty.hidden = this.list.childElementCount > 0 || !this.#isHere;
 		const running = [...this.#lives.values()].findLast((live) => !live.isOver);
 		this.onRunning(running?.messageId ?? '');
 		this.down.hidden = this.#isStuck;
-		this.down.textContent = this.#isNew ? '↓ New' : '↓ Latest';
+		this.down.textContent = this.#isNew ? t`↓ New` : t`↓ Latest`;
 	}
 
-	_welcome({ reset, history, live, questions }) {
+	/** Lets go of the oldest; they come back as earlier messages. */
+	#trim() {
+		for (const li of [...this.list.children].slice(0, -LEFT)) {
+			const { id, out, seq, waits } = li.dataset;
+			if (waits || !seq) continue;
+			this.#oldest = Math.max(this.#oldest ?? 0, Number(seq) + 1);
+			this.#outs.delete(Number(out));
+			if (this.#mine.get(id)?.li === li) this.#mine.delete(id);
+			for (const [key, question] of this.#questions) if (question.li === li) this.#questions.delete(key);
+			li.remove();
+		}
+		this.earlier.hidden = false;
+	}
+
+	_welcome({ reset, history, more, live, questions }) {
 		if (reset) this.#clear();
 		const open = new Set(questions.map(({ id }) => id));
 		if (!this.#isHere || reset) {
 			this.#build(history, open, this.list);
 			this.#oldest = history[0]?.seq ?? null;
-			this.earlier.hidden = history.length < HISTORY;
-			this.#openUp();
+			this.earlier.hidden = !more;
+			// Only the newest unanswered texts may still be open.
+			for (const id of [...this.#open].slice(0, -FOLLOWED)) this.#forgo(id);
 		}
 		this.#isHere = true;
-		for (const asked of questions) if (!this.#questions.has(asked.id)) this.#addQuestion({ ...asked, at: asked.asked_at, session_id: asked.session });
+		for (const asked of questions) this.#addQuestion({ ...asked, at: asked.asked_at, session_id: asked.session });
 		this._snapshot({ turns: live });
 		this.follow();
 	}
@@ -129,7 +147,7 @@ export class Talk {
 		const live = this.#lives.get(id);
 		if (!live) return;
 		live.over();
-		// Its answer comes as an event. Where none comes, what became of it is asked.
+		// Its answer comes as an event; where none comes, one asks.
 		setTimeout(() => { if (this.#lives.has(id)) this.follow(); }, 1500);
 	}
 
@@ -183,13 +201,13 @@ export class Talk {
 		if (entry.adopted) return;
 		if (said.problem) {
 			entry.mine.show(`${said.problem} `, [
-				['Try again', () => { work.again(said); this.pending(said, work); }],
-				['Edit', () => { entry.mine.li.remove(); this.#says.delete(said.id); work.edit(said); }],
+				[t`Try again`, () => { work.again(said); this.pending(said, work); }],
+				[t`Edit`, () => { entry.mine.li.remove(); this.#says.delete(said.id); work.edit(said); }],
 			], true);
-		} else entry.mine.show(said.sent ? 'sending…' : 'waits for the connection');
+		} else entry.mine.show(said.sent ? t`sending…` : t`waits for the connection`);
 	}
 
-	/** Shows an event; `isNow` if it has just happened. `list` is where older ones are built. */
+	/** Shows an event; `isNow` if it just happened; older ones are built in `list`. */
 	#show(event, isNow, list = this.list) {
 		const { type, data } = event;
 		if (type === 'chat.in') this.#said(event, list, isNow);
@@ -200,22 +218,20 @@ export class Talk {
 		} else if (type === 'chat.out') this.#out(event, list, isNow);
 	}
 
-	#said({ message_id: id, data, at, session_id: session }, list, isNow) {
+	#said({ message_id: id, data, at, seq, session_id: session }, list, isNow) {
 		const names = data.files ?? [];
 		const isMine = data.from === this.app.session.who;
-		// Our own words stand already.
 		const held = this.#mine.get(id);
-		const own = !held && isMine && [...this.#says.values()].find(({ said, adopted }) => !adopted
-			&& said.text === data.text && said.files.length === names.length && at > said.at - 60_000);
-		const mine = held ?? (own ? own.mine : new Mine({ text: data.text, who: isMine ? 'You' : data.from }));
+		const own = !held && this.#says.get(data.say_id);
+		const mine = held ?? (own ? own.mine : new Mine({ text: data.text, who: isMine ? t`You` : data.from }));
 		if (own) own.adopted = true;
 		mine.attach(names, (each) => `/web/sent/${id}/${each}`);
 		if (!held) this.#adopt(id, mine);
-		mine.li.dataset.session = session;
+		Object.assign(mine.li.dataset, { session, seq });
 		mine.at(at);
 		if (!this.#ended.has(id)) {
 			this.#open.add(id);
-			if (!held) mine.show(isNow ? 'received' : '');
+			if (!held) mine.show(isNow ? t`received` : '');
 		} else this.#rest(mine);
 		if (!mine.li.isConnected || list !== this.list) {
 			const after = [...list.children].findLast((li) => li.dataset.waits !== 'say');
@@ -246,11 +262,12 @@ export class Talk {
 	}
 
 	#addQuestion(asked, list) {
+		if (this.#questions.has(asked.id)) return;
 		const made = new Question(this.agent, asked, this.app.may('talk'));
 		this.#questions.set(asked.id, made);
 		this.#put(made.li, asked, list);
 		if (this.#closed.has(asked.id)) made.close(this.#closed.get(asked.id));
-		this.#mine.get(asked.message_id)?.show('waits for your answer');
+		this.#mine.get(asked.message_id)?.show(t`waits for your answer`);
 	}
 
 	#end(id, how) {
@@ -285,11 +302,11 @@ export class Talk {
 		return live;
 	}
 
-	/** Puts an entry about a message above the texts that wait for their turn. */
-	#put(li, { message_id: id = '', session_id: session = '' }, list = this.list) {
+	/** Puts an entry above the texts that wait. */
+	#put(li, { message_id: id = '', session_id: session = '', seq = '', data = {} }, list = this.list) {
 		let after = list.lastElementChild;
 		while (after && after !== li && (after.dataset.waits || after.classList.contains('live')) && after.dataset.id !== id) after = after.previousElementSibling;
-		Object.assign(li.dataset, { id, session });
+		Object.assign(li.dataset, { id, session, seq, out: data.outbox_id });
 		if (after === li) return;
 		if (after) after.after(li);
 		else list.prepend(li);
@@ -304,12 +321,6 @@ export class Talk {
 	#heard(text) {
 		this.#isNew = !this.#isStuck;
 		this.onHeard(text);
-	}
-
-	/** After a history: only the newest unanswered texts may still be open. */
-	#openUp() {
-		const unanswered = [...this.#open];
-		for (const id of unanswered.slice(0, -FOLLOWED)) this.#forgo(id);
 	}
 
 	#forgo(id) {
@@ -334,14 +345,14 @@ export class Talk {
 				this.#rest(this.#mine.get(id), message.state === 'cancelled' ? 'cancelled' : '');
 				if (message.state !== 'done') this.#unlive(id);
 			} else if (message.state === 'queued') this.#tellPlace(id, message.position, message.eta_s);
-			else this.#mine.get(id)?.show(message.state === 'parked' ? 'waits for an answer' : this.#lives.has(id) ? '' : 'being answered');
+			else this.#mine.get(id)?.show(message.state === 'parked' ? t`waits for an answer` : this.#lives.has(id) ? '' : t`being answered`);
 		}));
 		this.#settled();
 	}
 
 	#tellPlace(id, position, eta) {
-		const before = position ? `${position} before it${eta > 5 ? `, about ${duration(eta)}` : ''}` : 'next';
-		const cancel = ['Cancel', (button) => act(button, () => post(`/messages/${id}/cancel`))];
+		const before = position ? (eta > 5 ? t`${t`${position} before it`}, about ${duration(eta)}` : t`${position} before it`) : t`next`;
+		const cancel = [t`Cancel`, (button) => act(button, () => post(`/messages/${id}/cancel`))];
 		const live = this.#lives.get(id);
 		if (live && !live.isOver) return;
 		this.#mine.get(id)?.show(`${before} `, this.app.may('talk') ? [cancel] : []);
@@ -353,7 +364,7 @@ export class Talk {
 	}
 
 	async #loadEarlier() {
-		if (this.earlier.disabled || !this.#oldest) return;
+		if (!this.#oldest) return;
 		await act(this.earlier, async () => {
 			const { events, more } = await get(query('/web/history', { agent: this.agent, conversation: this.conversation, before: this.#oldest, limit: HISTORY }));
 			if (this.#isOver) return;
@@ -377,7 +388,7 @@ export class Talk {
 		const isUp = scrollTop < this.#top;
 		const isNear = scrollHeight - clientHeight - scrollTop < 60;
 		this.#top = scrollTop;
-		// What grows below never moves the text up: only the person does.
+		// Only a person moves the text up.
 		if (isNear) this.#isStuck = true;
 		else if (isUp) this.#isStuck = false;
 		if (this.#isStuck) this.#isNew = false;

@@ -1,19 +1,19 @@
-// What the views share: a frame that loads and looks again, rows that stay in place, ages that tick.
+// What the views share: a frame, rows that stay in place, ages that tick.
 
-import { ApiError, changes } from './api.js';
-import { duration, fill, h, press, soft, timeOf, toast } from './dom.js';
+import { act, ApiError, changes } from './api.js';
+import { duration, fill, h, press, soft, t, tell, timeOf } from './dom.js';
 
 /** "1 message", "3 messages". */
-export const count = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;
+export const count = (number, one, many) => `${number} ${number === 1 ? one : many}`;
 
 export function say(node, text) {
-	if (node.textContent !== text) node.textContent = text;
+	tell(node, text);
 	node.hidden = !text;
 }
 
 const drawn = new WeakMap();
 
-/** Builds what is inside `node` anew, if the facts behind it have changed. */
+/** Builds what is inside `node` anew, if `facts` have changed. */
 export function redraw(node, facts, build) {
 	const now = JSON.stringify(facts);
 	if (drawn.get(node) === now) return;
@@ -24,12 +24,12 @@ export function redraw(node, facts, build) {
 
 const whole = (ms) => duration(Math.max(0, Math.round(ms / 1000)));
 const WAYS = {
-	ago: (ms) => `${whole(Date.now() - ms)} ago`,
-	for: (ms) => `for ${whole(Date.now() - ms)}`,
-	in: (ms) => (ms > Date.now() + 500 ? `in ${whole(ms - Date.now())}` : 'now'),
+	ago: (ms) => t`${whole(Date.now() - ms)} ago`,
+	for: (ms) => t`for ${whole(Date.now() - ms)}`,
+	in: (ms) => (ms > Date.now() + 500 ? t`in ${whole(ms - Date.now())}` : t`now`),
 };
 
-/** A time told from now, which goes on: "3 min ago", "for 3 min", "in 20 s". */
+/** A time told from now, which goes on: "3 min ago". */
 export function fromNow(ms, way = 'ago') {
 	const made = timeOf(ms);
 	Object.assign(made.dataset, { way, at: ms });
@@ -38,16 +38,13 @@ export function fromNow(ms, way = 'ago') {
 }
 
 function tick(root) {
-	for (const node of root.querySelectorAll('time[data-way]')) {
-		const words = WAYS[node.dataset.way](Number(node.dataset.at));
-		if (node.textContent !== words) node.textContent = words;
-	}
+	for (const node of root.querySelectorAll('time[data-way]')) tell(node, WAYS[node.dataset.way](Number(node.dataset.at)));
 }
 
-/** A view's frame. `load` fetches, `show` shows what came and returns a line that sums it up. It
-		looks again when an event came whose type begins with one of `kinds`, and each `everyMs`. */
+/** A view's frame. `show` shows what `load` fetched and returns a line that sums it up. It looks again
+		at events whose type begins with one of `kinds`, and each `everyMs`. */
 export function board(view, { title, tools = [], load, show, kinds, everyMs = 0 }) {
-	const trouble = h('div.trouble', { role: 'status' }, h('p.soft', 'Loading…'));
+	const trouble = h('div.trouble', { role: 'status' }, h('p.soft', t`Loading…`));
 	const summary = h('p.soft', { hidden: true });
 	const body = h('div.body');
 	const root = h('div.board',
@@ -55,10 +52,10 @@ export function board(view, { title, tools = [], load, show, kinds, everyMs = 0 
 	view.replaceChildren(root);
 	let [isOver, isBusy, isWanted, isShown, wish] = [false, false, false, false, 0];
 
-	function tell(error) {
-		const words = error && (isShown ? `What you see may be old. ${error.message}` : error.message);
+	function complain(error) {
+		const words = error && (isShown ? t`What you see may be old. ${error.message}` : error.message);
 		redraw(trouble, [isShown, words], () => words && [h('p', words),
-			press('Try again', () => look(true))]);
+			press(t`Try again`, () => look(true))]);
 	}
 
 	async function once() {
@@ -68,15 +65,15 @@ export function board(view, { title, tools = [], load, show, kinds, everyMs = 0 
 			if (isOver || wished !== wish) return;
 			const words = show(found);
 			isShown = true;
-			tell(null);
+			complain(null);
 			say(summary, words || '');
 		} catch (error) {
 			if (!(error instanceof ApiError)) throw error;
-			if (!isOver && error.status !== 401) tell(error);
+			if (!isOver && error.status !== 401) complain(error);
 		}
 	}
 
-	/** Looks again; `isNew` if something else is asked for: an answer under way is dropped. */
+	/** Looks again; `isNew` drops an answer under way. */
 	async function look(isNew = false) {
 		if (isNew) wish += 1;
 		isWanted = true;
@@ -108,8 +105,8 @@ export function board(view, { title, tools = [], load, show, kinds, everyMs = 0 
 
 const CAN_FOCUS = ':is(button, summary, input, a):not([hidden])';
 
-/** Rows by key: `make(item)` gives `{node, show(item)}`. Those that stay are neither rebuilt nor
-		moved without need: focus, what is typed and opened stays. What goes hands the focus on. */
+/** Rows by key: `make(item)` gives `{node, show(item)}`. What stays keeps focus, what is typed and
+		opened; what goes hands the focus on. */
 export function keyed(parent, keyOf, make) {
 	let rows = new Map();
 	return (items) => {
@@ -139,21 +136,7 @@ export function keyed(parent, keyOf, make) {
 	};
 }
 
-/** Does what a control is for; it keeps the focus and takes no second press. */
-export async function run(control, work, done) {
-	if (control.hasAttribute('aria-busy')) return;
-	control.setAttribute('aria-busy', 'true');
-	try {
-		await work();
-		if (done) toast(done);
-	} catch (error) {
-		toast(error.message, true);
-	} finally {
-		control.removeAttribute('aria-busy');
-	}
-}
-
-export const deed = (words, work, done, kind) => press(words, (button) => run(button, work, done), { class: kind });
+export const deed = (words, work, done, kind) => press(words, (button) => act(button, work, done), { class: kind });
 
 /** A labelled select; `options` are `[value, words]`. */
 export function choice(label, options, value, chosen) {
@@ -163,9 +146,9 @@ export function choice(label, options, value, chosen) {
 }
 
 /** Chooses an agent; with `all`, also none in particular. */
-export function agentChoice(app, value, chosen, all = [['', 'All agents']]) {
+export function agentChoice(app, value, chosen, all = [['', t`All agents`]]) {
 	const names = new Set([...app.session.agents, ...app.agents().map(({ name }) => name), value].filter(Boolean));
-	return choice('Agent', [...all, ...[...names].map((name) => [name, name])], value, chosen);
+	return choice(t`Agent`, [...all, ...[...names].map((name) => [name, name])], value, chosen);
 }
 
 export const tag = (state, words) => h('span.tag', { data: { state } }, words);
@@ -176,4 +159,4 @@ export const facts = (pairs) => h('dl.facts',
 
 /** A table that scrolls by itself, also by keyboard. */
 export const table = (label, heads, ...parts) => h('div.table', { tabindex: '0', role: 'region', 'aria-label': label },
-	h('table', h('thead', h('tr', heads.map(([name, title = null]) => h('th', { scope: 'col', title }, name)))), parts));
+	h('table', h('thead', h('tr', heads.map((name) => h('th', { scope: 'col' }, name)))), parts));

@@ -1,19 +1,18 @@
 // The queue and what runs; what has ended on demand.
 
-import { get, post, query } from './api.js';
-import { ask, h } from './dom.js';
+import { act, get, post, query } from './api.js';
+import { ask, h, t } from './dom.js';
 import { isOpen, itemOf, listed } from './items.js';
-import { agentChoice, board, choice, count, deed, keyed, run } from './viewing.js';
+import { agentChoice, board, choice, count, deed, keyed } from './viewing.js';
 
-const SHOWS = [['', 'Open'], ['done', 'Done'], ['dead', 'Given up'], ['cancelled', 'Cancelled'], ['all', 'Everything']];
-const PRIORITIES = ['critical', 'high', 'normal', 'low'].map((each) => [each, each]);
-const TOP = { leased: 'running', parked: 'with a question', queued: 'waiting' };
-/** How many of the waiting ones are asked for their position. */
+const SHOWS = [['', t`Open`], ['done', t`Done`], ['dead', t`Given up`], ['cancelled', t`Cancelled`], ['all', t`Everything`]];
+const PRIORITIES = ['critical', 'high', 'normal', 'low'].map((each) => [each, t([each])]);
+const TOP = { leased: t`running`, parked: t`with a question`, queued: t`waiting` };
+/** Of so many that wait the position is asked. */
 const POSITIONS = 16;
 
 async function openOnes(agent, pages) {
 	const lists = await Promise.all(Object.keys(TOP).map((state) => listed('/messages', { agent, state }, pages)));
-	// Those that are next are asked; the list itself is newest first.
 	await Promise.all(lists[2].found.slice(-POSITIONS).map(async (message) => {
 		const { position, eta_s } = await get(`/messages/${message.id}`).catch(() => ({}));
 		Object.assign(message, { position: position ?? undefined, eta_s });
@@ -27,7 +26,7 @@ export async function work(view, { params }, app) {
 	let pages = 1;
 	const list = h('ul.items');
 	const nothing = h('p.empty', { hidden: true });
-	const further = deed('More', () => { pages += 1; return frame.look(true); });
+	const further = deed(t`More`, () => { pages += 1; return frame.look(true); });
 	further.hidden = true;
 
 	function chosen() {
@@ -40,12 +39,12 @@ export async function work(view, { params }, app) {
 			await post(`/messages/${read().id}/${verb}`, body);
 			await frame.look();
 		};
-		const cancel = deed('Cancel', async () => {
-			const isLeft = read().state === 'leased' && !await ask('Cancel this?', 'It is being answered; the answer will be broken off.', 'Cancel it', true);
+		const cancel = deed(t`Cancel`, async () => {
+			const isLeft = read().state === 'leased' && !await ask(t`Cancel this?`, t`It is being answered; the answer will be broken off.`, t`Cancel it`, true);
 			if (!isLeft) await does('cancel');
 		});
-		const level = choice('Priority', PRIORITIES, read().priority, (priority, select) => run(select, () => does('reprioritize', { priority })));
-		const again = deed('Replay', () => does('replay'), 'It runs once more, as a new message.');
+		const level = choice(t`Priority`, PRIORITIES, read().priority, (priority, select) => act(select, () => does('reprioritize', { priority })));
+		const again = deed(t`Replay`, () => does('replay'), t`It runs once more, as a new message.`);
 		const steers = app.may('steer');
 		return [
 			{ node: cancel, when: (message) => isOpen(message) && app.may('talk') && !message.private },
@@ -62,19 +61,19 @@ export async function work(view, { params }, app) {
 	}
 
 	const frame = board(view, {
-		title: 'Work',
+		title: t`Work`,
 		tools: [
 			agentChoice(app, agent, (value) => { agent = value; chosen(); }),
-			choice('Show', SHOWS, shows, (value) => { shows = value; chosen(); }),
+			choice(t`Show`, SHOWS, shows, (value) => { shows = value; chosen(); }),
 		],
 		kinds: ['message.', 'chat.', 'question.', 'stop.'],
 		load: () => (shows ? listed('/messages', { agent, state: shows === 'all' ? '' : shows }, pages) : openOnes(agent, pages)),
 		show({ found, more }) {
 			draw(found);
-			nothing.textContent = shows ? 'Nothing here.' : 'Nothing runs and nothing waits.';
+			nothing.textContent = shows ? t`Nothing here.` : t`Nothing runs and nothing waits.`;
 			nothing.hidden = found.length > 0;
 			further.hidden = !more;
-			if (shows) return found.length > 0 && `${count(found.length, 'message')}, newest first`;
+			if (shows) return found.length > 0 && t`${count(found.length, t`message`, t`messages`)}, newest first`;
 			const of = (state) => found.filter((each) => each.state === state).length;
 			return Object.entries(TOP).filter(([state]) => of(state)).map(([state, words]) => `${of(state)} ${words}`).join(' · ');
 		},

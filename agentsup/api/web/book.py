@@ -100,16 +100,18 @@ class WebBook:
         clock: Clock,
         entropy: Entropy,
         people: Callable[[], Mapping[str, PersonRole]],
+        language: Callable[[str], str] = lambda person: "",
         operator_key: str,
         node_id: str,
         limits: BookLimits | None = None,
     ) -> None:
-        """`people` are the persons of [people] with their roles as they are now; `operator_key`
-        changes with the operator's token; `node_id` names this installation."""
+        """`people` are the persons of [people] with their roles as they are now, `language` what
+        one of them reads; `operator_key` changes with the operator's token; `node_id` names this installation."""
         self._database = database
         self._clock = clock
         self._entropy = entropy
         self._people = people
+        self._language = language
         self._operator_key = operator_key
         self._limits = limits or BookLimits()
         self._sessions: dict[str, WebSession] = {}
@@ -280,7 +282,10 @@ class WebBook:
         if not subject:
             return OPERATOR
         role = self._people().get(subject)
-        return None if role is None else Principal(PrincipalKind.PERSON, subject, subject, role)
+        if role is None:
+            return None
+        said = self._language(subject)
+        return Principal(PrincipalKind.PERSON, subject, subject, role, language=said)
 
     async def _begin(self, subject: str) -> tuple[str, WebSession]:
         secret, now = self._entropy.token(), self._clock.now_ms()

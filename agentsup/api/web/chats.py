@@ -98,7 +98,7 @@ async def greeting(call: Call, entry: DirectoryEntry, conversation: str) -> dict
             is_here = (to.channel, to.conversation) == (privacy.CHANNEL, conversation)
             if is_here and message.state is State.PARKED:
                 asked.append(documents.question(question, deps.directory))
-    offered = deps.web.offered(entry.agent_id)
+    offered = deps.web.offered(entry.agent_id, call.language)
     return {
         "questions": asked,
         "commands": [

@@ -115,6 +115,7 @@ def _signed_in(call: Call, session: WebSession | None, by: Principal) -> dict[st
     return {
         "who": by.label,
         "role": by.role.name.lower(),
+        "language": by.language,
         "is_operator": by.is_operator,
         "may": [each.value for each, role in BROWSER.items() if by.role >= role],
         "conversation": privacy.own_conversation(by),

@@ -14,8 +14,10 @@ from typing import Final
 
 from aiohttp import hdrs, web
 
+from agentsup.api import shapes
 from agentsup.api.access import Access
-from agentsup.api.route import Call, Route
+from agentsup.api.route import Call, Route, reply
+from agentsup.catalogue import page_words
 from agentsup.model.errors import NotFound
 
 INDEX: Final = "index.html"
@@ -69,6 +71,12 @@ async def asset(call: Call) -> web.Response:
     return await _serve(call, call.named("name"))
 
 
+async def spoken(call: Call) -> web.Response:
+    """What the page says in a language, by the English wording; nothing for one without words."""
+    code, found = await asyncio.to_thread(page_words, call.named("language")[:20])
+    return reply({"language": code, "words": dict(found)})
+
+
 async def _serve(call: Call, name: str) -> web.Response:
     found = (await asyncio.to_thread(page_files)).get(name)
     if found is None:
@@ -94,6 +102,14 @@ ROUTES = (
         {200: "text/html", 304: "text/html"},
         access=Access.OPEN,
         refusals=(404,),
+    ),
+    Route(
+        "GET",
+        "/web/words/{language}",
+        spoken,
+        "The page's words in a language, such as `de-AT`, by the English ones",
+        {200: shapes.PageWords},
+        access=Access.OPEN,
     ),
     Route(
         "GET",

@@ -13,7 +13,13 @@ from agentsup.api.route import Route
 from tests.component.api.conftest import Rig
 
 PATHS = [pytest.param(r, id=f"{r.method} {r.path}") for r in ROUTES]
-HARMLESS = {"name": "nobody", "id": "nothing", "outbox_id": "0", "number": "0"}
+HARMLESS = {
+    "name": "nobody",
+    "id": "nothing",
+    "outbox_id": "0",
+    "number": "0",
+    "language": "de",
+}
 EASY = (Access.OPEN, Access.ANY)
 
 

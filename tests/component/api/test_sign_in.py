@@ -18,7 +18,13 @@ from agentsup.model.principal import PersonRole
 from tests.component.api.browser import Browser, book_of, frame
 from tests.component.api.conftest import OPERATOR_TOKEN, PEOPLE, Rig
 
-HARMLESS = {"name": "nobody", "id": "nothing", "outbox_id": "0", "number": "0"}
+HARMLESS = {
+    "name": "nobody",
+    "id": "nothing",
+    "outbox_id": "0",
+    "number": "0",
+    "language": "de",
+}
 PAGE_ROUTES = [pytest.param(r, id=f"{r.method} {r.path}") for r in ROUTES if r.access in BROWSER]
 OTHERS = [
     pytest.param(r, id=f"{r.method} {r.path}")

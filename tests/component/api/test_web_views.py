@@ -272,3 +272,11 @@ async def test_what_an_agent_said_when_it_failed_is_an_operators(rig: Rig) -> No
             status, document, _ = await browser.call("GET", path)
             assert status == 200
             assert ("her secret" in json.dumps(document)) == is_seen
+
+
+async def test_the_page_is_told_its_words_before_anybody_signs_in(rig: Rig) -> None:
+    status, told, _ = await Browser(rig).call("GET", "/web/words/de-AT")
+    assert (status, told["language"], told["words"]["Sign in"]) == (200, "de", "Anmelden")
+    for language in ("en-GB", "tlh", "..%2Fsecrets"):
+        status, told, _ = await Browser(rig).call("GET", f"/web/words/{language}")
+        assert (status, told) == (200, {"language": "en", "words": {}})

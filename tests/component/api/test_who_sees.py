@@ -96,6 +96,7 @@ WHO: Mapping[str, tuple[str, ...]] = {
     "GET /web/people": ALONE,
     "GET /": EVERYBODY,
     "GET /page/{name}": EVERYBODY,
+    "GET /web/words/{language}": EVERYBODY,
     "GET /web/history": PEOPLE,
     "GET /web/sessions": PEOPLE,
     "POST /web/sessions": WRITERS,
@@ -168,6 +169,7 @@ HERS: Mapping[str, tuple[tuple[str, Any], ...]] = {
     "POST /messages/{id}/reprioritize": (("/messages/{chat}/reprioritize", {"priority": "high"}),),
     "POST /web/links": (("/web/links", {"person": "ute"}),),
     "POST /web/login": (("/web/login", {"code": "unknown"}),),
+    "GET /web/words/{language}": (("/web/words/de", None),),
     "POST /web/uploads": (("/web/uploads?agent=main&name=a.txt", None),),
     "POST /v1/chat/completions": (
         ("/v1/chat/completions", {"model": "ben", "messages": [{"role": "user", "content": "x"}]}),

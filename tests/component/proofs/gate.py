@@ -24,7 +24,13 @@ from tests.component.proofs.house import OPERATOR_TOKEN, House, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
 claim = Claim("P7")
-HARMLESS = {"name": "nobody", "id": "nothing", "outbox_id": "0", "number": "0"}
+HARMLESS = {
+    "name": "nobody",
+    "id": "nothing",
+    "outbox_id": "0",
+    "number": "0",
+    "language": "de",
+}
 SECRET = "sk-this-is-a-very-secret-key"
 
 
