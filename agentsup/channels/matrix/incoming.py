@@ -7,6 +7,7 @@ from typing import Protocol
 
 from agentsup.catalogue import words
 from agentsup.channels import compose, poison
+from agentsup.channels.desk import is_over
 from agentsup.channels.lanes import Lanes
 from agentsup.channels.matrix import kept
 from agentsup.channels.matrix.access import (
@@ -38,7 +39,6 @@ from agentsup.channels.matrix.kept import CHANNEL, Row
 from agentsup.channels.matrix.marks import Marks
 from agentsup.channels.matrix.rooms import Rooms
 from agentsup.channels.matrix.saying import Saying
-from agentsup.channels.matrix.sync import is_over
 from agentsup.kit import faults
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import AgentsupError, Overloaded, StoreUnavailable
@@ -369,7 +369,8 @@ class Incoming:
             items.append(item)
             if item.event is None or not item.event.has_content:
                 continue
-            other = await self._context.of(item.event, room)
+            async with lane.away():
+                other = await self._context.of(item.event, room)
             if may(other, self._spec(), self._people, room, self._deps.me.user_id).allowed:
                 texts.setdefault(other.place.conversation, []).append(shown(other))
         hours, say = self._max_age_s / 3600, words(principal.language)
