@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentsup.engines.failures import ContentFiltered, LimitReached, RequestRejected
+from agentsup.engines.failures import ContentFiltered, EmptyAnswer, LimitReached, RequestRejected
 from agentsup.model.engine import (
     Done,
     EngineEvent,
@@ -33,6 +33,7 @@ _PREVIEW_CHARS = 500
 _TRANSCRIPT_CHARS = 48_000
 _MOST_CALLS = 1000
 _PLAN_LINES = 12
+_DIFF_CHARS = 20_000
 
 
 def _dict(value: Any) -> dict[str, Any]:
@@ -53,6 +54,7 @@ class _Call:
     kind: str = ""
     title: str = ""
     args: dict[str, Any] = field(default_factory=dict)
+    changes: list[dict[str, Any]] = field(default_factory=list)
     is_told: bool = False
     is_over: bool = False
 
@@ -65,11 +67,21 @@ class _Call:
         self.title = _text(update.get("title")) or self.title
         if (raw := update.get("rawInput")) not in (None, {}):
             self.args = raw if isinstance(raw, dict) else {"input": raw}
+        content = update.get("content")
+        blocks = [_dict(each) for each in content] if isinstance(content, list) else []
+        if diffs := [block for block in blocks if block.get("type") == "diff"]:
+            self.changes = [
+                {"path": _text(each.get("path")), "text": _text(each.get("newText"))[:_DIFF_CHARS]}
+                for each in diffs
+            ]
 
     @property
     def shown_args(self) -> dict[str, Any]:
         """What the call does; where the agent tells no arguments, what it tells instead."""
-        return self.args or ({"title": self.title} if self.title else {})
+        if self.args:
+            return self.args
+        told: dict[str, Any] = {"title": self.title} if self.title else {}
+        return told | ({"changes": self.changes} if self.changes else {})
 
 
 class Book:
@@ -110,11 +122,20 @@ class Book:
     def about(self, tool_call: Mapping[str, Any]) -> tuple[PermissionRequest, list[EngineEvent]]:
         """A permission request about ``tool_call``, and the events of what it tells."""
         call_id = _text(tool_call.get("toolCallId"))
+        self._forget_over(call_id)
         call = self._learn(call_id, tool_call)
         request = PermissionRequest(
             request_id=call_id, tool=call.name, args=call.shown_args, title=call.title
         )
         return request, self._told(call)
+
+    def denied(self, call_id: str, why: str) -> list[EngineEvent]:
+        """The end of a call that was denied; not every agent tells it."""
+        call = self._calls.get(call_id)
+        if call is None or call.is_over:
+            return []
+        call.is_over = True
+        return [ToolFinished(call.name, ok=False, preview=why[:_PREVIEW_CHARS])]
 
     def close(self) -> list[EngineEvent]:
         """The ends of the calls whose end the agent did not tell, and the money spent."""
@@ -140,6 +161,12 @@ class Book:
         self.said.append(text)
         return [TextDelta(text)]
 
+    def _forget_over(self, call_id: str) -> None:
+        """A call that begins anew under an old id is another call, and counts as one."""
+        known = self._calls.get(call_id)
+        if known is not None and known.is_over:
+            del self._calls[call_id]
+
     def _learn(self, call_id: str, update: Mapping[str, Any]) -> _Call:
         call = self._calls.get(call_id)
         if call is None:
@@ -155,6 +182,8 @@ class Book:
         call_id = _text(update.get("toolCallId"))
         if not call_id:
             return []
+        if update.get("sessionUpdate") == "tool_call":
+            self._forget_over(call_id)
         call = self._learn(call_id, update)
         status = update.get("status")
         if call.is_over or (status in (None, "pending") and not call.args):
@@ -236,22 +265,25 @@ def _count(value: Any) -> int:
 # -- how it ends -------------------------------------------------------------------------------------
 
 
-def end_of(reason: str, *, denied: str, state: bytes | None) -> Done | EngineFailed:
-    """The end of a turn with the stop reason ``reason``.
+def end_of(reason: str, *, said: str, denied: str, state: bytes | None) -> Done | EngineFailed:
+    """The end of a turn with the stop reason ``reason``, in which ``said`` was said.
 
     ``denied`` is why a call was denied in it, if one was: some agents give up a turn by that.
     """
     match reason:
-        case "end_turn":
-            return Done("ok", engine_state=state)
+        case "end_turn" if said.strip():
+            return Done("ok", text=said, engine_state=state)
+        case "end_turn" if not denied:
+            return EmptyAnswer("the agent ended its turn without an answer")
         case "max_tokens":
             return LimitReached("the model stopped at its limit of tokens for one answer")
         case "max_turn_requests":
             return LimitReached("the agent stopped at its limit of model requests for one turn")
         case "refusal":
             return ContentFiltered("the model refuses to go on with this conversation")
-        case "cancelled" if denied:
-            return Done("ok", text=f"I stopped there: {denied}", engine_state=state)
+        case "end_turn" | "cancelled" if denied:
+            why = f"I stopped there: {denied}"
+            return Done("ok", text=f"{said}\n\n{why}" if said else why, engine_state=state)
         case "cancelled":
             return RequestRejected("the agent gave the turn up without saying why")
     return RequestRejected(f"the agent ended the turn for a reason unknown here: {reason[:100]}")

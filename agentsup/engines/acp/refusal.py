@@ -34,7 +34,7 @@ class AgentRefused(Exception):
 def failure_of(refused: AgentRefused, *, title: str, sign_in: str, has_acted: bool) -> EngineFailed:
     """The failure for a refusal. Where the agent has called tools (``has_acted``), the turn is not
     tried again by itself: it might do something twice."""
-    said = _said(refused)
+    said = said_by(refused)
     if refused.code == AUTH_REQUIRED:
         return AuthFailed(f"{title} is not signed in: {sign_in} ({said})")
     if _status(refused) == _TOO_MANY:
@@ -53,7 +53,8 @@ def _status(refused: AgentRefused) -> int | None:
     return next((each for each in found if each == _TOO_MANY), None)
 
 
-def _said(refused: AgentRefused) -> str:
+def said_by(refused: AgentRefused) -> str:
+    """What the agent says of its refusal, in one line."""
     data = refused.data if isinstance(refused.data, dict) else {"details": refused.data}
     told = (data.get(name) for name in ("details", "message", "error", "errorName"))
     more = next((each for each in told if isinstance(each, str) and each), "")

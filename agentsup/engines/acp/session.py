@@ -7,13 +7,13 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agentsup import __version__
 from agentsup.engines.acp import mapping
 from agentsup.engines.acp.options import AcpOptions
-from agentsup.engines.acp.refusal import AUTH_REQUIRED, AgentRefused, failure_of
+from agentsup.engines.acp.refusal import AUTH_REQUIRED, AgentRefused, failure_of, said_by
 from agentsup.engines.child import Child, ChildLimits, ChildManager
 from agentsup.engines.failures import NotConfigured, ProviderTimedOut
 from agentsup.kit.tasks import TaskOwner
@@ -164,12 +164,14 @@ class _Turn:
         state = mapping.Kept(self._session_id, system, usd).dump(self._launch.engine)
         reason = answer.get("stopReason")
         end = mapping.end_of(
-            reason if isinstance(reason, str) else "none", denied=self._denied, state=state
+            reason if isinstance(reason, str) else "none",
+            said="".join(self.book.said),
+            denied=self._denied,
+            state=state,
         )
         if not isinstance(end, Done):
             raise end
-        # What was said counts before what is made up here.
-        return replace(end, text="".join(self.book.said) or end.text)
+        return end
 
     async def break_off(self) -> Usage | None:
         """Ask for the end of the running prompt and give the agent a moment to obey, so that it
@@ -262,7 +264,7 @@ class _Turn:
         except AgentRefused as refused:
             if refused.code == AUTH_REQUIRED:
                 raise
-            _log.info("%s can't go on with its session: %s", self._launch.title, refused.message)
+            _log.info("%s can't go on with its session: %s", self._launch.title, said_by(refused))
             return None
         self._session_id = key
         return opened
@@ -307,6 +309,7 @@ class _Turn:
         verdict = mapping.choose(options, asking.result())
         if verdict.denied:
             self._denied = f"{request.title or request.tool} was denied: {verdict.denied}"
+            await self._inbox.put(self.book.denied(request.request_id, verdict.denied))
         return verdict.option_id
 
     async def _ask(self, request: PermissionRequest) -> Permission:

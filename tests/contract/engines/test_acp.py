@@ -340,6 +340,31 @@ async def test_an_agent_that_gives_up_when_denied_says_why(rig: Rig) -> None:
     assert "not on a Sunday" in end.text
 
 
+async def test_a_call_asked_for_again_and_again_is_a_loop(rig: Rig) -> None:
+    call = {"toolCallId": "same", "kind": "edit", "title": "w", "rawInput": {"a": 1}}
+    options = [{"optionId": "y", "name": "y", "kind": "allow_once"}]
+    ask = {
+        "request": "session/request_permission",
+        "params": {"toolCall": call, "options": options},
+    }
+    over = {"sessionUpdate": "tool_call_update", "toolCallId": "same", "status": "completed"}
+    rig.plays([ask, {"update": over}] * 20)
+    host = MemoryHost(permit=allow)
+    assert done(await rig.run(host=host)).code == "loop_detected"
+    assert len(host.permission_requests) <= 6
+
+
+async def test_a_denied_turn_without_a_word_says_why(rig: Rig) -> None:
+    rig.plays(asking(rig)[:1])
+    end = done(await rig.run())
+    assert end.outcome == "ok"
+    assert "was denied" in end.text
+    rig.plays([])
+    rig.script.with_suffix(".kept").unlink()
+    rig.plays([{"think": "…"}])
+    assert done(await rig.run()).code == "empty_answer"
+
+
 async def test_a_stop_while_a_person_is_asked_ends_the_question(rig: Rig) -> None:
     asked = asyncio.Event()
 
