@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from agentsup.model.principal import PersonRole, Principal, PrincipalKind
+from agentsup.model.control import CommandContext
+from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
 from agentsup.testing.household import agent
 from tests.component.conftest import Open
 
@@ -137,6 +138,48 @@ async def test_stop_ends_this_chat_and_interrupt_only_the_turn(household: Open) 
     assert [await house.state_of(m) for m in one] == ["cancelled"] * 3
     assert await house.state_of(two) == "leased"
     await house.command("ann", "/stop", conversation="two")
+
+
+@pytest.mark.parametrize(
+    "channel, is_pressed, marked",
+    [
+        ("telegram", False, ["matrix"]),
+        ("matrix", False, ["telegram"]),
+        ("telegram", True, ["matrix", "telegram"]),
+        ("web", False, ["matrix", "telegram"]),
+    ],
+)
+async def test_a_stop_marks_what_is_unread_where_nothing_else_drops_it(
+    household: Open, channel: str, is_pressed: bool, marked: list[str]
+) -> None:
+    """What was typed on a platform has dropped what came before it there, and by order."""
+    house = await household(agent("ann", SLOW))
+    keep = (
+        (
+            "INSERT INTO updates (channel, bot_id, run, update_id, raw, state, at)"
+            " VALUES ('telegram', '1', 0, 1, '{}', 'received', 1)"
+        ),
+        (
+            "INSERT INTO matrix_events (agent_id, user_id, room_id, event_id, raw, state, at)"
+            " VALUES ('a', '@b:c', '!r:c', '$1', '{}', 'received', 1)"
+        ),
+    )
+    for sql in keep:
+        await house.db.write(lambda tx, sql=sql: tx.execute(sql) and None)  # type: ignore[misc]  # bound at once
+    await house.said("ann", "slow", conversation="one")
+    agent_id, session_id = (await house.sql("SELECT agent_id, session_id FROM sessions"))[0]
+    key = f"chat:{channel}:one"
+    await house.daemon.mailbox.point(agent_id, key, session_id)
+    context = CommandContext(agent_id, "ann", channel, "one", OPERATOR, is_pressed=is_pressed)
+    for command, scope in (
+        ("/stop", f"session:{session_id}"),
+        ("/stop_all", f"agent:{agent_id}"),
+    ):
+        await house.daemon.inbox._commands.run(command, context)
+        rows = await house.sql(
+            "SELECT channel FROM stop_marks WHERE scope = ? ORDER BY channel", scope
+        )
+        assert [row[0] for row in rows] == marked, command
 
 
 async def test_stop_all_of_a_sub_agent_concerns_its_chats_only(household: Open) -> None:
