@@ -16,7 +16,6 @@ from agentsup.agents.memory.telling import one_line
 from agentsup.catalogue import Words, words
 from agentsup.model.control import Button, CommandContext, CommandReply
 from agentsup.model.errors import BadRequest, Forbidden, NotFound
-from agentsup.model.principal import PersonRole
 
 HEAD_CHARS = 1500
 FILE_BYTES = 1024 * 1024
@@ -27,7 +26,7 @@ has recalled is below it after seven months."""
 
 
 class _MemoryCommand:
-    """One command with its own words; whoever may write in the chat may change what it shows."""
+    """One command with verbs of its own; whoever may write in the chat may change what it shows."""
 
     def __init__(self, services: CommandServices, memory: AgentMemory) -> None:
         self._s = services
@@ -45,10 +44,8 @@ class _MemoryCommand:
             case "show" if what:
                 return await self._show(context, what, say)
             case ("pin" | "unpin") as pins if what:
-                self._must_write(context, say)
                 return await self._pin(context, what, say, pinned=pins == "pin")
             case "forget" if what:
-                self._must_write(context, say)
                 return await self._forget(context, what, say)
             case "prune":
                 if not is_operator(context):
@@ -140,12 +137,6 @@ class _MemoryCommand:
         except NotFound:
             told = say("memory.no_key", name=texts.one_line(key, 80))
             raise NotFound(told, key=key) from None
-
-    @staticmethod
-    def _must_write(context: CommandContext, say: Words) -> None:
-        who = context.principal
-        if not who.is_operator and who.role < PersonRole.USER:
-            raise Forbidden(say("memory.viewer"))
 
 
 def memory_commands(services: CommandServices, memory: AgentMemory) -> tuple[Command, ...]:

@@ -16,11 +16,10 @@ def read_notes(path: Path, max_bytes: int) -> str:
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return ""
-    with os.fdopen(opened, "rb") as file:
-        try:
-            if not stat.S_ISREG(os.fstat(opened).st_mode):
-                return ""
-            raw = file.read(max_bytes)
-        except OSError:
-            return ""
+    try:
+        raw = os.read(opened, max_bytes) if stat.S_ISREG(os.fstat(opened).st_mode) else b""
+    except OSError:
+        return ""
+    finally:
+        os.close(opened)
     return raw.decode("utf-8-sig", "ignore")

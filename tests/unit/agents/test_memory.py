@@ -261,6 +261,7 @@ async def test_nobody_finds_what_others_keep_to_themselves(memory: AgentMemory) 
     tricks = (hidden, f'word" OR audience : "{hidden}', f"audience:{hidden}", "audience", "agt_ben")
     for text in ("word", *tricks):
         assert await memory.search(ANN, text) == [], text
+    assert await memory.search(BEN, hidden) == [], "those words are no part of the text"
 
 
 async def test_what_a_removed_agent_shared_rests_until_it_is_back(
