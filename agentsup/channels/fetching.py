@@ -16,8 +16,9 @@ from agentsup.kit.entropy import Entropy
 from agentsup.model.errors import TooLarge
 from agentsup.model.message import Part
 
-__all__ = ["Fetched", "Later", "Never", "Sent", "discard", "fetch"]
+__all__ = ["Fetched", "Later", "Never", "Opened", "Sent", "discard", "fetch"]
 
+Opened = Callable[[], Awaitable[IO[bytes]]]
 _PATIENCE_S = 60.0
 """A server that is started anew is back within this time; what comes behind in the chat waits."""
 _PAUSE_CAP_S = 10.0
@@ -53,7 +54,7 @@ class Fetched:
 
 
 async def fetch(
-    pull: Callable[[IO[bytes]], Awaitable[object]],
+    pull: Callable[[Opened], Awaitable[object]],
     sent: Sent,
     workspace: Path,
     *,
@@ -66,7 +67,8 @@ async def fetch(
 ) -> Fetched:
     """Fetch one file to ``<workspace>/inbox/<date>-<name>``; trouble comes back in words.
 
-    ``pull`` writes it, and may do so several times; it raises ``Later``, ``Never``, ``TooLarge``
+    ``pull`` opens a file, once it knows where the content is, and writes it; it may be called
+    several times, and raises ``Later``, ``Never``, ``TooLarge``
     over ``max_bytes``, or ``OSError``. ``owner`` names whose unfinished files a ``sweep`` finds;
     ``over`` is what is said of a file that is too large.
     """
@@ -83,15 +85,23 @@ async def fetch(
     until = clock.monotonic() + _PATIENCE_S
     failures = 0
     while True:
-        try:
+        landing: Landing | None = None
+
+        async def opened() -> IO[bytes]:
+            nonlocal landing
             landing = await asyncio.to_thread(
                 Landing, workspace, owner=owner, token=entropy.token()
             )
+            return landing.out
+
+        try:
             try:
-                await pull(landing.out)
+                await pull(opened)
+                assert landing is not None, "what was pulled was written"
                 to = await asyncio.to_thread(landing.keep, sent.name, now_ms=clock.now_ms())
             finally:
-                await asyncio.to_thread(landing.close)
+                if landing is not None:
+                    await asyncio.to_thread(landing.close)
             return Fetched(Part("file", path=f"{FOLDER}/{to.name}", name=sent.name))
         except TooLarge:
             return too_large()

@@ -7,7 +7,7 @@ from typing import IO, Protocol
 
 from agentsup.catalogue import Words
 from agentsup.channels import fetching
-from agentsup.channels.fetching import Fetched, Later, Never, discard
+from agentsup.channels.fetching import Fetched, Later, Never, Opened, discard
 from agentsup.channels.matrix.errors import (
     FateUnknown,
     MatrixError,
@@ -41,9 +41,9 @@ async def fetch(
 ) -> Fetched:
     """Fetch one file; see ``fetching.fetch``."""
 
-    async def pull(to: IO[bytes]) -> None:
+    async def pull(opened: Opened) -> None:
         try:
-            await client.download(attachment.mxc, to, max_bytes)
+            await client.download(attachment.mxc, await opened(), max_bytes)
         except RateLimited as error:
             raise Later(error.message, error.retry_after_s) from None
         except (NotSent, FateUnknown, TokenRefused) as error:

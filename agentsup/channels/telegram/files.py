@@ -7,7 +7,7 @@ from typing import IO, Any, Protocol
 
 from agentsup.catalogue import Words
 from agentsup.channels import fetching
-from agentsup.channels.fetching import Fetched, Later, Never, discard
+from agentsup.channels.fetching import Fetched, Later, Never, Opened, discard
 from agentsup.channels.telegram.errors import (
     FateUnknown,
     FloodWait,
@@ -44,13 +44,13 @@ async def fetch(
 ) -> Fetched:
     """Fetch one file; see ``fetching.fetch``."""
 
-    async def pull(to: IO[bytes]) -> None:
+    async def pull(opened: Opened) -> None:
         try:
             info = await client.call("getFile", file_id=attachment.file_id)
             path = info.get("file_path") if isinstance(info, dict) else None
             if not isinstance(path, str) or not path:
                 raise Never("the answer to getFile names no file")
-            await client.download(path, to, max_bytes)
+            await client.download(path, await opened(), max_bytes)
         except FloodWait as error:
             raise Later(error.message, error.retry_after_s) from None
         except (NotSent, FateUnknown, TokenRefused) as error:
