@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from agentsup.channels import poison
+from agentsup.channels.desk import is_over
 from agentsup.channels.lanes import Lanes
 from agentsup.channels.matrix import kept
 from agentsup.channels.matrix.desk import Item
 from agentsup.channels.matrix.event import Event, EventKind
 from agentsup.channels.matrix.kept import Owner, Row
-from agentsup.channels.matrix.sync import is_over
 from agentsup.kit.clock import Clock
 from agentsup.kit.tasks import OwnerClosed, TaskOwner
 from agentsup.model.errors import Overloaded, StoreUnavailable

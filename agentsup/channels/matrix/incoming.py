@@ -7,6 +7,7 @@ from typing import Protocol
 
 from agentsup.catalogue import words
 from agentsup.channels import compose, poison
+from agentsup.channels.desk import is_over
 from agentsup.channels.lanes import Lanes
 from agentsup.channels.matrix import kept
 from agentsup.channels.matrix.access import (
@@ -38,7 +39,6 @@ from agentsup.channels.matrix.kept import CHANNEL, Row
 from agentsup.channels.matrix.marks import Marks
 from agentsup.channels.matrix.rooms import Rooms
 from agentsup.channels.matrix.saying import Saying
-from agentsup.channels.matrix.sync import is_over
 from agentsup.kit import faults
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import AgentsupError, Overloaded, StoreUnavailable

@@ -12,6 +12,7 @@ from typing import Final
 
 from agentsup.catalogue import words
 from agentsup.channels import compose
+from agentsup.channels.desk import is_over
 from agentsup.channels.inbox import InboxReply
 from agentsup.channels.matrix import files, kept, stops
 from agentsup.channels.matrix.desk import (
@@ -27,7 +28,6 @@ from agentsup.channels.matrix.desk import (
 from agentsup.channels.matrix.editing import Editing
 from agentsup.channels.matrix.event import Event, EventKind
 from agentsup.channels.matrix.kept import CHANNEL, Row
-from agentsup.channels.matrix.sync import is_over
 from agentsup.channels.refusals import Refusal, Refusals
 from agentsup.channels.stop_marks import is_marked
 from agentsup.channels.waiting import ahead_of

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from agentsup.catalogue import words
 from agentsup.channels import poison
+from agentsup.channels.desk import is_over
 from agentsup.channels.telegram import compose, updates
 from agentsup.channels.telegram.access import People, Reason, Verdict, may, named, remedy
 from agentsup.channels.telegram.desk import (
@@ -113,7 +114,7 @@ class Incoming:
                 await self._route(item, lane)
                 faults.point("telegram.after_handle")
             except (StoreUnavailable, Overloaded) as error:
-                if updates.is_over(error):
+                if is_over(error):
                     return  # its row waits for the next life
                 lane.give_back()
                 await self._deps.clock.sleep(_STORE_PAUSE_S)

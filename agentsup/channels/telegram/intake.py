@@ -11,6 +11,7 @@ from typing import Final
 
 from agentsup.channels import poison
 from agentsup.channels.cards import QUESTION
+from agentsup.channels.desk import is_over
 from agentsup.channels.telegram import updates
 from agentsup.channels.telegram.desk import SayDeps
 from agentsup.channels.telegram.event import EventKind, Malformed, read
@@ -133,7 +134,7 @@ class Intake:
                     name="telegram.received",
                 )
             except (StoreUnavailable, Overloaded) as error:
-                if updates.is_over(error):
+                if is_over(error):
                     return
                 await self._deps.clock.sleep(_STORE_PAUSE_S)
                 continue

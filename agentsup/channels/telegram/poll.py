@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from agentsup.channels.desk import is_over
 from agentsup.channels.report import ChannelState
 from agentsup.channels.telegram.errors import (
     FloodWait,
@@ -20,7 +21,7 @@ from agentsup.channels.telegram.errors import (
     TelegramError,
     TokenRefused,
 )
-from agentsup.channels.telegram.updates import Offset, Row, is_over, keep_tx, offset_of
+from agentsup.channels.telegram.updates import Offset, Row, keep_tx, offset_of
 from agentsup.kit import faults
 from agentsup.kit.backoff import delay_s
 from agentsup.kit.clock import Clock

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from agentsup.catalogue import words
+from agentsup.channels.desk import is_over
 from agentsup.channels.inbox import InboxReply
 from agentsup.channels.refusals import Refusal, Refusals
 from agentsup.channels.stop_marks import is_marked
@@ -260,7 +261,7 @@ class Saying:
                     also=also,
                 )
             except (StoreUnavailable, NotReady) as error:
-                if updates.is_over(error):
+                if is_over(error):
                     raise
                 await deps.clock.sleep(1.0)
             except Overloaded as error:

@@ -12,9 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentsup.model.errors import AgentsupError
 from agentsup.store.database import Reader, Tx
-from agentsup.store.failures import Trouble
 from agentsup.store.retention import Retention
 
 __all__ = [
@@ -27,7 +25,6 @@ __all__ = [
     "before",
     "begin_tx",
     "done_tx",
-    "is_over",
     "is_skipped",
     "keep_tx",
     "last_received",
@@ -288,11 +285,6 @@ def load(raw: str) -> Mapping[str, Any]:
     """A kept update as the platform gave it."""
     update: Mapping[str, Any] = json.loads(raw)
     return update
-
-
-def is_over(error: AgentsupError) -> bool:
-    """Whether the store is closed for good, so that waiting for it has no use."""
-    return error.facts.get("reason") in (Trouble.CLOSED.value, Trouble.STOPPED.value)
 
 
 def retention_rules() -> tuple[Retention, ...]:
