@@ -4,11 +4,11 @@ Texts, streams, files both ways, questions and their presses, commands and corre
 by its room and number, so that the judge can say of every one what became of it.
 """
 
-import asyncio
 import random
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,8 +34,11 @@ RULES: list[dict[str, Any]] = [
     {"match": r"\(edited\) then (\S+)", "steps": [{"say": "after all $1"}]},
     {"match": r"then (\S+)", "steps": [{"say": "became $1"}]},
 ]
-KINDS = ("tell", "say", "keep", "say", "ask", "tell", "say", "command", "edit", "say", "ask", "say")
+KINDS = ("tell", "say", "keep", "say", "ask", "tell", "say", "command", "say", "say", "ask", "edit")
 """What the texts of a room are, in turn."""
+_TURN = 6
+"""There is a question in so many texts; each is answered in another way than the one before."""
+_ANSWERED_S = 5.0
 _ASKED = re.compile(r"go on with (\S+)\?")
 _ENDED = re.compile(r"go on with (\S+)\?\n\n✔ .+: (yes|no)")
 _COMMAND = "/cancel"
@@ -54,7 +57,8 @@ def data_of(name: str) -> bytes:
 
 def choice_of(name: str) -> str:
     """How a question is answered."""
-    return "yes" if int(name.partition("-")[2]) % 3 else "no"
+    turn = int(name.partition("-")[2]) // _TURN
+    return "yes" if (turn + turn // 4) % 2 else "no"
 
 
 async def act(town: Town, number: int, index: int, chance: random.Random) -> None:
@@ -67,7 +71,9 @@ async def act(town: Town, number: int, index: int, chance: random.Random) -> Non
             await person.say(room, f"!{_COMMAND[1:]} {name}")
         case "edit":
             said = await person.say(room, f"first {name}")
-            await asyncio.sleep(chance.choice([0.0, 0.3, 2.5]))
+            if chance.random() < 0.7:  # so late that it may be answered, if somebody is there
+                with suppress(TimeoutError):
+                    await person.wait_text(room, f"was {name}", _ANSWERED_S, by=town.bot)
             await person.edit(room, said, f"then {name}")
         case verb:
             await person.say(room, f"{verb} {name}")
@@ -93,7 +99,7 @@ class Presser:
 
     async def _answer(self, room: str, seen: Seen, name: str) -> None:
         person, choice = self._town.person, choice_of(name)
-        match int(name.partition("-")[2]) % 4:
+        match int(name.partition("-")[2]) // _TURN % 4:
             case 0:
                 await person.react(room, seen.event_id, "👍" if choice == "yes" else "👎")
             case 1:
