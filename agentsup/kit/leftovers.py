@@ -8,10 +8,13 @@ from dataclasses import dataclass
 
 from agentsup.kit import proctable
 
-__all__ = ["MARK", "GroupRecord", "sweep"]
+__all__ = ["LEADER", "MARK", "GroupRecord", "sweep"]
 
 MARK = "AGENTSUP_GROUP"
 """The environment variable that marks every process started by a daemon, and its descendants."""
+LEADER = "AGENTSUP_LEADER"
+"""The environment variable by which a program and its descendants name the leader of its group,
+where whoever starts it sees to that; so those that left the group are found again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +31,14 @@ def sweep(records: Iterable[GroupRecord]) -> list[GroupRecord]:
     """SIGKILL what an earlier run of the daemon left behind; returns the groups that had members.
 
     A number that now belongs to someone else is recognised by its start time and left alone. If
-    the leader is gone, only members that carry our mark are killed. Blocks for some milliseconds.
+    the leader is gone, only members that carry our mark are killed. Descendants that left the group
+    are found by the leader that their environment names. Blocks for some milliseconds.
     """
-    rows = proctable.table()
+    records = list(records)
+    if not records:
+        return []
+    rows = [row for row in proctable.table() if row.pid != os.getpid()]
+    leaders = {row.pid: proctable.environ_value(row.pid, LEADER) for row in rows}
     swept = []
     for record in records:
         group = [row for row in rows if record.pgid in {row.pgid, row.session} and row.is_alive]
@@ -44,6 +52,14 @@ def sweep(records: Iterable[GroupRecord]) -> list[GroupRecord]:
                 if row.started_ticks >= record.started_ticks
                 and proctable.environ_value(row.pid, MARK) is not None
             ]
+        group += [
+            row
+            for row in rows
+            if leaders[row.pid] == str(record.pgid)
+            and row.is_alive
+            and row.started_ticks >= record.started_ticks
+            and row not in group
+        ]
         for row in group:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(row.pid, signal.SIGKILL)

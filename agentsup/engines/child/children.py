@@ -15,6 +15,7 @@ from agentsup.engines.child.quoting import concealer
 from agentsup.engines.child.surroundings import find_program, make_home
 from agentsup.engines.failures import EnginesBusy, NotConfigured, OutOfMemory
 from agentsup.kit.clock import Clock
+from agentsup.kit.leftovers import LEADER
 from agentsup.kit.procgroup import GroupStuck, ProcessGroup, Stdio
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.engine import EngineHost, EngineSpec
@@ -22,8 +23,14 @@ from agentsup.model.engine import EngineHost, EngineSpec
 _log = logging.getLogger(__name__)
 
 # The program starts only after a line came, so that nothing works before its group was recorded.
-# The line is read byte by byte; what follows it is the program's own input.
-_GATE = ("/bin/sh", "-c", 'read -r go || exit 125; exec "$@"', "gate")
+# The line is read byte by byte; what follows it is the program's own input. The shell's number is
+# the program's and its group's: by it, a later sweep finds descendants that left the group.
+_GATE = (
+    "/bin/sh",
+    "-c",
+    f'read -r go || exit 125; {LEADER}=$$; export {LEADER}; exec "$@"',
+    "gate",
+)
 _WAIT_S = 240.0
 _LOOK_S = 1.0
 _CLOSE_S = 2.0
