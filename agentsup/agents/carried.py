@@ -16,10 +16,19 @@ class Carried:
     counts: dict[str, int] = field(default_factory=dict)
     files: tuple[Part, ...] = ()
     checkpoint: bytes | None = None
+    held: str = ""
+    """The call that waits for leave."""
+    shown: int = 0
+    """Characters of results that the turn has been shown."""
 
     def pack(self) -> bytes:
         """As a checkpoint of ours: one JSON line, then the engine's own bytes."""
-        head = {"calls": self.counts, "files": [part.to_json() for part in self.files]}
+        head = {
+            "calls": self.counts,
+            "files": [part.to_json() for part in self.files],
+            "held": self.held,
+            "shown": self.shown,
+        }
         return json.dumps(head).encode() + b"\n" + (self.checkpoint or b"")
 
     @classmethod
@@ -30,4 +39,10 @@ class Carried:
         head, _, checkpoint = resume.checkpoint.partition(b"\n")
         kept = json.loads(head)
         files = tuple(Part.from_json(part) for part in kept["files"])
-        return cls(kept["calls"], files, checkpoint)
+        return cls(
+            kept["calls"],
+            files,
+            checkpoint,
+            held=kept.get("held", ""),
+            shown=kept.get("shown", 0),
+        )

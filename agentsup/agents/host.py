@@ -1,30 +1,40 @@
-"""What a turn lends to its engine: tools through the journal, and its child processes.
+"""What a turn lends to its engine: calls through the pipeline, and its child processes.
 
 Calls are numbered by content: the n-th call of one tool with the same arguments has the same
 ``call_id`` in every segment of the turn. A segment that starts again after a crash therefore meets
-its finished calls whatever else changed, and a call whose outcome is unknown stays the same call.
+its finished calls whatever else changed, a call whose outcome is unknown stays the same call, and
+one that waited for a person meets the answer when it is made again.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from agentsup.agents.carried import Carried
+from agentsup.agents.pipeline import Pipeline
+from agentsup.agents.pipeline.ceiling import is_offered
+from agentsup.agents.pipeline.own_calls import classify
+from agentsup.agents.pipeline.pipeline import Execute
+from agentsup.agents.pipeline.shortening import TURN_CHARS
 from agentsup.agents.processes import ProcessTable
-from agentsup.kit import faults
 from agentsup.kit.procgroup import GroupRecord
-from agentsup.mailbox.journal import Journal
+from agentsup.mailbox.journal import Journal, Replay
 from agentsup.mailbox.pump import Work
+from agentsup.model.agent import AgentSpec
 from agentsup.model.engine import Permission, PermissionRequest
-from agentsup.model.errors import AgentsupError, LeaseLost, StoreUnavailable
+from agentsup.model.hook import Allow, Approver, CallFacts, CallSuspended, Deny, Origin, Suspend
 from agentsup.model.ids import AgentId, CallId
-from agentsup.model.tool import Effect, Tool, ToolContext, ToolRegistry, ToolResult
-from agentsup.observe.logging import get_logger
+from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolRegistry, ToolResult
 
-_log = get_logger(__name__)
+_OWN_CHARS = 2_000
+"""Kept of what a CLI tells about a call of its own."""
+_UNTOLD = "(The turn ended after it; its output was not told.)"
 
 
 def call_key(name: str, args: dict[str, Any]) -> str:
@@ -33,122 +43,284 @@ def call_key(name: str, args: dict[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
+@dataclass(frozen=True, slots=True)
+class HostServices:
+    """What the hosts of all turns share."""
+
+    tools: ToolRegistry
+    pipeline: Pipeline
+    approver: Approver
+    journal: Journal
+    processes: ProcessTable
+
+
+@dataclass(slots=True)
+class _OwnCalls:
+    """Calls that the engine makes itself: what was answered, and which are under way."""
+
+    answered: dict[str, Permission] = field(default_factory=dict)
+    under_way: dict[CallId, str] = field(default_factory=dict)
+
+
 class TurnHost:
     """Implements ``model.engine.EngineHost`` for one segment of one turn."""
 
     def __init__(
         self,
+        services: HostServices,
         *,
         work: Work,
         agent_id: AgentId,
-        agent_name: str,
-        tools: ToolRegistry,
-        allowed: tuple[str, ...] | None,
-        journal: Journal,
-        processes: ProcessTable,
-        counts: dict[str, int],
+        spec: AgentSpec,
+        workspace: str,
+        can_suspend: bool,
+        carried: Carried,
+        answer: str | None,
         on_tool: Callable[[str, str], None],
     ) -> None:
-        """``counts`` are the calls made before this segment's checkpoint; ``on_tool(name, state)``
-        hears of each call for people who watch."""
+        """``carried`` is what the segment before left, ``answer`` what was said to its question;
+        ``on_tool(name, state)`` hears of each call for people who watch."""
+        self._s = services
         self._work = work
         self._agent_id = agent_id
-        self._agent_name = agent_name
-        self._tools = tools
-        self._allowed = allowed
-        self._journal = journal
-        self._processes = processes
-        self._counts = Counter(counts)
+        self._spec = spec
+        self._workspace = workspace
+        self._can_suspend = can_suspend
+        self._counts = Counter(carried.counts)
+        self._shown = carried.shown
+        self._answers = {carried.held: answer or ""} if carried.held else {}
         self._on_tool = on_tool
+        self._own = _OwnCalls()
+        self._before: Mapping[str, Replay] | None = None if work.lease.resumed else {}
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """How often each call was made so far; kept in a checkpoint."""
-        return dict(self._counts)
+    def carried(self, *, files: tuple[Any, ...], checkpoint: bytes, held: str) -> Carried:
+        """What the next segment needs; ``held`` is the call that waits."""
+        return Carried(dict(self._counts), files, checkpoint, held=held, shown=self._shown)
 
     def tools(self) -> tuple[Tool, ...]:
-        allowed = self._allowed
-        return tuple(t for t in self._tools.all() if allowed is None or t.name in allowed)
+        return tuple(t for t in self._s.tools.all() if is_offered(t, self._spec.tools))
+
+    # -- calls -------------------------------------------------------------------------------------
 
     async def call(self, name: str, args: dict[str, Any]) -> ToolResult:
-        tool = next((t for t in self.tools() if t.name == name), None)
+        tool = self._s.tools.get(name)
         if tool is None:
             known = ", ".join(sorted(t.name for t in self.tools())) or "none"
             return ToolResult(False, f"there is no tool {name!r}; available: {known}", "not_found")
-        message = self._work.lease.message
-        call_id = self._next_id(name, args)
-        context = ToolContext(
-            agent_id=self._agent_id,
-            agent_name=self._agent_name,
-            message_id=message.message_id,
-            session_id=message.session_id,
-            fence=self._work.lease.fence,
-            call_id=call_id,
-            waiting=self._work.slot,
+        call = self._facts(
+            name,
+            args,
+            tool.effect,
+            tool.safety,
+            Origin.TOOL,
+            is_optional=tool.is_optional,
+            is_essential=tool.is_essential,
+            is_outside=tool.is_outside,
+            is_paged=tool.is_paged,
+            check=tool.check,
         )
-        return await self._journaled(
-            call_id, name, tool.effect, args, lambda: tool.run(context, args)
-        )
+        context = self._context(call.call_id)
+        return await self._through(call, lambda admitted: tool.run(context, admitted))
 
     async def perform(
         self, name: str, effect: Effect, args: dict[str, Any], run: Callable[[], Awaitable[str]]
     ) -> ToolResult:
-        return await self._journaled(self._next_id(name, args), name, effect, args, run)
+        # What an engine does by its own code its operator has set up: moderate, and in no ceiling.
+        call = self._facts(name, args, effect, Safety.MODERATE, Origin.ENGINE)
+        return await self._through(call, lambda admitted: run())
+
+    async def _through(self, call: CallFacts, execute: Execute) -> ToolResult:
+        """The whole way of a call that we carry out. Raises ``CallSuspended``."""
+        replay = await self._made_before(call)
+        if replay is not None:
+            return self._count(self._s.pipeline.recalled(call, replay))
+        admitted, stopped = await self._s.pipeline.admit(call)
+        if isinstance(stopped, Suspend):
+            if self._can_suspend:
+                # It is made again, as the same call.
+                self._counts[call_key(call.name, call.args)] -= 1
+                raise CallSuspended(call.call_id, call.name, stopped)
+            admitted, stopped = await self._held(admitted, stopped)
+        if stopped is not None:
+            return self._count(await self._s.pipeline.denied(admitted, stopped))
+        name = call.name
+
+        def began() -> None:
+            self._on_tool(name, "started")
+            self._work.note = f"tool {name}"
+
+        try:
+            result = await self._s.pipeline.carry_out(
+                admitted, execute, asked=call.args, fence=self._work.lease.fence, began=began
+            )
+        finally:
+            self._work.note = ""
+        if not result.replayed:
+            self._on_tool(name, "finished" if result.ok else "failed")
+        return self._count(result)
+
+    async def _held(self, call: CallFacts, ask: Suspend) -> tuple[CallFacts, Deny | None]:
+        """Wait for the answer here, the slot given back meanwhile."""
+        async with self._work.slot.released():
+            verdict = await self._s.approver.wait(call, ask)
+        if isinstance(verdict, Allow):
+            return self._s.pipeline.edited(call, verdict)
+        return call, verdict
+
+    # -- calls of the engine's own -------------------------------------------------------------------
 
     async def permit(self, request: PermissionRequest) -> Permission:
-        """Deny by default: what an engine would do by itself nobody has allowed."""
-        return Permission(False, f"{request.tool} is not allowed for {self._agent_name}")
+        """Whether the engine may make a call itself. What is allowed is journaled as begun; the
+        same request gets the same answer."""
+        known = self._own.answered.get(request.request_id) if request.request_id else None
+        if known is None:
+            known = await self._permitted(request)
+            self._own.answered[request.request_id] = known
+        return known
+
+    async def _permitted(self, request: PermissionRequest) -> Permission:
+        kind = await asyncio.to_thread(classify, request.tool, request.args, self._workspace)
+        call = self._facts(
+            kind.name,
+            request.args,
+            kind.effect,
+            kind.safety,
+            Origin.OWN,
+            own_name=request.tool,
+            title=request.title,
+            check=lambda args: classify(request.tool, args, self._workspace, str).refused,
+        )
+        admitted, replay = call, await self._made_before(call)
+        if replay is None:
+            admitted, stopped = await self._s.pipeline.admit(call)
+            if isinstance(stopped, Suspend):
+                admitted, stopped = await self._held(admitted, stopped)
+            if stopped is not None:
+                await self._s.pipeline.denied(admitted, stopped)
+                return Permission(False, stopped.reason)
+            replay = await self._s.journal.begin(
+                call.call_id,
+                call.message_id,
+                self._work.lease.fence,
+                request.tool,
+                call.effect,
+                call.args,
+            )
+        if replay is not None:
+            return Permission(
+                False,
+                "this was done before the turn was interrupted, so it is not done again unless you "
+                f"ask for it once more; what came of it: {replay.text[:_OWN_CHARS]}",
+            )
+        if call.effect is not Effect.READ:
+            self._own.under_way[call.call_id] = request.tool
+        changed = None if admitted.args is call.args else admitted.args
+        return Permission(True, args=changed)
+
+    async def own_finished(self, name: str, ok: bool, preview: str) -> None:
+        """The engine's stream tells that a call of its own has ended: the oldest of that name."""
+        found = next((i for i, tool in self._own.under_way.items() if tool == name), None)
+        if found is not None:
+            del self._own.under_way[found]
+            await self._finish_own(found, ok, preview[:_OWN_CHARS])
+
+    async def own_ended(self) -> None:
+        """The engine ended its segment in order, so whatever it had begun has ended too."""
+        while self._own.under_way:
+            call_id, _ = self._own.under_way.popitem()
+            await self._finish_own(call_id, True, _UNTOLD)
+
+    async def _finish_own(self, call_id: CallId, ok: bool, text: str) -> None:
+        call = self._facts_of_own(call_id)
+        shown = await self._s.pipeline.shown(call, ToolResult(ok, text))
+        await self._s.journal.finish(call_id, ok, shown.text)
+
+    # -- children ------------------------------------------------------------------------------------
 
     async def spawned(self, pgid: int, started_ticks: int, argv0: str) -> None:
-        await self._processes.record(
+        await self._s.processes.record(
             self._agent_id,
             self._work.lease.message.message_id,
             GroupRecord(pgid, started_ticks, argv0),
         )
 
     async def reaped(self, pgid: int) -> None:
-        await self._processes.forget(self._work.lease.message.message_id, pgid)
+        await self._s.processes.forget(self._work.lease.message.message_id, pgid)
 
-    def _next_id(self, name: str, args: dict[str, Any]) -> CallId:
+    # -- inside --------------------------------------------------------------------------------------
+
+    def _facts(
+        self,
+        name: str,
+        args: dict[str, Any],
+        effect: Effect,
+        safety: Safety,
+        origin: Origin,
+        **more: Any,
+    ) -> CallFacts:
+        message = self._work.lease.message
         key = call_key(name, args)
         self._counts[key] += 1
-        return CallId(f"{self._work.lease.message.message_id}:{key}:{self._counts[key]}")
-
-    async def _journaled(
-        self,
-        call_id: CallId,
-        name: str,
-        effect: Effect,
-        args: dict[str, Any],
-        run: Callable[[], Awaitable[str]],
-    ) -> ToolResult:
-        lease = self._work.lease
-        replay = await self._journal.begin(
-            call_id, lease.message.message_id, lease.fence, name, effect, args
+        call_id = CallId(f"{message.message_id}:{key}:{self._counts[key]}")
+        return CallFacts(
+            call_id=call_id,
+            name=name,
+            args=args,
+            effect=effect,
+            safety=safety,
+            origin=origin,
+            agent_id=self._agent_id,
+            agent_name=self._spec.name,
+            message_id=message.message_id,
+            session_id=message.session_id,
+            ordinal=self._counts.total(),
+            patterns=self._spec.tools,
+            permission_mode=self._spec.permission_mode or "",
+            answer=self._answers.get(call_id),
+            room_chars=lambda: TURN_CHARS - self._shown,
+            **more,
         )
-        if replay is not None:
-            return ToolResult(replay.ok, replay.text, replay.code, replayed=True)
-        faults.point("journal.after_intent")
-        self._on_tool(name, "started")
-        self._work.note = f"tool {name}"
-        result = await self._run(name, run)
-        self._work.note = ""
-        faults.point("journal.after_effect")
-        kept = await self._journal.finish(call_id, result.ok, result.text, result.code)
-        faults.point("journal.after_result")
-        self._on_tool(name, "finished" if result.ok else "failed")
-        return ToolResult(result.ok, kept, result.code)
 
-    @staticmethod
-    async def _run(name: str, run: Callable[[], Awaitable[str]]) -> ToolResult:
-        try:
-            return ToolResult(True, await run())
-        except (LeaseLost, StoreUnavailable):
-            raise
-        except AgentsupError as error:
-            return ToolResult(False, error.message, error.code)
-        except Exception as error:  # noqa: BLE001 - supervision boundary: a tool's bug ends the call
-            _log.exception("tool failed", tool=name)
-            return ToolResult(
-                False, f"the tool {name} failed: {type(error).__name__}: {error}", "tool_failed"
-            )
+    def _facts_of_own(self, call_id: CallId) -> CallFacts:
+        message = self._work.lease.message
+        return CallFacts(
+            call_id=call_id,
+            name="own",
+            args={},
+            effect=Effect.BLIND,
+            safety=Safety.DANGEROUS,
+            origin=Origin.OWN,
+            agent_id=self._agent_id,
+            agent_name=self._spec.name,
+            message_id=message.message_id,
+            session_id=message.session_id,
+        )
+
+    def _context(self, call_id: CallId) -> ToolContext:
+        message = self._work.lease.message
+        return ToolContext(
+            agent_id=self._agent_id,
+            agent_name=self._spec.name,
+            message_id=message.message_id,
+            session_id=message.session_id,
+            fence=self._work.lease.fence,
+            call_id=call_id,
+            waiting=self._work.slot,
+            workspace=self._workspace,
+            children=self,
+        )
+
+    def _count(self, result: ToolResult) -> ToolResult:
+        self._shown += len(result.text)
+        return result
+
+    async def _made_before(self, call: CallFacts) -> Replay | None:
+        """The result of the same call in an earlier segment: no stage is asked about it again."""
+        if self._before is None:
+            records = await self._s.journal.calls(call.message_id)
+            self._before = {
+                each.call_id: Replay(each.state == "done", each.text, each.code)
+                for each in records
+                if each.state in ("done", "failed", "skipped")
+            }
+        return self._before.get(call.call_id)

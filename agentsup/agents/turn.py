@@ -15,9 +15,8 @@ from pathlib import Path
 
 from agentsup.agents import prompt, transcript
 from agentsup.agents.carried import Carried
-from agentsup.agents.host import TurnHost
+from agentsup.agents.host import HostServices, TurnHost
 from agentsup.agents.memory.before_turn import BeforeTurn, Upcoming
-from agentsup.agents.processes import ProcessTable
 from agentsup.agents.surroundings import RunTokens, Surroundings
 from agentsup.engines.guard import GuardedSession, RunLimits, open_guarded
 from agentsup.kit import faults
@@ -36,13 +35,13 @@ from agentsup.model.engine import (
     Segment,
     Suspended,
     TextDelta,
+    ToolFinished,
     ToolStarted,
     Usage,
 )
 from agentsup.model.errors import EngineFailed, ExitRequested, StoreUnavailable
 from agentsup.model.ids import AgentId
 from agentsup.model.message import Message, Outcome, Part
-from agentsup.model.tool import ToolRegistry
 from agentsup.observe.live import LiveHub
 from agentsup.observe.logging import bind, get_logger
 from agentsup.store.database import Database, Tx
@@ -66,8 +65,7 @@ class TurnServices:
     journal: Journal
     live: LiveHub
     clock: Clock
-    processes: ProcessTable
-    tools: ToolRegistry
+    calls: HostServices
     tokens: RunTokens
     before_turn: BeforeTurn | None = None
     """Remembers, and shortens long sessions; without it neither is done."""
@@ -164,14 +162,14 @@ class TurnHandler:
         remembered = await self._remember(work, heard, may_shorten=resume is None)
         segment_no, memory = await self._begin_segment(work)
         host = TurnHost(
+            services.calls,
             work=work,
             agent_id=self._agent_id,
-            agent_name=around.spec.name,
-            tools=services.tools,
-            allowed=around.spec.tools,
-            journal=services.journal,
-            processes=services.processes,
-            counts=carried.counts,
+            spec=around.spec,
+            workspace=str(around.workspace),
+            can_suspend=around.engine.caps.suspend,
+            carried=carried,
+            answer=resume.answer if resume else None,
             on_tool=lambda name, state: services.live.tool(message.message_id, name, state),
         )
         segment = Segment(
@@ -198,7 +196,9 @@ class TurnHandler:
             services.live.end(message.message_id)
         faults.point("turn.after_engine")
         if isinstance(end, Suspended):
-            carry = Carried(host.counts, tuple(heard.files), end.checkpoint)
+            carry = host.carried(
+                files=tuple(heard.files), checkpoint=end.checkpoint, held=end.call_id
+            )
             await self._park(work, end, segment=(segment_no, carry), heard=heard)
             return "parked"
         return await self._settle(work, end, heard, segment_no)
@@ -247,7 +247,7 @@ class TurnHandler:
         except EngineFailed as error:
             return Done("failed", error=error.message, code=error.code, permanent=error.permanent)
         try:
-            return await self._consume(session, segment, heard)
+            return await self._consume(session, segment, heard, host)
         finally:
             await session.close()
 
@@ -259,10 +259,16 @@ class TurnHandler:
             _log.warning("usage of an unfinished turn is not recorded", reason=error.message)
 
     async def _consume(
-        self, session: GuardedSession, segment: Segment, heard: _Heard
+        self, session: GuardedSession, segment: Segment, heard: _Heard, host: TurnHost
     ) -> Done | Suspended:
         async with aclosing(session.run(segment)) as events:
             async for event in events:
+                if isinstance(event, ToolFinished):
+                    await host.own_finished(event.name, event.ok, event.preview)
+                if isinstance(event, Suspended) or (
+                    isinstance(event, Done) and event.outcome == "ok"
+                ):
+                    await host.own_ended()
                 if isinstance(event, Done | Suspended):
                     return event
                 self._note(event, segment, heard)

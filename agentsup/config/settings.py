@@ -133,6 +133,7 @@ class SettingsFile(BaseModel):
     limits: LimitSettings = LimitSettings()
     log: LogSettings = LogSettings()
     people: dict[str, Person] = Field(default_factory=dict)
+    hooks: dict[str, bool] = Field(default_factory=dict)
     main: dict[str, Any] = Field(default_factory=dict, repr=False)
     agent_defaults: dict[str, Any] = Field(default_factory=dict, repr=False)
 
@@ -173,6 +174,7 @@ SETTING_CLASSES: Mapping[str, FieldClass] = MappingProxyType(
         "log": FieldClass.PROCESS,
         "log.level": FieldClass.LIVE,
         "people": FieldClass.LIVE,
+        "hooks": FieldClass.LIVE,
     }
 )
 """What a changed setting takes; a table's class holds for its keys that are not listed."""

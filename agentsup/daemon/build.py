@@ -7,10 +7,11 @@ import os
 from dataclasses import dataclass
 
 from agentsup import __version__
+from agentsup.agents.host import HostServices
 from agentsup.agents.knowledge import SharedKnowledge
 from agentsup.agents.processes import ProcessTable
 from agentsup.agents.stack import AgentStack, StackPlace
-from agentsup.agents.tools import Tools, peer_tools, shared_memory_tool
+from agentsup.agents.tools import peer_tools, shared_memory_tool
 from agentsup.agents.turn import TurnServices
 from agentsup.api.ports import ApiDeps, ApiLimits
 from agentsup.api.server import ApiServer
@@ -18,6 +19,7 @@ from agentsup.channels.inbox import Inbox
 from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.daemon import measures, remembering, services
 from agentsup.daemon.alarm import Alarm
+from agentsup.daemon.calls import calls_of
 from agentsup.daemon.channels import Channels, ChannelServices
 from agentsup.daemon.commanding import chat_commands_of
 from agentsup.daemon.control import DaemonControl, DaemonFacts
@@ -82,6 +84,7 @@ class Daemon:
     board: Board
     relay: Relay
     metrics: Metrics
+    calls: HostServices
     tasks: TaskOwner
 
 
@@ -125,6 +128,7 @@ class _Assembly:
             board=self.board,
             relay=self.relay,
             metrics=self.metrics,
+            calls=self.calls,
             tasks=self.tasks,
         )
 
@@ -220,21 +224,16 @@ class _Assembly:
 
     def _turns(self) -> None:
         g = self.ground
-        tools = Tools(
-            (
-                *peer_tools(self.bus, g.roster, self.fleet),
-                *remembering.remembering_tools(g, lambda: self.snapshot),
-                shared_memory_tool(self.knowledge),
-            )
-        )
+        own = (*peer_tools(self.bus, g.roster, self.fleet), shared_memory_tool(self.knowledge))
+        memory = remembering.remembering_tools(g, lambda: self.snapshot)
+        self.calls = calls_of(g, lambda: self.snapshot, self.processes, (*own, *memory))
         self.turn_services = TurnServices(
             database=g.database,
             mailbox=self.mailbox,
             journal=Journal(g.database, g.clock),
             live=self.live,
             clock=g.clock,
-            processes=self.processes,
-            tools=tools,
+            calls=self.calls,
             tokens=g.tokens,
             before_turn=remembering.before_turn(g),
             turn_ended=lambda *facts: self.metrics.turn_ended(*facts),  # noqa: PLW0108 - built later

@@ -25,6 +25,7 @@ from agentsup.model.agent import AgentSpec
 from agentsup.model.channel import Channel
 from agentsup.model.control import CommandInfo
 from agentsup.model.errors import ConfigError, ConfigErrors
+from agentsup.model.hook import Approver
 from agentsup.observe.redact import Redactor
 from agentsup.store.database import Database
 
@@ -52,6 +53,8 @@ class Ground:
     engines: EngineRegistry | None = None
     """Replaces the engines that come with agentsup; for hosts and tests."""
     channels: Mapping[str, Channel] | None = None
+    approver: Approver | None = None
+    """Replaces who says whether a call may happen; for hosts and tests."""
     announce: Callable[[str], None] | None = None
     """Shows whoever started the daemon the link to the web page, once it listens."""
     dropped_log_lines: Callable[[], int] = lambda: 0

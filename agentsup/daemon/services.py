@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from agentsup.agents.memory import rows as memories
+from agentsup.agents.pipeline import results
 from agentsup.channels.matrix import kept
 from agentsup.channels.telegram import updates
 from agentsup.config.home import Home
@@ -79,6 +80,7 @@ def housekeeping_spec(
             *retention_rules(keep_days=keep_days()),
             *updates.retention_rules(),
             *kept.retention_rules(),
+            *results.retention_rules(),
             *memories.retention_rules(),
         )
         await prune(database, rules, clock=clock)

@@ -42,6 +42,7 @@ from agentsup.model.engine import (
     Usage,
 )
 from agentsup.model.errors import ConfigError
+from agentsup.model.hook import CallSuspended
 from agentsup.model.question import Who
 from agentsup.model.tool import Effect
 
@@ -120,6 +121,8 @@ class _Run:
     text: list[str] = field(default_factory=list)
     result: str = ""
     exit_code: int | None = None
+    waiting: tuple[str, dict[str, Any]] | None = None
+    """The call, filled in, that waits for leave: it is made before the steps."""
 
     def fill(self, value: Any) -> Any:
         return fill(value, self.groups, self.result)
@@ -144,6 +147,8 @@ class _Run:
             "groups": self.groups,
             "text": "".join(self.text),
             "exit_code": self.exit_code,
+            "waiting": self.waiting,
+            "result": self.result,
         }
         return json.dumps(data).encode()
 
@@ -151,12 +156,15 @@ class _Run:
     def thaw(cls, checkpoint: bytes, answer: str | None) -> _Run:
         try:
             data = json.loads(checkpoint)
+            waiting = data.get("waiting")
             return cls(
                 steps=steps_from_data(data["steps"]),
                 groups=tuple(data["groups"]),
                 text=[data["text"]],
-                result=answer or "",
+                # The answer about a call is for those who decide about it, not for the script.
+                result=str(data["result"]) if waiting else answer or "",
                 exit_code=data["exit_code"],
+                waiting=(str(waiting[0]), dict(waiting[1])) if waiting else None,
             )
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointUnusable(f"the scripted turn can't be resumed: {error}") from error
@@ -180,6 +188,11 @@ class ScriptedSession:
         Raises ``EngineFailed`` (a ``fail`` step, a bad script) or ``EngineCrash``.
         """
         run = await self._begin(segment)
+        if run.waiting is not None:
+            async for event in self._call(run, *run.waiting, rest=run.steps):
+                yield event
+                if isinstance(event, Suspended):
+                    return
         for index, step in enumerate(run.steps):
             async for event in self._step(run, step, index, segment):
                 yield event
@@ -220,7 +233,8 @@ class ScriptedSession:
         elif step.sleep is not None:
             await self._clock.sleep(run.seconds(step.sleep))
         elif step.tool is not None:
-            async for event in self._call(run, run.fill(step.tool.name), run.fill(step.tool.args)):
+            name, args = run.fill(step.tool.name), run.fill(step.tool.args)
+            async for event in self._call(run, name, args, rest=run.steps[index + 1 :]):
                 yield event
         elif step.fail is not None:
             raise Permanent(run.fill(step.fail))
@@ -251,9 +265,18 @@ class ScriptedSession:
         elif step.effect is not None:
             await self._effect(run.fill(step.effect), segment.message_id)
 
-    async def _call(self, run: _Run, name: str, args: dict[str, Any]) -> AsyncIterator[EngineEvent]:
+    async def _call(
+        self, run: _Run, name: str, args: dict[str, Any], *, rest: tuple[Step, ...]
+    ) -> AsyncIterator[EngineEvent]:
+        """One call; or the end of the segment, to come back to it before ``rest``."""
         yield ToolStarted(name, args)
-        result = await self._host.call(name, args)
+        try:
+            result = await self._host.call(name, args)
+        except CallSuspended as waits:
+            run.waiting = (name, args)
+            yield waits.ending(run.freeze(rest))
+            return
+        run.waiting = None
         run.result = result.text
         yield ToolFinished(name, result.ok, result.text[:_PREVIEW_CHARS])
 

@@ -123,7 +123,11 @@ class EngineHost(Protocol):
         """The tools this agent may use."""
 
     async def call(self, name: str, args: dict[str, Any]) -> ToolResult:
-        """Call a registered tool through the pipeline (journal, execute, record)."""
+        """Call a registered tool through the pipeline.
+
+        Raises ``model.hook.CallSuspended`` where a person is asked first: end the segment with its
+        ``ending`` and make the same call again when the turn goes on.
+        """
 
     async def perform(
         self, name: str, effect: Effect, args: dict[str, Any], run: Callable[[], Awaitable[str]]
@@ -198,6 +202,8 @@ class Suspended:
     timeout_s: float | None = None
     kind: str = "question"
     who: Who = Who.PEOPLE
+    call_id: str = ""
+    """The call that waits for leave, if it is one: it is made again, and meets the answer."""
 
 
 @dataclass(frozen=True, slots=True)

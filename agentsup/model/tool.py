@@ -60,6 +60,20 @@ class ToolContext:
     fence: int
     call_id: CallId
     waiting: WaitSlot
+    workspace: str = ""
+    """Where the agent's files are; empty: it has none."""
+    children: Children | None = None
+    """Where a tool that starts programs records them; None: it must not start any."""
+
+
+class Children(Protocol):
+    """The book of process groups, from which a later boot sweeps what was left."""
+
+    async def spawned(self, pgid: int, started_ticks: int, argv0: str) -> None:
+        """A group was started and does not work yet."""
+
+    async def reaped(self, pgid: int) -> None:
+        """The group is gone."""
 
 
 class WaitSlot(Protocol):
@@ -71,7 +85,12 @@ class WaitSlot(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool in the registry. ``parameters`` is a JSON Schema object for the arguments."""
+    """A tool in the registry. ``parameters`` is a JSON Schema object for the arguments.
+
+    An optional tool is offered only to agents whose ``tools`` name it, an essential one to every
+    agent that has any. What an ``is_outside`` tool brings back was written by anyone, and is marked
+    so for the model. ``check`` says, without any I/O, why arguments are out of the question.
+    """
 
     name: str
     description: str
@@ -79,6 +98,12 @@ class Tool:
     run: Callable[[ToolContext, dict[str, Any]], Awaitable[str]]
     effect: Effect = Effect.BLIND
     safety: Safety = Safety.DANGEROUS
+    is_optional: bool = False
+    is_essential: bool = False
+    is_outside: bool = False
+    is_paged: bool = False
+    """Its result is a page already: it is never stored, only cut to what there is room for."""
+    check: Callable[[dict[str, Any]], str | None] | None = None
 
 
 class ToolRegistry(Protocol):

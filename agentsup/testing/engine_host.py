@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from agentsup.model.engine import Permission, PermissionRequest, Segment
+from agentsup.model.hook import CallSuspended
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolResult
 
 ToolFunction = Callable[[dict[str, Any]], Awaitable[str]]
@@ -80,6 +81,10 @@ class MemoryHost:
         self.executed.append((name, args))
         try:
             result = ToolResult(ok=True, text=await run())
+        except CallSuspended:
+            self._ordinal -= 1
+            self.executed.pop()
+            raise
         except self._fatal:
             raise
         except Exception as error:  # noqa: BLE001 - supervision boundary: a tool is anyone's code

@@ -24,6 +24,7 @@ from agentsup.engines.registry import EngineRegistry, default_registry
 from agentsup.kit.clock import LoopClock
 from agentsup.kit.entropy import SeededEntropy
 from agentsup.model.errors import ConfigErrors
+from agentsup.model.hook import Approver
 from agentsup.model.ids import BootId
 from agentsup.model.message import Message
 from agentsup.model.principal import OPERATOR, Principal
@@ -54,6 +55,9 @@ class Household:
         self.clock = LoopClock()
         self.entropy = SeededEntropy(self.clock, 11)
         self.channel = RecordingChannel("console", idempotent=True)
+        self.redactor = Redactor()
+        self.approver: Approver | None = None
+        """Who says whether a call may happen, from the next boot on."""
         self.boots = 0
         self.registry: EngineRegistry
         self.daemon: Daemon
@@ -72,9 +76,11 @@ class Household:
         *,
         config: str = "",
         environ: Mapping[str, str] | None = None,
+        approver: Approver | None = None,
     ) -> Self:
         """Write the home and start the daemon; returns when every agent that is wanted is up."""
         house = cls(root, environ)
+        house.approver = approver
         house.home.create()
         house.write(agents)
         if config:
@@ -128,10 +134,11 @@ class Household:
                 snapshot=snapshot,
                 first_complaint=complaint,
                 tokens=self.tokens,
-                redactor=Redactor(),
+                redactor=self.redactor,
                 environ=self.environ,
                 engines=self.registry,
                 channels={"console": self.channel},
+                approver=self.approver,
             )
         )
         await self.daemon.mailbox.load()

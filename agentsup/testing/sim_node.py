@@ -14,9 +14,10 @@ from typing import Any
 from agentsup.agents.knowledge import SharedKnowledge
 from agentsup.agents.processes import ProcessTable
 from agentsup.agents.stack import AgentStack, StackPlace
-from agentsup.agents.tools import Tools, peer_tools
+from agentsup.agents.tools import peer_tools
 from agentsup.agents.turn import TurnHandler, TurnServices
 from agentsup.daemon import services
+from agentsup.daemon.calls import host_services
 from agentsup.daemon.fleet import Fleet
 from agentsup.daemon.housekeeping import EXPIRE_EVERY_S, Chore, Housekeeper
 from agentsup.daemon.roster import Roster
@@ -155,8 +156,13 @@ class Node:
             journal=Journal(database, clock),
             live=LiveHub(),
             clock=clock,
-            processes=processes,
-            tools=Tools(peer_tools(self.bus, self.roster, self.fleet)),
+            calls=host_services(
+                database,
+                clock,
+                entropy,
+                processes,
+                peer_tools(self.bus, self.roster, self.fleet),
+            ),
             tokens=_NoTokens(),
         )
         self._daemon_tasks = TaskOwner("daemon", on_error=self._actor_failed)

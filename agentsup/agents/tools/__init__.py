@@ -1,7 +1,19 @@
 """The tools agents may call: values in a registry."""
 
+from agentsup.agents.tools.files import file_tools
+from agentsup.agents.tools.pages import result_tool
 from agentsup.agents.tools.peers import peer_tools
 from agentsup.agents.tools.registry import Tools
 from agentsup.agents.tools.shared import shared_memory_tool
+from agentsup.agents.tools.shell import exec_tool
+from agentsup.agents.tools.web import web_tool
 
-__all__ = ["Tools", "peer_tools", "shared_memory_tool"]
+__all__ = [
+    "Tools",
+    "exec_tool",
+    "file_tools",
+    "peer_tools",
+    "result_tool",
+    "shared_memory_tool",
+    "web_tool",
+]

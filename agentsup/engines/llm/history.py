@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 from pydantic_ai.messages import (
@@ -91,10 +91,26 @@ def _bare(message: ModelMessage) -> ModelMessage:
     return message
 
 
+@dataclass(frozen=True, slots=True)
+class Thawed:
+    """What a checkpoint held: the messages, results of calls that the model asked for, the ids of
+    those to be made again, and the text said so far."""
+
+    messages: list[ModelMessage]
+    answers: dict[str, str]
+    again: tuple[str, ...]
+    text: str
+
+
 def freeze(
-    messages: Sequence[ModelMessage], answers: dict[str, str], ask_id: str, text: str
+    messages: Sequence[ModelMessage],
+    answers: dict[str, str],
+    ask_id: str,
+    text: str,
+    again: Sequence[str] = (),
 ) -> bytes:
-    """A checkpoint: the run so far, the call that waits, and the answers of the others."""
+    """A checkpoint: the run so far, the question that waits (if it is the model's own), the answers
+    of the others, and the calls that wait for leave."""
     dumped = ModelMessagesTypeAdapter.dump_python([_bare(m) for m in messages], mode="json")
     data = {
         "engine": "llm",
@@ -103,19 +119,22 @@ def freeze(
         "answers": answers,
         "ask_id": ask_id,
         "text": text,
+        "again": list(again),
     }
     return json.dumps(data).encode()
 
 
-def thaw(checkpoint: bytes, answer: str | None) -> tuple[list[ModelMessage], dict[str, str], str]:
-    """Messages, results of the waiting calls, and the text said so far. Raises ``EngineFailed``."""
+def thaw(checkpoint: bytes, answer: str | None) -> Thawed:
+    """What ``freeze`` kept, the answer put in its place. Raises ``EngineFailed``."""
     try:
         data = json.loads(checkpoint)
         messages = ModelMessagesTypeAdapter.validate_python(data["messages"])
         answers: dict[str, str] = dict(data["answers"])
         given = answer if answer is not None else "(no answer was given in time)"
-        answers[str(data["ask_id"])] = given
-        return messages, answers, str(data["text"])
+        if data["ask_id"]:
+            answers[str(data["ask_id"])] = given
+        again = tuple(map(str, data.get("again", ())))
+        return Thawed(messages, answers, again, str(data["text"]))
     except (ValueError, KeyError, TypeError, ValidationError) as error:
         raise CheckpointUnusable(
             "what this turn had worked out before its question can't be read any more; send the "

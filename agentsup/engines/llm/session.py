@@ -81,10 +81,11 @@ class LlmSession:
             wanted["temperature"] = options.temperature
         if options.max_tokens is not None:
             wanted["max_tokens"] = options.max_tokens
+        self._toolset = HostToolset(host, ask_user=options.ask_user)
         self._agent: Agent[None, Output] = Agent(
             model,
             output_type=[str, DeferredToolRequests],
-            toolsets=[HostToolset(host, ask_user=options.ask_user)],
+            toolsets=[self._toolset],
             model_settings=wanted,
             retries={"tools": _TOOL_RETRIES, "output": _EMPTY_RETRIES},
         )
@@ -103,9 +104,12 @@ class LlmSession:
         prompt: str | None = segment.prompt or segment.text
         resumed: DeferredToolResults | None = None
         if segment.resume is not None and segment.resume.checkpoint is not None:
-            before, answers, text = history.thaw(segment.resume.checkpoint, segment.resume.answer)
-            prompt, resumed = None, DeferredToolResults(calls=dict(answers))
-            said = _Said([text] if text else [], is_new_step=True, used_tools=True)
+            kept = history.thaw(segment.resume.checkpoint, segment.resume.answer)
+            before, prompt = kept.messages, None
+            # Whether a call may happen the host decides, when it is made again.
+            again = dict.fromkeys(kept.again, True)
+            resumed = DeferredToolResults(calls=dict(kept.answers), approvals=dict(again))
+            said = _Said([kept.text] if kept.text else [], is_new_step=True, used_tools=True)
         else:
             before = history.messages_before(segment)
         told = RunUsage()
@@ -163,14 +167,18 @@ class LlmSession:
         return Done("ok", text=text, engine_state=history.dump(run.all_messages()))
 
     def _question(self, waiting: DeferredToolRequests, run: Run, said: _Said) -> Suspended:
+        text = "".join(said.text)
+        again = [call.tool_call_id for call in waiting.approvals]
+        if not waiting.calls:
+            # One question at a time: the other calls are made again too, and ask theirs then.
+            first_call = self._toolset.waiting[again[0]]
+            return first_call.ending(history.freeze(run.all_messages(), {}, "", text, again))
         first, *others = waiting.calls
         args = _arguments(first)
         options = args.get("options")
         answers = {call.tool_call_id: _ONE_AT_A_TIME for call in others}
         return Suspended(
-            checkpoint=history.freeze(
-                run.all_messages(), answers, first.tool_call_id, "".join(said.text)
-            ),
+            checkpoint=history.freeze(run.all_messages(), answers, first.tool_call_id, text, again),
             text=str(args.get("text") or "The agent has a question, but did not say which."),
             options=tuple(str(o) for o in options) if isinstance(options, list) else (),
         )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from pydantic_ai import RunContext
-from pydantic_ai.exceptions import ToolFailed
+from pydantic_ai.exceptions import ApprovalRequired, ToolFailed
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset
 from pydantic_ai.toolsets.abstract import ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from agentsup.model.engine import EngineHost
+from agentsup.model.hook import CallSuspended
 
 ASK_USER = "ask_user"
 _ASK_USER = ToolDefinition(
@@ -46,6 +47,8 @@ class HostToolset(AbstractToolset[None]):
     def __init__(self, host: EngineHost, *, ask_user: bool) -> None:
         self._host = host
         self._ask_user = ask_user
+        self.waiting: dict[str, CallSuspended] = {}
+        """Calls of this run that wait for leave, by the model's ids."""
 
     @property
     def id(self) -> str | None:
@@ -76,7 +79,11 @@ class HostToolset(AbstractToolset[None]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[None], tool: ToolsetTool[None]
     ) -> str:
-        result = await self._host.call(name, tool_args)
+        try:
+            result = await self._host.call(name, tool_args)
+        except CallSuspended as waits:
+            self.waiting[ctx.tool_call_id or ""] = waits
+            raise ApprovalRequired from waits
         if not result.ok:
             # The model reads the text and may react; the run goes on.
             raise ToolFailed(result.text)

@@ -1,0 +1,37 @@
+"""What an agent may use at most: patterns over tool names. Pure."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from agentsup.model.hook import CallFacts, Origin
+from agentsup.model.tool import Tool
+
+
+def matches(name: str, patterns: tuple[str, ...]) -> bool:
+    """Whether one of the patterns (``fs_*``, ``mcp:github/*``) fits the name, case and all."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def is_offered(tool: Tool, patterns: tuple[str, ...] | None) -> bool:
+    """Whether an agent with this ceiling (None: it has none) is offered the tool."""
+    if patterns is None:
+        return not tool.is_optional
+    if tool.is_essential:
+        return bool(patterns)
+    return matches(tool.name, patterns)
+
+
+def beyond(call: CallFacts) -> str | None:
+    """Why the call is beyond its agent's ceiling, or None."""
+    patterns = call.patterns
+    if call.origin is Origin.ENGINE or (call.is_essential and patterns != ()):
+        return None
+    if patterns is None:
+        if call.is_optional:
+            return f"{call.name} must be named in the tools of {call.agent_name} first"
+        return None
+    names = {call.name, call.own_name or call.name}
+    if any(matches(name, patterns) for name in names):
+        return None
+    return f"{call.own_name or call.name} is not among the tools of {call.agent_name}"

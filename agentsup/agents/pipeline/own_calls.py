@@ -1,0 +1,110 @@
+"""What a coding CLI's own calls are: its names for them, sorted into ours. Pure but for real paths.
+
+The CLI says which tool it uses; a name that is not known here is unknown, and so dangerous. All of
+them are blind: we see them only from the outside.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentsup.agents.tools import addresses, shell_policy
+from agentsup.agents.tools.tree import protected
+from agentsup.model.tool import Effect, Safety
+
+_READ = "read glob grep ls list listdir notebookread read_file read_many_files list_directory"
+_SEARCH = "search search_file_content codesearch"
+_THINK = "think todowrite todoread todo_write update_plan plan exitplanmode switch_mode"
+_EDIT = "edit multiedit notebookedit apply_patch patch replace str_replace"
+_WRITE = "write write_file create_file"
+_RUN = "bash execute exec shell run_shell_command exec_command local_shell powershell"
+_FETCH = "webfetch websearch fetch web_fetch google_web_search web_search"
+_REMOVE = "delete move"
+
+_SAFE, _MODERATE, _DANGEROUS = Safety.SAFE, Safety.MODERATE, Safety.DANGEROUS
+_CLASSES: dict[str, tuple[str, Safety]] = {
+    **dict.fromkeys(_READ.split(), ("fs_read", _SAFE)),
+    **dict.fromkeys(_SEARCH.split(), ("fs_list", _SAFE)),
+    **dict.fromkeys(_THINK.split(), ("think", _SAFE)),
+    **dict.fromkeys(_EDIT.split(), ("fs_edit", _MODERATE)),
+    **dict.fromkeys(_WRITE.split(), ("fs_write", _MODERATE)),
+    **dict.fromkeys(_RUN.split(), ("exec", _DANGEROUS)),
+    **dict.fromkeys(_FETCH.split(), ("web_fetch", _DANGEROUS)),
+    **dict.fromkeys(_REMOVE.split(), ("fs_delete", _DANGEROUS)),
+}
+_MCP = re.compile(r"mcp__(?P<server>[^_].*?)__(?P<tool>.+)", re.DOTALL)
+_PATHS = (
+    "file_path",
+    "path",
+    "notebook_path",
+    "absolute_path",
+    "dir_path",
+    "directory",
+    "filePath",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCall:
+    """``name`` in our words (``exec``, ``mcp:server/tool``), or the CLI's where we have none.
+    ``refused`` says why it is out of the question."""
+
+    name: str
+    safety: Safety
+    effect: Effect
+    refused: str | None = None
+
+
+def classify(
+    tool: str,
+    args: dict[str, Any],
+    workspace: str,
+    real: Callable[[str], str] = os.path.realpath,
+) -> OwnCall:
+    """Sort one call. ``real`` resolves links; it looks at the disk."""
+    found = _MCP.fullmatch(tool)
+    if found is not None:
+        name = f"mcp:{found['server']}/{found['tool']}"
+        return OwnCall(name, _DANGEROUS, Effect.BLIND)
+    name, safety = _CLASSES.get(tool.strip().casefold(), (tool, _DANGEROUS))
+    refused: str | None = None
+    if name == "exec":
+        refused = _command_problem(args)
+    elif name == "web_fetch" and isinstance(args.get("url"), str):
+        refused = addresses.url_problem(args["url"])
+    elif name.startswith("fs_") and _leaves(args, workspace, real):
+        # It may be right, as for a library's source; but not without being asked for.
+        safety = _DANGEROUS
+    effect = Effect.READ if safety is _SAFE else Effect.BLIND
+    return OwnCall(name, safety, effect, refused)
+
+
+def _command_problem(args: dict[str, Any]) -> str | None:
+    command = args.get("command")
+    if isinstance(command, str):
+        return shell_policy.script_problem(command)
+    if isinstance(command, list) and all(isinstance(word, str) for word in command):
+        return shell_policy.problem(command)
+    return None
+
+
+def _leaves(args: dict[str, Any], workspace: str, real: Callable[[str], str]) -> bool:
+    """Whether a path among the arguments is outside the workspace, or protected inside it."""
+    root = real(workspace)
+    for key in _PATHS:
+        path = args.get(key)
+        if not isinstance(path, str) or not path:
+            continue
+        if "\0" in path or path.startswith("~"):
+            return True
+        target = real(str(Path(root) / path))
+        if target != root and not target.startswith(root.rstrip("/") + "/"):
+            return True
+        if protected(os.path.relpath(target, root).split("/")):
+            return True
+    return False

@@ -1,0 +1,143 @@
+"""One way for every call: registered tools, effects of an engine, and what a CLI does by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from agentsup.agents.pipeline.hooks import Hooks
+from agentsup.kit import faults
+from agentsup.kit.clock import Clock
+from agentsup.mailbox.journal import Journal, Replay, bounded
+from agentsup.model.errors import AgentsupError, LeaseLost, StoreUnavailable
+from agentsup.model.hook import Allow, CallFacts, Change, Deny, Gate, Suspend, Verdict, Watch
+from agentsup.model.tool import Effect, ToolResult
+from agentsup.observe.logging import get_logger
+
+_log = get_logger(__name__)
+
+PASSING = (LeaseLost, StoreUnavailable)
+"""What the stack must see itself: no stage and no tool may turn it into an answer."""
+
+Execute = Callable[[dict[str, Any]], Awaitable[str]]
+
+
+class Pipeline:
+    """Leads a call through its stages. Shared by all agents; it keeps nothing of a call."""
+
+    def __init__(self, hooks: Hooks, journal: Journal, clock: Clock) -> None:
+        self.hooks = hooks
+        self._journal = journal
+        self._clock = clock
+
+    async def admit(self, call: CallFacts) -> tuple[CallFacts, Deny | Suspend | None]:
+        """Pass the gates in order: the call with the arguments it may have, and what stopped it."""
+        for gate in self.hooks.of(Gate):
+            verdict = await self._ask(gate, call)
+            if isinstance(verdict, Deny | Suspend):
+                return call, verdict
+            call, problem = self.edited(call, verdict)
+            if problem is not None:
+                return call, problem
+        return call, None
+
+    @staticmethod
+    def edited(call: CallFacts, verdict: Allow) -> tuple[CallFacts, Deny | None]:
+        """The call with the arguments of ``verdict``: they stand under the policy too."""
+        if verdict.args is None:
+            return call, None
+        call = replace(call, args=verdict.args)
+        reason = call.check(call.args) if call.check is not None else None
+        return call, None if reason is None else Deny(reason, "policy")
+
+    async def denied(self, call: CallFacts, why: Deny) -> ToolResult:
+        """The result of a call that does not happen; observers hear of it."""
+        result = ToolResult(False, why.reason, why.code)
+        self._observe(call, result, 0.0)
+        return result
+
+    def recalled(self, call: CallFacts, replay: Replay) -> ToolResult:
+        """The result of a call that was made before."""
+        result = ToolResult(replay.ok, replay.text, replay.code, replayed=True)
+        self._observe(call, result, 0.0)
+        return result
+
+    async def carry_out(
+        self,
+        call: CallFacts,
+        execute: Execute,
+        *,
+        asked: dict[str, Any],
+        fence: int,
+        began: Callable[[], None],
+    ) -> ToolResult:
+        """Journal, execute, redact, store, observe. ``asked`` are the arguments as the model gave
+        them: the call is known by them, whatever a person made of them. ``began`` is called when
+        it begins in truth.
+
+        Raises ``LeaseLost``, ``StoreUnavailable``, and what ``Journal.begin`` raises.
+        """
+        began_at = self._clock.monotonic()
+        replay = await self._journal.begin(
+            call.call_id, call.message_id, fence, call.name, call.effect, asked
+        )
+        if replay is not None:
+            return self.recalled(call, replay)
+        faults.point("journal.after_intent")
+        began()
+        result = await self._executed(call, execute)
+        faults.point("journal.after_effect")
+        result = await self.shown(call, result)
+        if call.effect is Effect.READ:
+            kept = bounded(result.text)
+        else:
+            kept = await self._journal.finish(call.call_id, result.ok, result.text, result.code)
+        faults.point("journal.after_result")
+        result = replace(result, text=kept)
+        self._observe(call, result, self._clock.monotonic() - began_at)
+        return result
+
+    async def shown(self, call: CallFacts, result: ToolResult) -> ToolResult:
+        """What the model may see of a result."""
+        for change in self.hooks.of(Change):
+            try:
+                result = await change.run(call, result)
+            except PASSING:
+                raise
+            except Exception:  # noqa: BLE001 - supervision boundary: a hook is anyone's code
+                _log.exception("a stage failed", hook=change.name, tool=call.name)
+                text = f"(the result of {call.name} is withheld: {change.name} failed)"
+                return replace(result, text=text)
+        return result
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    async def _ask(self, gate: Gate, call: CallFacts) -> Verdict:
+        try:
+            return await gate.run(call)
+        except PASSING:
+            raise
+        except Exception as error:  # noqa: BLE001 - supervision boundary: a hook is anyone's code
+            _log.exception("a stage failed", hook=gate.name, tool=call.name)
+            return Deny(f"the check {gate.name} failed ({type(error).__name__})", "hook_failed")
+
+    @staticmethod
+    async def _executed(call: CallFacts, execute: Execute) -> ToolResult:
+        try:
+            return ToolResult(True, await execute(call.args))
+        except PASSING:
+            raise
+        except AgentsupError as error:
+            return ToolResult(False, error.message, error.code)
+        except Exception as error:  # noqa: BLE001 - supervision boundary: a tool's bug ends the call
+            _log.exception("tool failed", tool=call.name)
+            text = f"the tool {call.name} failed: {type(error).__name__}: {error}"
+            return ToolResult(False, text, "tool_failed")
+
+    def _observe(self, call: CallFacts, result: ToolResult, seconds: float) -> None:
+        for watch in self.hooks.of(Watch):
+            try:
+                watch.run(call, result, seconds)
+            except Exception:  # noqa: BLE001 - supervision boundary: a hook is anyone's code
+                _log.exception("a stage failed", hook=watch.name, tool=call.name)

@@ -1,0 +1,211 @@
+"""``web_fetch``: one page of the public web, and nothing else that this machine can reach.
+
+A name is resolved once for each hop, every address it has must be public, and the connection is
+made to the address that was looked at: a name that changes meanwhile changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import re
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from agentsup.agents.tools import addresses, arguments
+from agentsup.model.errors import AgentsupError, BadRequest, Refused, TimedOut
+from agentsup.model.tool import Effect, Safety, Tool, ToolContext
+
+MAX_BYTES = 2 * 1024 * 1024
+MAX_HOPS = 5
+TIMEOUT_S = 30.0
+_TYPES = re.compile(r"text/|application/(?:[\w.+-]*\+)?(?:json|xml|javascript|yaml|toml)\b")
+_REDIRECTS = frozenset((301, 302, 303, 307, 308))
+_HIDDEN = re.compile(r"<(script|style|noscript|svg|head)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
+_BREAKS = re.compile(r"<(?:br|/p|/div|/li|/tr|/h\d|/section|/article)\b[^>]*>", re.IGNORECASE)
+_TAG = re.compile(r"<[^>]*>")
+
+
+class Unreachable(AgentsupError):
+    """A page could not be had: no such name, no answer, or one that is no HTTP."""
+
+    code = "unreachable"
+    status = 502
+
+
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+
+
+async def system_addresses(host: str, port: int) -> list[str]:
+    """All addresses of a name, as the system knows them."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(each[4][0]) for each in found]
+
+
+@dataclass(frozen=True, slots=True)
+class WebRules:
+    """What may be reached. A test puts a loopback server in the place of the public web."""
+
+    resolve: Resolve = system_addresses
+    is_public: Callable[[str], bool] = addresses.is_public
+    ports: frozenset[int] = field(default=addresses.PORTS)
+    timeout_s: float = TIMEOUT_S
+
+
+def web_tool(rules: WebRules | None = None) -> Tool:
+    """Only for agents whose ``tools`` name ``web_fetch``: an address can carry data out."""
+    bounds = rules or WebRules()
+
+    async def fetch(context: ToolContext, args: dict[str, Any]) -> str:
+        del context
+        url = arguments.text(args, "url")
+        try:
+            async with asyncio.timeout(bounds.timeout_s):
+                return await _fetch(url, bounds)
+        except TimeoutError:
+            raise TimedOut(f"{url[:200]} did not answer within {bounds.timeout_s:g} s") from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            what = str(error) or type(error).__name__
+            raise Unreachable(f"{url[:200]} can't be fetched: {what[:300]}") from None
+
+    def check(args: dict[str, Any]) -> str | None:
+        try:
+            return addresses.url_problem(arguments.text(args, "url"), bounds.ports)
+        except AgentsupError as error:
+            return error.message
+
+    return Tool(
+        "web_fetch",
+        "Fetch a page of the public web as text (HTTP GET).",
+        {
+            "type": "object",
+            "properties": {"url": {"type": "string", "description": "http or https."}},
+            "required": ["url"],
+            "additionalProperties": False,
+        },
+        fetch,
+        Effect.READ,
+        Safety.MODERATE,
+        is_optional=True,
+        is_outside=True,
+        check=check,
+    )
+
+
+async def _fetch(url: str, rules: WebRules) -> str:
+    for _ in range(MAX_HOPS + 1):
+        address = await _address(url, rules)
+        following = await _hop(url, address)
+        if isinstance(following, _Page):
+            return following.told(url)
+        url = urljoin(url, following)
+    raise Refused(f"more than {MAX_HOPS} redirections")
+
+
+async def _address(url: str, rules: WebRules) -> str:
+    """The one address to connect to. Raises ``Refused`` where any of the name's is not public."""
+    # As the client will read it, so that both see the same host.
+    read = URL(url)
+    problem = addresses.url_problem(url, rules.ports) or addresses.url_problem(
+        str(read), rules.ports
+    )
+    if problem is not None:
+        raise Refused(problem)
+    host, port = read.raw_host or "", read.port or 0
+    found = await rules.resolve(host, port)
+    if not found:
+        raise Refused(f"{host} has no address")
+    hidden = [each for each in found if not rules.is_public(each)]
+    if hidden:
+        raise Refused(f"{host} is not on the public network ({hidden[0]})")
+    return found[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    status: int
+    type: str
+    text: str
+    is_cut: bool
+
+    def told(self, url: str) -> str:
+        cut = f"\n[cut at {MAX_BYTES} bytes]" if self.is_cut else ""
+        return f"{url}\nstatus {self.status}, {self.type}\n\n{self.text}{cut}"
+
+
+class _Pinned(AbstractResolver):
+    """Knows one address, whatever it is asked for."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        del family
+        kind = socket.AF_INET6 if ":" in self._address else socket.AF_INET
+        return [
+            ResolveResult(
+                hostname=host,
+                host=self._address,
+                port=port,
+                family=kind,
+                proto=0,
+                flags=socket.AI_NUMERICHOST,
+            )
+        ]
+
+    async def close(self) -> None:
+        return
+
+
+async def _hop(url: str, address: str) -> _Page | str:
+    """One request to one address: a page, or where it sends us."""
+    connector = aiohttp.TCPConnector(
+        resolver=_Pinned(address), use_dns_cache=False, force_close=True, limit=1
+    )
+    headers = {"User-Agent": "agentsup", "Accept": "text/*, application/json;q=0.9, */*;q=0.1"}
+    async with (
+        aiohttp.ClientSession(
+            connector=connector,
+            trust_env=False,
+            headers=headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+        ) as session,
+        session.get(url, allow_redirects=False, max_line_size=16_384) as answer,
+    ):
+        location = answer.headers.get("Location")
+        if answer.status in _REDIRECTS and location:
+            return location
+        kind = answer.headers.get("Content-Type", "text/plain").strip()
+        if not _TYPES.match(kind.lower()):
+            raise BadRequest(f"{urlsplit(url).hostname} sent {kind[:100]}, which is no text")
+        body = bytearray()
+        async for piece in answer.content.iter_chunked(64 * 1024):
+            body += piece
+            if len(body) > MAX_BYTES:
+                break
+        charset = answer.charset or "utf-8"
+    raw, is_cut = bytes(body[:MAX_BYTES]), len(body) > MAX_BYTES
+    text = await asyncio.to_thread(_readable, raw, charset, kind)
+    return _Page(answer.status, kind.partition(";")[0], text, is_cut)
+
+
+def _readable(raw: bytes, charset: str, kind: str) -> str:
+    try:
+        text = raw.decode(charset, "replace")
+    except LookupError:
+        text = raw.decode("utf-8", "replace")
+    if "html" not in kind.lower():
+        return text
+    text = _TAG.sub("", _BREAKS.sub("\n", _HIDDEN.sub(" ", text)))
+    lines = (" ".join(line.split()) for line in html.unescape(text).splitlines())
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()

@@ -1,0 +1,71 @@
+"""The way of calls in this daemon: its tools, its stages, and who answers for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from agentsup.agents.host import HostServices
+from agentsup.agents.pipeline import Pipeline, Results, default_hooks
+from agentsup.agents.pipeline.approval import ModeApprover
+from agentsup.agents.processes import ProcessTable
+from agentsup.agents.tools import Tools, exec_tool, file_tools, result_tool, web_tool
+from agentsup.config.snapshot import ConfigSnapshot
+from agentsup.daemon.ground import Ground
+from agentsup.kit.childenv import child_env
+from agentsup.kit.clock import Clock
+from agentsup.kit.entropy import Entropy
+from agentsup.mailbox.journal import Journal
+from agentsup.model.hook import Approver
+from agentsup.model.tool import Tool
+from agentsup.observe.redact import Redactor
+from agentsup.store.database import Database
+
+_NAMES = ("PATH", "USER", "LOGNAME", "TMPDIR", "TZ", "TERM", "LANG", "LANGUAGE", "LC_ALL")
+"""What a program started by ``exec`` knows of our environment; its home is the workspace."""
+
+
+def calls_of(
+    ground: Ground,
+    current: Callable[[], ConfigSnapshot],
+    processes: ProcessTable,
+    tools: Iterable[Tool],
+) -> HostServices:
+    """``tools`` beside those of every daemon: files, programs and the web."""
+    own = (*file_tools(), exec_tool(lambda: child_env(_NAMES, source=ground.environ)), web_tool())
+    return host_services(
+        ground.database,
+        ground.clock,
+        ground.entropy,
+        processes,
+        (*tools, *own),
+        redactor=ground.redactor,
+        approver=ground.approver,
+        switches=lambda: current().settings.hooks,
+    )
+
+
+def host_services(
+    database: Database,
+    clock: Clock,
+    entropy: Entropy,
+    processes: ProcessTable,
+    tools: Iterable[Tool],
+    *,
+    redactor: Redactor | None = None,
+    approver: Approver | None = None,
+    switches: Callable[[], Mapping[str, bool]] = dict,
+) -> HostServices:
+    """The pipeline over one store, with these tools and the one that reads stored results."""
+    results = Results(database, clock, entropy)
+    journal = Journal(database, clock)
+    who = approver or ModeApprover()
+    hooks = default_hooks(
+        redactor=redactor or Redactor(), results=results, approver=who, switches=switches
+    )
+    return HostServices(
+        tools=Tools((*tools, result_tool(results))),
+        pipeline=Pipeline(hooks, journal, clock),
+        approver=who,
+        journal=journal,
+        processes=processes,
+    )

@@ -1,0 +1,371 @@
+"""Calls in the whole daemon: ceilings, approval with suspension, stored results, a CLI's own."""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.agents.tools import exec_tool, file_tools, web_tool
+from agentsup.daemon import calls
+from agentsup.model.engine import (
+    Done,
+    EngineCaps,
+    EngineHost,
+    EngineSpec,
+    Permission,
+    PermissionRequest,
+    Segment,
+    ToolFinished,
+)
+from agentsup.model.hook import Allow, CallFacts, Change, Deny, Gate, Phase, Suspend, Verdict
+from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolResult
+from agentsup.testing.household import Household, agent
+from tests.component.conftest import Open
+
+pytestmark = pytest.mark.virtual
+
+
+def rule(match: str, *steps: dict[str, Any]) -> dict[str, Any]:
+    return {"match": match, "steps": list(steps)}
+
+
+def use(name: str, **args: Any) -> dict[str, Any]:
+    return {"tool": {"name": name, "args": args}}
+
+
+SAY = {"say": "$result"}
+APPEND = use("append", text="one")
+
+
+@dataclass
+class Asking:
+    """An approver that asks about what is dangerous; ``edit`` replaces the arguments on a yes."""
+
+    edit: dict[str, Any] | None = None
+    asked: list[str] = field(default_factory=list)
+    answers: list[tuple[str, str]] = field(default_factory=list)
+    waited: asyncio.Event = field(default_factory=asyncio.Event)
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def decide(self, call: CallFacts) -> Verdict:
+        if call.safety is not Safety.DANGEROUS:
+            return Allow()
+        if call.answer is None:
+            self.asked.append(call.call_id)
+            return Suspend(f"May I {call.name}?", ("yes", "no"), timeout_s=600)
+        self.answers.append((call.call_id, call.answer))
+        if call.answer == "yes":
+            return Allow(self.edit)
+        return Deny(f"a person said {call.answer or 'nothing'}")
+
+    async def wait(self, call: CallFacts, ask: Suspend) -> Allow | Deny:
+        self.asked.append(call.call_id)
+        self.waited.set()
+        await self.go_on.wait()
+        return Allow(self.edit)
+
+
+@pytest.fixture(autouse=True)
+def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every daemon has a blind, dangerous tool, its effect counted in a file outside the store."""
+
+    async def append(context: ToolContext, args: dict[str, Any]) -> str:
+        with (Path(context.workspace) / "log").open("a") as log:
+            log.write(f"{args['text']}\n")
+        return f"appended {args['text']}"
+
+    def tools() -> tuple[Tool, ...]:
+        return (*file_tools(), Tool("append", "", {}, append))
+
+    monkeypatch.setattr(calls, "file_tools", tools)
+
+
+def log_of(house: Household, name: str = "ann") -> list[str]:
+    path = house.home.workspace(name) / "log"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+async def asked(house: Household) -> None:
+    await house.until(lambda: any("May I append?" in text for text in house.texts()))
+
+
+async def open_asking(household: Open, asking: Asking, *rules: dict[str, Any]) -> Household:
+    return await household(agent("ann", *rules), approver=asking)
+
+
+async def test_a_call_waits_for_a_person_and_is_made_once(household: Open) -> None:
+    asking = Asking()
+    house = await open_asking(household, asking, rule("go", use("list_agents"), APPEND, SAY))
+    message = await house.said("ann", "go")
+    await asked(house)
+    assert await house.state_of(message) == "parked"
+    assert log_of(house) == []
+    await house.command("ann", "/answer yes")
+    done = await house.daemon.mailbox.wait_done(message, 60)
+    assert (done.result_text, log_of(house)) == ("appended one", ["one"])
+    assert asking.answers == [(asking.asked[0], "yes")]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_call_that_waits_survives_a_kill(household: Open, when: str) -> None:
+    asking = Asking()
+    house = await open_asking(household, asking, rule("go", APPEND, APPEND, {"say": "done"}))
+    message = await house.said("ann", "go")
+    await asked(house)
+    if when == "before":
+        await house.restart(kill=True)
+    await house.command("ann", "/answer yes")
+    if when == "after":
+        await house.restart(kill=True)
+    # The second call has the same arguments and is another one: it is asked about for itself.
+    await house.until(lambda: len(set(asking.asked)) == 2)
+    assert log_of(house) == ["one"]
+    await house.until(lambda: sum("May I append?" in text for text in house.texts()) >= 2)
+    await house.restart(kill=True)
+    await house.command("ann", "/answer yes")
+    assert (await house.daemon.mailbox.wait_done(message, 60)).result_text == "done"
+    assert log_of(house) == ["one", "one"]
+    rows = await house.sql("SELECT call_id, state FROM tool_calls ORDER BY rowid")
+    assert [state for _, state in rows] == ["done", "done"]
+    assert [call_id for call_id, _ in rows] == list(dict.fromkeys(asking.asked))
+
+
+async def test_a_denial_reaches_the_model_and_nothing_happens(household: Open) -> None:
+    asking = Asking()
+    house = await open_asking(household, asking, rule("go", APPEND, SAY))
+    message = await house.said("ann", "go")
+    await asked(house)
+    await house.command("ann", "/answer no")
+    done = await house.daemon.mailbox.wait_done(message, 60)
+    assert (done.result_text, log_of(house)) == ("a person said no", [])
+
+
+async def test_a_question_that_expires_denies(household: Open) -> None:
+    house = await open_asking(household, Asking(), rule("go", APPEND, SAY))
+    message = await house.said("ann", "go")
+    await asked(house)
+    await house.clock.sleep(601)
+    await house.daemon.mailbox.expire()
+    done = await house.daemon.mailbox.wait_done(message, 60)
+    assert (done.result_text, log_of(house)) == ("a person said nothing", [])
+
+
+async def test_edited_arguments_are_the_ones_that_are_used(household: Open) -> None:
+    asking = Asking(edit={"text": "two"})
+    house = await open_asking(household, asking, rule("go", APPEND, SAY))
+    message = await house.said("ann", "go")
+    await asked(house)
+    await house.restart(kill=True)
+    await house.command("ann", "/answer yes")
+    done = await house.daemon.mailbox.wait_done(message, 60)
+    assert (done.result_text, log_of(house)) == ("appended two", ["two"])
+
+
+async def test_an_approval_lifts_no_ceiling(household: Open) -> None:
+    asking = Asking()
+    house = await household(agent("ann", rule("go", APPEND, SAY), tools=["fs_*"]), approver=asking)
+    done = await house.ask("ann", "go")
+    assert done.result_text == "append is not among the tools of ann"
+    assert (asking.asked, log_of(house)) == ([], [])
+
+
+async def test_nobody_to_ask_means_no(household: Open) -> None:
+    house = await household(
+        agent("ann", rule("go", APPEND, SAY)),
+        agent("bob", rule("go", APPEND, SAY), permission_mode="bypassPermissions"),
+    )
+    assert "permission_mode" in ((await house.ask("ann", "go")).result_text)
+    assert (await house.ask("bob", "go")).result_text == "appended one"
+    assert (log_of(house), log_of(house, "bob")) == ([], ["one"])
+
+
+# -- results -----------------------------------------------------------------------------------------
+
+
+async def test_a_large_result_is_stored_and_read_in_pages(household: Open) -> None:
+    house = await household(
+        agent(
+            "ann",
+            rule("go", use("fs_read", path="big"), SAY),
+            rule("on (.*) (.*)", use("result_read", ref="$1", offset=30_000), SAY),
+        )
+    )
+    workspace = house.home.workspace("ann")
+    text = "".join(f"line {number}\n" for number in range(10_000))
+    (workspace / "big").write_text(text)
+    shown = (await house.ask("ann", "go")).result_text
+    assert len(shown) <= 20_000
+    assert shown.startswith("line 0\n")
+    assert shown.endswith("line 9999\n")
+    reference = shown.split('ref="')[1].split('"')[0]
+    other = await house.ask("ann", f"on {reference} x", conversation="elsewhere")
+    assert "there is no stored result" in other.result_text
+
+
+async def test_a_turn_that_has_read_its_share_sees_only_ends(household: Open) -> None:
+    reads = [use("fs_read", path=f"big{number}") for number in range(6)]
+    house = await household(agent("ann", rule("go", *reads, SAY)))
+    for number in range(6):
+        (house.home.workspace("ann") / f"big{number}").write_text("x" * 30_000)
+    shown = (await house.ask("ann", "go")).result_text
+    assert len(shown) <= 1_100
+    assert await house.sql("SELECT count(*), sum(chars) FROM results") == [(6, 180_000)]
+
+
+async def test_secrets_are_masked_before_anything_is_kept(household: Open) -> None:
+    house = await household(agent("ann", rule("go", use("fs_read", path="big"), SAY)))
+    house.redactor.add("hunter2hunter2")
+    (house.home.workspace("ann") / "big").write_text("hunter2hunter2 " * 3_000)
+    assert "hunter2" not in (await house.ask("ann", "go")).result_text
+    assert await house.sql("SELECT count(*) FROM results WHERE text LIKE '%hunter2%'") == [(0,)]
+
+
+async def test_personal_data_is_named_where_that_is_switched_on(household: Open) -> None:
+    house = await household(
+        agent("ann", rule("go", use("fs_read", path="a"), SAY)),
+        config="[hooks]\npersonal_data = true\n",
+    )
+    (house.home.workspace("ann") / "a").write_text("jo@example.org")
+    assert (await house.ask("ann", "go")).result_text == "[mail address]"
+    rows = {row.name: row.is_on for row in house.daemon.calls.pipeline.hooks.rows()}
+    assert rows["personal_data"]
+
+
+# -- calls that an engine makes itself ---------------------------------------------------------------
+
+
+class OwnEngine:
+    """Asks leave for calls of its own, as a coding CLI does."""
+
+    name = "scripted"
+    caps = EngineCaps()
+
+    def __init__(
+        self, *requests: PermissionRequest, told: bool = True, breaks: bool = False
+    ) -> None:
+        self._requests, self._told, self._breaks = requests, told, breaks
+        self.answers: list[Permission] = []
+        self._host: EngineHost
+
+    async def open(self, spec: EngineSpec, host: EngineHost) -> "OwnEngine":
+        self._host = host
+        return self
+
+    async def run(self, segment: Segment) -> Any:
+        for request in self._requests:
+            answer = await self._host.permit(request)
+            self.answers.append(answer)
+            if answer.allowed and self._told:
+                yield ToolFinished(request.tool, True, "it went well")
+        if self._breaks:
+            yield Done("failed", error="gone", code="x", permanent=False)
+        else:
+            yield Done("ok", text="done")
+
+    async def close(self) -> None:
+        return
+
+
+def play(house: Household, engine: OwnEngine, name: str = "ann") -> OwnEngine:
+    stack = house.unit(name).stack
+    assert stack is not None
+    stack._engine = engine
+    return engine
+
+
+READ = PermissionRequest("r1", "Read", {"file_path": "a.txt"})
+EDIT = PermissionRequest("r2", "Edit", {"file_path": "a.txt"})
+BASH = PermissionRequest("r3", "Bash", {"command": "ls"})
+
+
+async def test_own_calls_pass_the_same_gates(household: Open) -> None:
+    house = await household(agent("ann"), agent("bob", tools=["fs_read", "Bash"]))
+    engine = play(house, OwnEngine(READ, EDIT, BASH, BASH))
+    await house.ask("ann", "go")
+    assert [answer.allowed for answer in engine.answers] == [True, True, False, False]
+    engine = play(house, OwnEngine(READ, EDIT, BASH), "bob")
+    await house.ask("bob", "go")
+    assert [answer.allowed for answer in engine.answers] == [True, False, False]
+    assert engine.answers[1].reason == "Edit is not among the tools of bob"
+    assert "dangerous" in engine.answers[2].reason
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_own_calls_are_journaled_as_blind(household: Open, told: bool) -> None:
+    house = await household(agent("ann", permission_mode="bypassPermissions"))
+    play(house, OwnEngine(READ, BASH, told=told))
+    await house.ask("ann", "go")
+    rows = await house.sql("SELECT name, effect, state, result FROM tool_calls")
+    text = "it went well" if told else "(The turn ended after it; its output was not told.)"
+    assert rows == [("Bash", "blind", "done", text)]
+
+
+async def test_an_own_call_of_unknown_outcome_is_asked_about(household: Open) -> None:
+    house = await household(agent("ann", permission_mode="bypassPermissions"))
+    engine = play(house, OwnEngine(BASH, told=False, breaks=True))
+    message = await house.said("ann", "go")
+    await house.until(lambda: any("interrupted while doing" in text for text in house.texts()))
+    engine._breaks = False
+    await house.command("ann", "/answer it happened")
+    await house.daemon.mailbox.wait_done(message, 600)
+    assert [answer.allowed for answer in engine.answers] == [True, False]
+    assert "was done before the turn was interrupted" in engine.answers[1].reason
+
+
+async def test_an_own_call_waits_where_its_engine_cannot_end(household: Open) -> None:
+    asking = Asking(edit={"command": "ls -l"})
+    house = await household(agent("ann"), approver=asking)
+    engine = play(house, OwnEngine(BASH))
+    message = await house.said("ann", "go")
+    await house.until(asking.waited.is_set)
+    assert await house.state_of(message) == "leased"
+    asking.go_on.set()
+    await house.daemon.mailbox.wait_done(message, 60)
+    assert engine.answers == [Permission(True, args={"command": "ls -l"})]
+
+
+async def test_an_edit_by_a_person_stands_under_the_policy_too(household: Open) -> None:
+    asking = Asking(edit={"command": "sudo ls"})
+    house = await household(agent("ann"), approver=asking)
+    engine = play(house, OwnEngine(BASH))
+    message = await house.said("ann", "go")
+    await house.until(asking.waited.is_set)
+    asking.go_on.set()
+    await house.daemon.mailbox.wait_done(message, 60)
+    assert not engine.answers[0].allowed
+    assert "sudo is refused" in engine.answers[0].reason
+
+
+async def test_a_stage_that_fails_denies_and_withholds(household: Open) -> None:
+    async def broken(call: CallFacts) -> Verdict:
+        raise RuntimeError("boom")
+
+    async def leaking(call: CallFacts, result: ToolResult) -> ToolResult:
+        raise RuntimeError("boom")
+
+    house = await household(agent("ann", rule("go", use("fs_stat", path="."), SAY)))
+    hooks = house.daemon.calls.pipeline.hooks
+    hooks.add(Change(name="leaking", phase=Phase.REDACT, about="", run=leaking))
+    assert (await house.ask("ann", "go")).result_text.startswith(
+        "(the result of fs_stat is withheld"
+    )
+    hooks.add(Gate(name="broken", phase=Phase.POLICY, about="", run=broken))
+    assert (await house.ask("ann", "go")).result_text == "the check broken failed (RuntimeError)"
+
+
+def test_effects_of_the_tools() -> None:
+    """What is written down here is what a turn that runs again relies on."""
+    found = {tool.name: tool for tool in (*file_tools(), exec_tool(dict), web_tool())}
+    assert {name: (t.effect, t.safety, t.is_optional) for name, t in found.items()} == {
+        "fs_read": (Effect.READ, Safety.SAFE, False),
+        "fs_list": (Effect.READ, Safety.SAFE, False),
+        "fs_stat": (Effect.READ, Safety.SAFE, False),
+        "fs_write": (Effect.IDEMPOTENT, Safety.MODERATE, False),
+        "fs_edit": (Effect.BLIND, Safety.MODERATE, False),
+        "fs_mkdir": (Effect.IDEMPOTENT, Safety.MODERATE, False),
+        "fs_delete": (Effect.IDEMPOTENT, Safety.DANGEROUS, True),
+        "exec": (Effect.BLIND, Safety.DANGEROUS, True),
+        "web_fetch": (Effect.READ, Safety.MODERATE, True),
+    }

@@ -1,0 +1,273 @@
+"""``exec`` and ``web_fetch`` against real programs and a real server, as an attacker uses them."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from agentsup.agents.tools.addresses import is_public
+from agentsup.agents.tools.shell import exec_tool
+from agentsup.agents.tools.web import WebRules, web_tool
+from agentsup.kit.procgroup import members
+from agentsup.model.errors import AgentsupError, NotFound, TimedOut
+from agentsup.model.ids import AgentId, CallId, MessageId, SessionId
+from agentsup.model.tool import ToolContext
+
+
+@dataclass
+class Book:
+    """Keeps what a tool started; ``released`` is never asked for."""
+
+    groups: list[int] = field(default_factory=list)
+    gone: list[int] = field(default_factory=list)
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def spawned(self, pgid: int, started_ticks: int, argv0: str) -> None:
+        self.groups.append(pgid)
+        self.started.set()
+
+    async def reaped(self, pgid: int) -> None:
+        self.gone.append(pgid)
+
+    def released(self) -> Any:
+        return contextlib.nullcontext()
+
+
+def context(workspace: Path, book: Book) -> ToolContext:
+    return ToolContext(
+        agent_id=AgentId("a"),
+        agent_name="ann",
+        message_id=MessageId("m"),
+        session_id=SessionId("s"),
+        fence=1,
+        call_id=CallId("c"),
+        waiting=book,
+        workspace=str(workspace),
+        children=book,
+    )
+
+
+async def run(workspace: Path, *argv: str, book: Book | None = None, **args: Any) -> str:
+    tool = exec_tool(lambda: {"PATH": os.environ["PATH"]})
+    return await tool.run(context(workspace, book or Book()), {"argv": list(argv), **args})
+
+
+# -- programs ----------------------------------------------------------------------------------------
+
+
+async def test_a_program_runs_in_the_workspace_without_a_shell(tmp_path: Path) -> None:
+    (tmp_path / "a b").write_text("x")
+    assert await run(tmp_path, "ls", "a b") == "exit code 0\na b"
+    assert (await run(tmp_path, "echo", "$HOME; ls | cat `id` *")).endswith(
+        "$HOME; ls | cat `id` *"
+    )
+    assert await run(tmp_path, "pwd") == f"exit code 0\n{tmp_path}"
+    assert (await run(tmp_path, "sh", "-c", "echo no >&2; exit 42")) == "exit code 42\nno"
+    with pytest.raises(NotFound):
+        await run(tmp_path, "no-such-program")
+
+
+async def test_no_secret_is_in_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENTSUP_TOKEN", "hunter2-token")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-hunter2")
+    shown = await run(tmp_path, "cat", "/proc/self/environ", "/proc/self/cmdline")
+    assert "hunter2" not in shown
+    assert f"HOME={tmp_path}" in shown
+
+
+async def test_output_without_end_is_bounded(tmp_path: Path) -> None:
+    shown = await run(tmp_path, "head", "-c", "5000000", "/dev/zero")
+    assert len(shown) < 1_100_000
+    assert shown.endswith("[the output was cut at 1048576 bytes]")
+
+
+async def test_a_program_over_its_time_is_gone_with_all_it_started(tmp_path: Path) -> None:
+    book = Book()
+    script = "trap '' TERM; sleep 100 & sleep 100"
+    with pytest.raises(TimedOut):
+        await run(tmp_path, "sh", "-c", script, book=book, timeout=0.3)
+    assert book.groups == book.gone
+    assert members(book.groups[0]) == []
+
+
+async def test_a_cancelled_call_takes_its_program_along(tmp_path: Path) -> None:
+    book = Book()
+    task = asyncio.ensure_future(run(tmp_path, "sleep", "100", book=book))
+    await book.started.wait()
+    task.cancel()
+    await asyncio.wait({task}, timeout=5)
+    assert task.cancelled()
+    assert members(book.groups[0]) == []
+
+
+# -- the web -----------------------------------------------------------------------------------------
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass
+class Web:
+    """One server on loopback in the place of the public web, and what its names resolve to."""
+
+    port: int = 0
+    names: dict[str, list[list[str]]] = field(default_factory=dict)
+    """For each name what it resolves to, one time after the other."""
+    asked: list[str] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    answers: dict[str, Answer] = field(default_factory=dict)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def resolve(self, host: str, port: int) -> list[str]:
+        self.asked.append(host)
+        turns = self.names.get(host, [["127.0.0.1"]])
+        return turns.pop(0) if len(turns) > 1 else turns[0]
+
+    async def fetch(self, url: str, **more: Any) -> str:
+        rules = WebRules(
+            resolve=self.resolve,
+            # The server's own address is the public web; everything else is judged as ever.
+            is_public=lambda address: address == "127.0.0.1" or is_public(address),
+            ports=frozenset((self.port,)),
+            **more,
+        )
+        tool = web_tool(rules)
+        assert tool.check is not None
+        if (problem := tool.check({"url": url})) is not None:
+            return f"refused: {problem}"
+        return await tool.run(context(Path("/"), Book()), {"url": url})
+
+    def at(self, path: str, host: str = "example.org") -> str:
+        return f"http://{host}:{self.port}{path}"
+
+
+@pytest.fixture
+async def town() -> AsyncIterator[Web]:
+    found = Web()
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        found.paths.append(request.path)
+        return await found.answers[request.path](request)
+
+    server = web.Server(handle)  # type: ignore[arg-type]
+    runner = web.ServerRunner(server, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    assert site._server is not None
+    found.port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
+    yield found
+    found.over.set()
+    await runner.cleanup()
+
+
+def page(text: str, kind: str = "text/html") -> Answer:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(text=text, content_type=kind)
+
+    return answer
+
+
+def moved(to: str) -> Answer:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=302, headers={"Location": to})
+
+    return answer
+
+
+async def test_a_page_is_fetched_as_text(town: Web) -> None:
+    town.answers["/"] = page(
+        "<head><title>t</title></head><p>Hello <b>you</b> &amp; me</p><script>x</script>"
+    )
+    assert (await town.fetch(town.at("/"))).endswith("status 200, text/html\n\nHello you & me")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "http://169.254.169.254/latest/meta-data",
+        "http://[::ffff:169.254.169.254]/",
+        "http://127.0.0.2:{port}/",
+        "http://2130706434:{port}/",
+        "http://0x7f000002:{port}/",
+        "http://0177.0.0.2:{port}/",
+        "http://127.2:{port}/",
+        "http://inner.example.org:{port}/",
+        "http://example.org:22/",
+        "file:///etc/passwd",
+        "//169.254.169.254:{port}/",
+        "http://user@example.org:{port}/",
+    ],
+)
+async def test_no_redirection_leads_inside(town: Web, target: str) -> None:
+    forms = ("2130706434", "0x7f000002", "0177.0.0.2", "127.2", "inner.example.org")
+    town.names = {form: [["127.0.0.2"]] for form in forms}
+    url = target.format(port=town.port)
+    town.answers["/"] = moved(url)
+    with pytest.raises(AgentsupError):
+        await town.fetch(town.at("/"))
+    assert town.paths == ["/"]
+    if not url.startswith("//"):
+        with contextlib.suppress(AgentsupError):
+            assert (await town.fetch(url)).startswith("refused: ")
+    assert town.paths == ["/"]
+
+
+async def test_a_name_that_changes_meanwhile_changes_nothing(town: Web) -> None:
+    """Rebinding: the address that was judged is the one that is connected to."""
+    town.answers["/"] = page("here")
+    town.names["example.org"] = [["127.0.0.1"], ["169.254.169.254"]]
+    assert "here" in await town.fetch(town.at("/"))
+    assert town.asked == ["example.org"]
+    with pytest.raises(AgentsupError, match="not on the public network"):
+        await town.fetch(town.at("/"))
+
+
+async def test_one_hidden_address_among_public_ones_is_enough(town: Web) -> None:
+    town.names["example.org"] = [["127.0.0.1", "10.0.0.1"]]
+    with pytest.raises(AgentsupError, match="not on the public network"):
+        await town.fetch(town.at("/"))
+
+
+async def test_a_proxy_of_the_environment_is_not_used(
+    town: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    town.answers["/"] = page("direct")
+    assert "direct" in await town.fetch(town.at("/"))
+
+
+async def test_what_is_fetched_is_bounded(town: Web) -> None:
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await response.write(b"x" * 65536)
+        return response
+
+    async def silent(request: web.Request) -> web.StreamResponse:
+        await town.over.wait()
+        return web.Response()
+
+    town.answers = {
+        "/endless": endless,
+        "/silent": silent,
+        "/binary": page("x", "application/zip"),
+        "/round": moved("/round"),
+    }
+    assert (await town.fetch(town.at("/endless"))).endswith("[cut at 2097152 bytes]")
+    with pytest.raises(TimedOut):
+        await town.fetch(town.at("/silent"), timeout_s=0.2)
+    with pytest.raises(AgentsupError, match="no text"):
+        await town.fetch(town.at("/binary"))
+    with pytest.raises(AgentsupError, match="redirections"):
+        await town.fetch(town.at("/round"))
