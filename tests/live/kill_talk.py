@@ -61,8 +61,10 @@ def choice_of(name: str) -> str:
     return "yes" if (turn + turn // 4) % 2 else "no"
 
 
-async def act(town: Town, number: int, index: int, chance: random.Random) -> None:
-    """One thing that a person does in a room."""
+async def act(
+    town: Town, number: int, index: int, chance: random.Random, *, is_calm: bool = False
+) -> None:
+    """One thing that a person does in a room; where it ``is_calm``, nobody dies any more."""
     person, room, name = town.person, town.rooms[number], f"{number}-{index}"
     match kind_of(index):
         case "keep":
@@ -71,9 +73,10 @@ async def act(town: Town, number: int, index: int, chance: random.Random) -> Non
             await person.say(room, f"!{_COMMAND[1:]} {name}")
         case "edit":
             said = await person.say(room, f"first {name}")
-            if chance.random() < 0.7:  # so late that it may be answered, if somebody is there
+            if is_calm or chance.random() < 0.7:  # so late that it may be answered
+                patience_s = 60.0 if is_calm else _ANSWERED_S
                 with suppress(TimeoutError):
-                    await person.wait_text(room, f"was {name}", _ANSWERED_S, by=town.bot)
+                    await person.wait_text(room, f"was {name}", patience_s, by=town.bot)
             await person.edit(room, said, f"then {name}")
         case verb:
             await person.say(room, f"{verb} {name}")
