@@ -13,6 +13,7 @@ LOCKED := .venv/.locked
 INSTALLED := .venv/.installed
 SYNAPSE := .venv-synapse/.installed
 BROWSER := requirements/browser/node_modules/.installed
+CLIS := requirements/clis/node_modules/.installed
 SOURCES := agentsup tests $(wildcard benchmarks)
 NOT_HERE := not slow and not bench and not live
 PYTEST := $(BIN)/python -m pytest
@@ -21,7 +22,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONHASHSEED ?= 0
 
 .NOTPARALLEL:
-.PHONY: help setup run test test-live synapse browser check fmt fmt-check lint types layers unit \
+.PHONY: help setup run test test-live synapse browser clis check fmt fmt-check lint types layers unit \
     process sim kill bench lock clean
 
 help: ## list the words
@@ -71,7 +72,7 @@ unit: setup ## unit, contract, component, simulation: whatever may run side by s
 process: setup ## tests that start real processes, two side by side
 	@$(PYTEST) -q -n 2 --dist worksteal -m "process and $(NOT_HERE)" tests || [ $$? -eq 5 ]
 
-test-live: setup synapse browser ## tests against real parts: Synapse, headless Chromium
+test-live: setup synapse browser clis ## tests against real parts: Synapse, headless Chromium, coding agents
 	@$(PYTEST) -q -m live tests
 
 synapse: $(SYNAPSE) ## install Synapse into .venv-synapse from its hashed lock
@@ -86,6 +87,13 @@ browser: $(BROWSER) ## install Chromium (Debian, as root) and what pages are che
 
 $(BROWSER): requirements/browser/package-lock.json scripts/live.sh
 	@scripts/live.sh browser
+	@touch $@
+
+clis: $(CLIS) ## install the command line agents of live tests (600 MB)
+	@:
+
+$(CLIS): requirements/clis/package-lock.json scripts/live.sh
+	@scripts/live.sh clis
 	@touch $@
 
 sim: setup ## 100,000 seeds of the simulation (AGENTSUP_SIM_SEEDS to change)
@@ -103,5 +111,5 @@ lock: ## write requirements/*.txt anew from pyproject.toml (needs uv)
 	@scripts/lock.sh
 
 clean: ## remove the environment and all caches; .home stays
-	rm -rf .venv .venv-synapse requirements/browser/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .venv-synapse requirements/browser/node_modules requirements/clis/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find agentsup tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Puts the real parts of live tests in place: `live.sh synapse` or `live.sh browser`.
+# Puts the real parts of live tests in place: `live.sh synapse`, `live.sh browser`, `live.sh clis`.
 # Says plainly what is missing if it cannot.
 set -eu
 cd "$(dirname "$0")/.."
@@ -33,8 +33,14 @@ browser)
     echo "live: installing axe-core"
     npm ci --prefix requirements/browser --silent --no-audit --no-fund --ignore-scripts
     ;;
+clis)
+    # Nothing of a package runs when it is installed; the programs that tests start are in it as is.
+    debian npm npm
+    echo "live: installing command line agents"
+    npm ci --prefix requirements/clis --silent --no-audit --no-fund --ignore-scripts
+    ;;
 *)
-    echo "usage: scripts/live.sh synapse|browser" >&2
+    echo "usage: scripts/live.sh synapse|browser|clis" >&2
     exit 2
     ;;
 esac

@@ -58,14 +58,23 @@ class CliModel:
         self.port = 0
         self.orders: list[str] = []
         """What was ordered, turn by turn, calls' results not counted."""
+        self.last_heard = ""
+        """Everything that was in the last request with an order."""
+        self._ordered = asyncio.Event()
         self.strange: list[str] = []
         """Paths that were asked for and are not served."""
         self.disconnects = 0
+        self._answers = 0
 
     @property
     def url(self) -> str:
         """The address without any path."""
         return f"http://127.0.0.1:{self.port}"
+
+    async def wait_order(self) -> None:
+        """Return at the next order."""
+        self._ordered.clear()
+        await self._ordered.wait()
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=64 * 1024 * 1024)
@@ -103,13 +112,13 @@ class CliModel:
     async def _openai(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         offered = [tool.get("function", {}).get("name", "") for tool in body.get("tools") or ()]
-        reply = self._reply(_chat_entries(body.get("messages", [])), offered)
+        reply = self._reply(_chat_entries(body.get("messages", [])), offered, json.dumps(body))
         return await self._answer("openai", request, body, reply)
 
     async def _anthropic(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         offered = [tool.get("name", "") for tool in body.get("tools") or ()]
-        reply = self._reply(_chat_entries(body.get("messages", [])), offered)
+        reply = self._reply(_chat_entries(body.get("messages", [])), offered, json.dumps(body))
         return await self._answer("anthropic", request, body, reply)
 
     async def _answer(
@@ -130,7 +139,7 @@ class CliModel:
         declared = [each.get("functionDeclarations") or () for each in body.get("tools") or ()]
         offered = [function.get("name", "") for group in declared for function in group]
         wants_json = "json" in str((body.get("generationConfig") or {}).get("responseMimeType"))
-        reply = self._reply(_gemini_entries(body.get("contents", [])), offered)
+        reply = self._reply(_gemini_entries(body.get("contents", [])), offered, json.dumps(body))
         if wants_json:
             reply = Reply("{}")
         if kind != "streamGenerateContent":
@@ -142,13 +151,16 @@ class CliModel:
         self, request: web.Request, events: AsyncIterator[tuple[bytes, bool]], every_s: float
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        self._answers += 1
+        number = self._answers
         try:
             await response.prepare(request)
             sent = 0
             async for chunk, is_delta in events:
                 if is_delta and sent and every_s:
                     await asyncio.sleep(every_s)
-                await response.write(chunk)
+                # Claude Code takes messages of one id for pieces of one message.
+                await response.write(chunk.replace(b'"msg_scripted"', b'"msg_%d"' % number))
                 sent += is_delta
             await response.write_eof()
         except (asyncio.CancelledError, ConnectionError):
@@ -158,7 +170,7 @@ class CliModel:
 
     # -- what it says ------------------------------------------------------------------------------
 
-    def _reply(self, entries: list[Said], offered: list[str]) -> Reply:
+    def _reply(self, entries: list[Said], offered: list[str], body_text: str) -> Reply:
         """The last order of a person; after the result of a call, what that said."""
         word, argument, result = "", "", None
         for each in entries:
@@ -171,12 +183,15 @@ class CliModel:
         if not word:
             return Reply("nothing was ordered")
         self.orders.append(f"{word}({argument})")
+        self.last_heard = body_text
+        self._ordered.set()
         if word == "WRITE":
             tool = next((name for name in offered if name in _WRITERS), "")
             if not tool:
                 return Reply(f"no tool to write with among {offered}")
             args = {_WRITERS[tool]: str(Path(argument)), "content": "written\n"}
-            return Reply(calls=(Call(tool, args),))
+            # An id that came before would be taken for the earlier call.
+            return Reply(calls=(Call(tool, args, f"call_{len(self.orders)}"),))
         words = tuple(f"{each} " for each in argument.split())
         return Reply(words, every_s=0.5 if word == "SLOW" else 0.0)
 

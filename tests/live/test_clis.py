@@ -1,0 +1,228 @@
+"""Real coding agents from npm, as engines, against a model on the loopback.
+
+Each answers, streams, asks leave and keeps to the answer, is stopped with its whole group, and
+goes on with its conversation in a later process.
+"""
+
+import asyncio
+import json
+import platform
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.engines.child import ChildManager
+from agentsup.engines.guard import GuardedSession, open_guarded
+from agentsup.engines.registry import default_registry
+from agentsup.kit.clock import SystemClock
+from agentsup.kit.procgroup import child_env, members
+from agentsup.model.engine import (
+    Done,
+    EngineEvent,
+    EngineSpec,
+    HistoryItem,
+    Permission,
+    PermissionRequest,
+    TextDelta,
+    ToolFinished,
+    Usage,
+)
+from agentsup.testing.cli_model import CliModel
+from agentsup.testing.daemon_process import DaemonProcess, write_home
+from agentsup.testing.engine_host import MemoryHost, segment
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
+
+MODULES = Path(__file__).parents[2] / "requirements/clis/node_modules"
+KEY = "sk-loopback-0123456789"
+
+
+@dataclass
+class Cli:
+    """A program, how it is reached, and what is known of it."""
+
+    engine: str
+    command: list[str]
+    env: dict[str, str] = field(default_factory=dict)
+    """For the program, by its options."""
+    daemon_env: dict[str, str] = field(default_factory=dict)
+    """What the daemon has, of which the preset hands on its share."""
+    keeps_session: bool = True
+
+    def options(self) -> dict[str, Any]:
+        return {"command": self.command, "env": self.env}
+
+
+def gemini(model: CliModel) -> Cli:
+    # It can't open a session again in the minute in which it was begun, so ours is told instead.
+    env = {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": model.url}
+    command = [str(MODULES / ".bin/gemini"), "--acp"]
+    return Cli("gemini", command, daemon_env=env, keeps_session=False)
+
+
+def claude_acp(model: CliModel) -> Cli:
+    env = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": model.url}
+    return Cli("claude-acp", [str(MODULES / ".bin/claude-agent-acp")], daemon_env=env)
+
+
+def claude(model: CliModel) -> Cli:
+    folders = sorted(MODULES.glob("@anthropic-ai/claude-agent-sdk-linux-*/claude"))
+    env = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": model.url}
+    return Cli("claude", [str(folders[0])], daemon_env=env)
+
+
+def opencode(model: CliModel) -> Cli:
+    if platform.machine() != "x86_64":
+        pytest.skip("its program is installed for x86_64 only")
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "loopback",
+        "options": {"baseURL": f"{model.url}/v1", "apiKey": KEY},
+        "models": {"m": {"name": "m", "tool_call": True}},
+    }
+    config = {
+        "provider": {"loopback": provider},
+        "model": "loopback/m",
+        "small_model": "loopback/m",
+        "permission": {"edit": "ask", "bash": "ask"},
+        "share": "disabled",
+    }
+    names = ("MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
+    env = {f"OPENCODE_DISABLE_{name}": "1" for name in names}
+    env["OPENCODE_CONFIG_CONTENT"] = json.dumps(config)
+    return Cli("opencode", [str(MODULES / "opencode-linux-x64/bin/opencode"), "acp"], env=env)
+
+
+CLIS = {"gemini": gemini, "claude-acp": claude_acp, "claude": claude, "opencode": opencode}
+
+
+class Conversation:
+    """An agent's turns, each with an engine and a manager of its own, as after a restart."""
+
+    def __init__(self, cli: Cli, root: Path) -> None:
+        self.cli = cli
+        self.workspace = root / "agent" / "workspace"
+        self.workspace.mkdir(parents=True)
+        self.state: bytes | None = None
+        self.history: list[HistoryItem] = []
+        self.groups: list[int] = []
+
+    async def say(
+        self, text: str, *, allowed: bool = False, stop: bool = False
+    ) -> tuple[list[EngineEvent], list[PermissionRequest]]:
+        """One turn: its events, and what leave was asked for."""
+
+        async def permit(request: PermissionRequest) -> Permission:
+            return Permission(allowed, "not now")
+
+        manager = ChildManager(SystemClock())
+        registry = default_registry(SystemClock(), self.cli.daemon_env, manager)
+        host = MemoryHost(permit=permit)
+        spec = EngineSpec(
+            self.cli.engine,
+            options=self.cli.options(),
+            workspace=str(self.workspace),
+            env=child_env(),
+            agent="ada",
+        )
+        session = await open_guarded(registry.get(self.cli.engine), spec, host)
+        try:
+            events = await self._turn(session, host, text, stop=stop)
+        finally:
+            await session.close()
+            await registry.close()
+        assert not host.groups, "its group is not told to be gone"
+        self.groups += host.reaped_groups
+        assert not [pgid for pgid in host.reaped_groups if members(pgid)]
+        return events, host.permission_requests
+
+    async def _turn(
+        self, session: GuardedSession, host: MemoryHost, text: str, *, stop: bool
+    ) -> list[EngineEvent]:
+        given = segment(text, engine_state=self.state, history=tuple(self.history))
+        events: list[EngineEvent] = []
+        stopped_at = 0.0
+        loop = asyncio.get_running_loop()
+        async with aclosing(session.run(given)) as run:
+            async for event in run:
+                events.append(event)
+                if stop and isinstance(event, TextDelta) and not stopped_at:
+                    stopped_at = loop.time()
+                    session.cancel(within_s=5.0)
+        end = events[-1]
+        assert isinstance(end, Done)
+        if stop:
+            assert end.outcome == "cancelled"
+            assert loop.time() - stopped_at < 3.0
+        else:
+            assert end.outcome == "ok", end
+            self.state = end.engine_state
+            self.history += [HistoryItem("user", text), HistoryItem("assistant", end.text)]
+        return events
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[CliModel]:
+    async with CliModel() as each:
+        yield each
+
+
+@pytest.mark.parametrize("name", CLIS)
+async def test_a_real_agent_is_an_engine(name: str, model: CliModel, tmp_path: Path) -> None:
+    talk = Conversation(CLIS[name](model), tmp_path)
+    events, _ = await talk.say("SAY(hello there friend)")
+    assert len([e for e in events if isinstance(e, TextDelta)]) >= 2, "it streams"
+    assert "hello there friend" in events[-1].text  # type: ignore[union-attr]  # a Done
+    assert sum(e.output_tokens for e in events if isinstance(e, Usage)) > 0
+    first = talk.state
+
+    target = talk.workspace / "effect.txt"
+    events, asked = await talk.say(f"WRITE({target})")
+    assert asked
+    assert not target.exists()
+    assert [e.ok for e in events if isinstance(e, ToolFinished)] == [False]
+    events, asked = await talk.say(f"WRITE({target})", allowed=True)
+    assert len(asked) == 1
+    assert target.read_text() == "written\n"
+    assert [e.ok for e in events if isinstance(e, ToolFinished)] == [True]
+
+    await talk.say("SLOW(one two three four five six seven eight nine ten)", stop=True)
+    await talk.say("SAY(still here)")
+    assert "hello there friend" in model.last_heard, "what was said before is known"
+    if talk.cli.keeps_session:
+        assert _session(first) == _session(talk.state)
+    assert len(talk.groups) >= 5
+
+
+def _session(state: bytes | None) -> str:
+    body = json.loads(state or b"{}")
+    return str(body.get("id") or body.get("session"))
+
+
+async def test_a_killed_daemon_leaves_no_agent_and_goes_on(model: CliModel, tmp_path: Path) -> None:
+    cli = claude_acp(model)
+    options = {"command": cli.command, "env": cli.daemon_env}
+    entry = {"name": "main", "engine": "claude-acp", "engine_options": options}
+    home = write_home(tmp_path / "home", [entry])
+    async with DaemonProcess(home) as daemon:
+        first = await daemon.send("main", "SAY(hello there friend)")
+        result = await daemon.result(first, wait_s=60.0)
+        assert "hello there friend" in result["text"], result
+        slow = await daemon.send("main", "SLOW(one two three four five six)")
+        while not model.orders or not model.orders[-1].startswith("SLOW"):
+            await model.wait_order()
+        (row,) = daemon.sql("SELECT pgid FROM processes")
+        daemon.kill()
+        await daemon.ended()
+        await daemon.start()
+        assert not members(row["pgid"])
+        result = await daemon.result(slow, wait_s=60.0)
+        assert "one two three four five six" in result["text"], result
+        last = await daemon.send("main", "SAY(still here)")
+        assert "still here" in (await daemon.result(last, wait_s=60.0))["text"]
+        assert "hello there friend" in model.last_heard
+        assert not daemon.sql("SELECT pgid FROM processes")
