@@ -53,6 +53,10 @@ class HostServices:
     journal: Journal
     processes: ProcessTable
 
+    def documents(self) -> list[dict[str, Any]]:
+        """The stages of the pipeline as they are now."""
+        return [row.to_json() for row in self.pipeline.hooks.rows()]
+
 
 @dataclass(slots=True)
 class _OwnCalls:

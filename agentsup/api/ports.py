@@ -227,5 +227,7 @@ class ApiDeps:
     entropy: Entropy
     version: str
     web: WebDeps
+    hooks: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+    """The stages that a call passes now, one document each."""
     allowed_hosts: tuple[str, ...] = ()
     limits: ApiLimits = field(default_factory=ApiLimits)

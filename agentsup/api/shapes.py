@@ -211,6 +211,19 @@ class PoisonDocument(Document):
     raw: dict[str, Any] = Field(description="what the platform gave")
 
 
+class HookDocument(Document):
+    phase: str
+    priority: int = Field(description="lower ones run first within a phase")
+    name: str
+    on: bool
+    fixed: bool = Field(description="it has no switch")
+    about: str
+
+
+class HookList(Document):
+    hooks: list[HookDocument]
+
+
 class PoisonList(Document):
     poison: list[PoisonDocument]
 

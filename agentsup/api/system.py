@@ -59,6 +59,11 @@ async def metrics(call: Call) -> web.Response:
     return web.Response(body=await call.deps.metrics(), headers={"Content-Type": METRICS_TYPE})
 
 
+async def hooks(call: Call) -> web.Response:
+    """The stages that a call passes, from the live registry."""
+    return reply({"hooks": [dict(row) for row in call.deps.hooks()]})
+
+
 async def openapi(call: Call) -> web.Response:
     """This API as an OpenAPI 3.1 document."""
     return web.Response(
@@ -119,6 +124,13 @@ ROUTES = (
         {202: shapes.Draining},
         body=bodies.Nothing,
         body_optional=True,
+    ),
+    Route(
+        "GET",
+        "/hooks",
+        hooks,
+        "The stages that every call passes, in their order",
+        {200: shapes.HookList},
     ),
     Route("GET", "/metrics", metrics, "Metrics for Prometheus", {200: "text/plain"}),
     Route(

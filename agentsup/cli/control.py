@@ -24,6 +24,24 @@ def register(app: typer.Typer) -> None:
     app.command("stop-all")(stop_all)
     app.command()(logs)
     app.command()(doctor)
+    app.command()(hooks)
+
+
+def hooks(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """The stages that every call of a tool passes, as they are in the running daemon."""
+    document = client_of(ctx).get("/hooks")
+    screen = Screen()
+    if as_json:
+        screen.json(document)
+        return
+    rows = [
+        (one["phase"], one["name"], _switch(one), clean(one["about"])) for one in document["hooks"]
+    ]
+    screen.table(("phase", "stage", "", "what it does"), rows, empty="There are no stages.")
+
+
+def _switch(one: dict[str, Any]) -> str:
+    return "always" if one["fixed"] else "on" if one["on"] else "off"
 
 
 def chat(

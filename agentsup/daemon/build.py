@@ -337,7 +337,7 @@ class _Assembly:
                 *self.channels.warnings(),
             ),
         )
-        self.commands = chat_commands_of(g, self.control, self.mailbox)
+        self.commands = chat_commands_of(g, self.control, self.mailbox, self.calls)
         self.inbox = Inbox(
             mailbox=self.mailbox,
             events=self.events,
@@ -383,6 +383,7 @@ class _Assembly:
             entropy=g.entropy,
             version=__version__,
             web=web_deps(g, lambda: self.snapshot, self.commands.offered),
+            hooks=self.calls.documents,
             allowed_hosts=settings.api.allowed_hosts,
             limits=ApiLimits(body_bytes=settings.limits.body_bytes),
         )

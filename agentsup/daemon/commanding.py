@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from agentsup.agents.commands import ChatCommands
 from agentsup.agents.commands.chat import CommandServices, chat_commands
+from agentsup.agents.commands.hooks import hook_commands
 from agentsup.agents.commands.looking import looking_commands
 from agentsup.agents.commands.main_chat import main_commands
 from agentsup.agents.commands.memory import memory_commands
+from agentsup.agents.host import HostServices
 from agentsup.daemon.ground import Ground
 from agentsup.daemon.remembering import agent_memory
 from agentsup.mailbox.mailbox import Mailbox
@@ -14,7 +16,9 @@ from agentsup.model.agent import MAIN
 from agentsup.model.control import Control
 
 
-def chat_commands_of(ground: Ground, control: Control, mailbox: Mailbox) -> ChatCommands:
+def chat_commands_of(
+    ground: Ground, control: Control, mailbox: Mailbox, calls: HostServices
+) -> ChatCommands:
     """Every command of every chat."""
     given = CommandServices(
         control,
@@ -30,6 +34,7 @@ def chat_commands_of(ground: Ground, control: Control, mailbox: Mailbox) -> Chat
             *chat_commands(given),
             *looking_commands(given),
             *memory_commands(given, agent_memory(ground)),
+            *hook_commands(calls.pipeline.hooks),
             *main_commands(given),
         ),
         lambda: ground.roster.entry(MAIN).agent_id,

@@ -355,12 +355,12 @@ FIELDS: Mapping[str, FieldInfo] = MappingProxyType(
             _LIVE, "How long the model thinks, where it can be told.", overridable=True
         ),
         "permission_mode": FieldInfo(
-            _LIVE, "What a command line engine may do without asking.", overridable=True
+            _LIVE, "What it may do unasked: plan, default or bypassPermissions.", overridable=True
         ),
         "engine_options": FieldInfo(_REBUILD, "Options of the engine, such as base_url."),
         "max_steps": FieldInfo(_LIVE, "Most model steps in one turn."),
         "turn_timeout_s": FieldInfo(_LIVE, "Time limit of one turn, in seconds.", overridable=True),
-        "tools": FieldInfo(_LIVE, "Names of the tools it may use; without it, those of its role."),
+        "tools": FieldInfo(_LIVE, "Tools it may use: names, fs_*; without it, the harmless ones."),
         "can_delegate_to": FieldInfo(_LIVE, "Agents it may give work to; without it, all of them."),
         "slots.interactive": FieldInfo(_LIVE, "Conversations with people at once."),
         "slots.peer": FieldInfo(_LIVE, "Requests of other agents at once."),

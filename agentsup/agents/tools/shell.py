@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agentsup.agents.tools import arguments, shell_policy
+from agentsup.kit.leftovers import LEADER
 from agentsup.kit.procgroup import Output, ProcessGroup, Stdio
 from agentsup.model.errors import AgentsupError, BadRequest, Conflict, NotFound, TimedOut
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
@@ -22,7 +23,13 @@ TERM_GRACE_S = 0.5
 _WORDS = 1000
 
 # The program starts only after a line came, so that nothing works before its group was recorded.
-_GATE = ("/bin/sh", "-c", 'read -r go || exit 125; exec "$@" </dev/null', "gate")
+# The shell's number, the program's too, lets a later sweep find what has left the group.
+_GATE = (
+    "/bin/sh",
+    "-c",
+    f'read -r go || exit 125; {LEADER}=$$; export {LEADER}; exec "$@" </dev/null',
+    "gate",
+)
 
 
 def exec_tool(environment: Callable[[], Mapping[str, str]]) -> Tool:

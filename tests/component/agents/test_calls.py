@@ -369,3 +369,15 @@ def test_effects_of_the_tools() -> None:
         "exec": (Effect.BLIND, Safety.DANGEROUS, True),
         "web_fetch": (Effect.READ, Safety.MODERATE, True),
     }
+
+
+async def test_hooks_are_shown_from_the_live_registry(household: Open) -> None:
+    house = await household(agent("ann"), config="[hooks]\nredact = false\n")
+    shown = (await house.command("ann", "/hooks")).text
+    order = [line.split(" › ")[0] for line in shown.splitlines() if " › " in line]
+    wanted = "trace policy ceiling approval budget journal execute redact store observe"
+    assert list(dict.fromkeys(order)) == wanted.split()
+    assert "redact › personal_data (off)" in shown
+    assert "redact › redact (always on)" in shown
+    assert "[hooks] names what has no switch: redact" in shown
+    assert house.daemon.calls.documents()[0]["name"] == "trace"

@@ -1,0 +1,119 @@
+"""What the pipeline adds to a tool's call: one that only reads, and one that is journaled, beside the
+bare function and the two commits that a journal needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from agentsup.agents.carried import Carried
+from agentsup.agents.host import HostServices, TurnHost
+from agentsup.agents.processes import ProcessTable
+from agentsup.daemon.calls import host_services
+from agentsup.kit.clock import SystemClock
+from agentsup.kit.entropy import SystemEntropy
+from agentsup.mailbox.pump import Work
+from agentsup.mailbox.slots import Slots, TurnSlot
+from agentsup.model.agent import AgentSpec
+from agentsup.model.ids import AgentId
+from agentsup.model.message import Lane
+from agentsup.model.tool import Effect, Safety, Tool, ToolContext
+from benchmarks.bare import BareTable
+from benchmarks.figure import Figure, Ground, median, percentile
+from benchmarks.household import Household, household
+from benchmarks.peers import RULES, scripted
+from benchmarks.timing import each_ms
+
+CALLS = 150
+"""Under the most calls of a turn."""
+COMMITS = 2
+
+
+async def _nothing(context: ToolContext, args: dict[str, Any]) -> str:
+    return "ok"
+
+
+def _tool(name: str, effect: Effect) -> Tool:
+    return Tool(name, "", {}, _nothing, effect, Safety.SAFE)
+
+
+async def measure(ground: Ground) -> list[Figure]:
+    """A host over the real store, called one time after the other within a leased message."""
+    read_ms: list[float] = []
+    written_ms: list[float] = []
+    bare_ms: list[float] = []
+    calls = ground.size(CALLS, 6)
+    async with (
+        ground.fresh("tools") as folder,
+        household(folder / "home", scripted(1), files=RULES) as home,
+    ):
+        shared = _services(home)
+        with BareTable(folder / "bare.db") as bare:
+            for number in range(ground.size(5, 1)):
+                host = await _host(home, shared, number)
+                read_ms += await each_ms(calls // 2, partial(_call, host, "look"))
+                written_ms += await each_ms(calls // 2, partial(_call, host, "touch"))
+                commits_ms = await bare.commits_ms(COMMITS * (calls // 2))
+                bare_ms += [
+                    sum(commits_ms[at : at + COMMITS]) for at in range(0, len(commits_ms), COMMITS)
+                ]
+    raw_is = f"{COMMITS} bare commits of one row"
+    return [
+        Figure("a call that reads, p50", median(read_ms), "ms"),
+        Figure("a call that reads, p99", percentile(read_ms, 0.99), "ms"),
+        Figure(
+            "a journaled call, p50", median(written_ms), "ms", raw=median(bare_ms), raw_is=raw_is
+        ),
+        Figure(
+            "a journaled call, p99",
+            percentile(written_ms, 0.99),
+            "ms",
+            raw=percentile(bare_ms, 0.99),
+            raw_is=raw_is + ", p99",
+        ),
+    ]
+
+
+async def _call(host: TurnHost, name: str, number: int) -> None:
+    result = await host.call(name, {"number": number})
+    if not result.ok:
+        raise RuntimeError(result.text)
+
+
+def _services(home: Household) -> HostServices:
+    clock = SystemClock()
+    return host_services(
+        home.database,
+        clock,
+        SystemEntropy(clock),
+        ProcessTable(home.database, clock, "boot"),
+        (_tool("look", Effect.READ), _tool("touch", Effect.BLIND)),
+    )
+
+
+async def _host(home: Household, shared: HostServices, number: int) -> TurnHost:
+    """A turn of an agent that no stack runs, so that nobody else takes its message."""
+    agent_id = AgentId(f"agt_bench{number}")
+    new = replace(home.message("agent-0", "x", session=f"tools{number}"), agent_id=agent_id)
+    await home.daemon.mailbox.accept(new)
+    claimed = await home.daemon.mailbox.claim(agent_id, "bench", dict.fromkeys(Lane, 1))
+    return TurnHost(
+        shared,
+        work=Work(claimed.leases[0], TurnSlot(Slots(dict.fromkeys(Lane, 1), _wake), Lane.PEER)),
+        agent_id=agent_id,
+        spec=AgentSpec("bench"),
+        workspace=str(home.home),
+        can_suspend=False,
+        carried=Carried(),
+        answer=None,
+        on_tool=_hear,
+    )
+
+
+def _wake() -> None:
+    """Nobody waits for a slot."""
+
+
+def _hear(name: str, state: str) -> None:
+    """Nobody watches."""
