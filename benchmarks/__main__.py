@@ -29,6 +29,7 @@ NAMES = (
     "peers",
     "turns",
     "rows",
+    "memory",
     "lag",
     "imports",
     "telegram",

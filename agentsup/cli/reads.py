@@ -20,6 +20,7 @@ READS: Mapping[tuple[str, ...], str] = MappingProxyType(
         ("agents", "list"): "/agents",
         ("agents", "show", "NAME"): "/agents/{}",
         ("agents", "diff"): "/diff",
+        ("memory", "list", "AGENT"): f"/agents/{{}}/memory?limit={PAGE}",
         ("messages", "list"): f"/messages?limit={PAGE}",
         ("messages", "show", "ID"): "/messages/{}",
         ("messages", "thread", "ID"): "/threads/{}",

@@ -74,7 +74,10 @@ def save_tx(tx: Tx, owner: Owner, draft: Draft, *, memory_id: str, now: int) -> 
 
 
 def _make_room_tx(tx: Tx, owner: Owner, newest: int, now: int) -> int:
-    """Drop the least valuable entries over the limit, neither pinned ones nor the newest."""
+    """Drop the least valuable entries over the limit, neither pinned ones nor the newest.
+
+    In a large memory some more go at once, so that not every saving has to weigh them all.
+    """
     count = tx.scalar("SELECT count(*) FROM memories WHERE agent_id = ?", (owner.agent_id,))
     over = int(count) - owner.max_entries
     if over <= 0:
@@ -90,6 +93,7 @@ def _make_room_tx(tx: Tx, owner: Owner, newest: int, now: int) -> int:
             "or unpin one first",
             limit=owner.max_entries,
         )
+    over = min(len(rows), over + owner.max_entries // 50)
     least = heapq.nsmallest(over, rows, key=lambda r: (standing(r[1], r[2], r[3], now), r[0]))
     tx.executemany("DELETE FROM memories WHERE seq = ?", [(row[0],) for row in least])
     return over

@@ -71,6 +71,7 @@ def test_reads_of_a_running_daemon(cli: Cli) -> None:
         f"messages show {message_id}": "id",
         "dead list": "dead",
         "poison list": "poison",
+        "memory list writer": "memories",
         "questions list": "questions",
         "doctor": "checks",
     }
@@ -125,6 +126,10 @@ REFUSED = [
     (("dead", "requeue", "msg_none"), "msg_none"),
     (("poison", "show", "telegram.1"), "telegram.1"),
     (("poison", "retry", "odd"), "odd"),
+    (("memory", "list", "nobody"), "nobody"),
+    (("memory", "show", "writer", "tea"), "tea"),
+    (("memory", "pin", "writer", "tea"), "tea"),
+    (("memory", "list", "writer", "--kind", "odd"), "kind"),
 ]
 
 

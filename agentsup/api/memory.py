@@ -1,0 +1,174 @@
+"""`/agents/{name}/memory`: what an agent remembers, for the operator."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from aiohttp import web
+from pydantic import Field
+
+from agentsup.agents.memory.entry import Entry, Kind, Owner, Scope
+from agentsup.agents.memory.service import AgentMemory
+from agentsup.api.bodies import Body, Query
+from agentsup.api.route import Call, Route, reply
+from agentsup.api.shapes import Document
+
+Key = Annotated[str, Field(min_length=1, max_length=1000)]
+
+
+class MemoryQuery(Query):
+    """Which entries to list: all, the pinned and the latest first, or by words, the best first."""
+
+    q: Annotated[str | None, Field(max_length=2000)] = None
+    key: Annotated[str | None, Field(max_length=1000)] = None
+    kind: Kind | None = None
+    limit: Annotated[int, Field(ge=1, le=500)] = 100
+
+
+class KeyBody(Body):
+    """The entries of one key; without `scope` in every scope."""
+
+    key: Key
+    scope: Annotated[Scope | None, Field(strict=False)] = None
+
+
+class PinBody(KeyBody):
+    """Whether they are to be kept from being pruned."""
+
+    pinned: bool = True
+
+
+class PruneBody(Body):
+    """What to drop: everything with a standing below this that is not pinned."""
+
+    below: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=False)]
+
+
+class MemoryDocument(Document):
+    id: str
+    key: str
+    content: str
+    kind: Kind
+    scope: Scope
+    tags: list[str]
+    confidence: float
+    use_count: int
+    pinned: bool
+    role: str = Field(description="of its agent when it was saved")
+    created_at: int
+    updated_at: int
+    touched_at: int = Field(description="last saved, pinned or recalled")
+
+
+class MemoryList(Document):
+    agent: str
+    total: int = Field(description="all that the agent has, whatever was asked for")
+    memories: list[MemoryDocument]
+
+
+class MemoryChanged(Document):
+    success: Literal[True]
+    agent: str
+    count: int = Field(description="how many entries were changed or dropped")
+
+
+def _document(entry: Entry) -> dict[str, Any]:
+    return {
+        "id": entry.memory_id,
+        "key": entry.key,
+        "content": entry.content,
+        "kind": entry.kind.value,
+        "scope": entry.scope.value,
+        "tags": list(entry.tags),
+        "confidence": entry.confidence,
+        "use_count": entry.use_count,
+        "pinned": entry.pinned,
+        "role": entry.role,
+        "created_at": entry.created_at,
+        "updated_at": entry.updated_at,
+        "touched_at": entry.touched_at,
+    }
+
+
+def _memory(call: Call) -> AgentMemory:
+    return AgentMemory(call.deps.web.database, call.deps.clock, call.deps.entropy)
+
+
+async def listing(call: Call) -> web.Response:
+    """What an agent has saved itself; what others share with it stands with them."""
+    agent = call.deps.directory.lookup(call.named("name"))
+    memory, query = _memory(call), call.query
+    found, total = await memory.all_of(agent.agent_id, kind=query.kind, limit=query.limit)
+    if query.key is not None:
+        found = await memory.under_key(agent.agent_id, query.key)
+    elif query.q is not None:
+        found = await memory.search(
+            Owner(agent.agent_id), query.q, kind=query.kind, limit=query.limit, own_only=True
+        )
+    return reply({"agent": agent.name, "total": total, "memories": [_document(e) for e in found]})
+
+
+async def forget(call: Call) -> web.Response:
+    """Drop an entry for good."""
+    agent = call.deps.directory.lookup(call.named("name"))
+    count = await _memory(call).forget(agent.agent_id, call.body.key, call.body.scope)
+    return _changed(agent.name, count)
+
+
+async def pin(call: Call) -> web.Response:
+    """Keep an entry from being pruned, or no longer."""
+    agent = call.deps.directory.lookup(call.named("name"))
+    found = await _memory(call).pin(
+        agent.agent_id, call.body.key, pinned=call.body.pinned, scope=call.body.scope
+    )
+    return _changed(agent.name, len(found))
+
+
+async def prune(call: Call) -> web.Response:
+    """Drop what is worth little."""
+    agent = call.deps.directory.lookup(call.named("name"))
+    return _changed(agent.name, await _memory(call).prune(agent.agent_id, call.body.below))
+
+
+def _changed(name: str, count: int) -> web.Response:
+    return reply({"success": True, "agent": name, "count": count})
+
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "GET",
+        "/agents/{name}/memory",
+        listing,
+        "What an agent remembers",
+        {200: MemoryList},
+        query=MemoryQuery,
+        refusals=(404, 410),
+    ),
+    Route(
+        "POST",
+        "/agents/{name}/memory/forget",
+        forget,
+        "Let an agent forget what it has under a key",
+        {200: MemoryChanged},
+        body=KeyBody,
+        refusals=(404, 410),
+    ),
+    Route(
+        "POST",
+        "/agents/{name}/memory/pin",
+        pin,
+        "Pin or unpin what an agent has under a key",
+        {200: MemoryChanged},
+        body=PinBody,
+        refusals=(404, 410),
+    ),
+    Route(
+        "POST",
+        "/agents/{name}/memory/prune",
+        prune,
+        "Let an agent forget what is worth little",
+        {200: MemoryChanged},
+        body=PruneBody,
+        refusals=(404, 410),
+    ),
+)

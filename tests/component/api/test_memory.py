@@ -1,0 +1,82 @@
+"""The operator looks at what an agent remembers, pins, forgets and prunes it; nobody else does."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentsup.agents.memory.entry import Owner
+from agentsup.agents.memory.service import AgentMemory
+from agentsup.kit.clock import SystemClock
+from agentsup.kit.entropy import SystemEntropy
+from tests.component.api.conftest import Rig
+
+
+@pytest.fixture
+async def saved(rig: Rig) -> Rig:
+    clock = SystemClock()
+    memory = AgentMemory(rig.database, clock, SystemEntropy(clock))
+    for key, content, confidence in (("tea", "green", 0.5), ("bike", "blue", 0.05)):
+        await memory.save(Owner("agt_Scout"), key, content, confidence=confidence)
+    await memory.save(Owner("agt_Scout"), "tea", "for all", scope="global")
+    await memory.save(Owner("agt_worker"), "tea", "black", scope="global")
+    return rig
+
+
+async def keys(rig: Rig, query: str = "") -> list[str]:
+    status, document, _ = await rig.call("GET", f"/agents/scout/memory{query}")
+    assert status == 200, document
+    return [f"{one['key']}/{one['scope']}" for one in document["memories"]]
+
+
+async def test_it_is_listed_found_and_shown(saved: Rig) -> None:
+    _, document, _ = await saved.call("GET", "/agents/scout/memory?limit=1")
+    assert (document["agent"], document["total"]) == ("Scout", 3)
+    assert len(document["memories"]) == 1
+    assert document["memories"][0]["content"] == "for all"
+    assert await keys(saved, "?q=GREEN%22") == ["tea/instance"]
+    assert await keys(saved, "?q=black") == []
+    assert await keys(saved, "?key=tea") == ["tea/instance", "tea/global"]
+    assert await keys(saved, "?kind=skill") == []
+
+
+async def test_it_is_pinned_forgotten_and_pruned(saved: Rig) -> None:
+    base = "/agents/scout/memory"
+    _, document, _ = await saved.call("POST", f"{base}/pin", {"key": "bike"})
+    assert (document["success"], document["count"]) == (True, 1)
+    _, document, _ = await saved.call("POST", f"{base}/prune", {"below": 0.1})
+    assert document["count"] == 0
+    await saved.call("POST", f"{base}/pin", {"key": "bike", "pinned": False})
+    _, document, _ = await saved.call("POST", f"{base}/prune", {"below": 0.1})
+    assert document["count"] == 1
+    _, document, _ = await saved.call("POST", f"{base}/forget", {"key": "tea", "scope": "global"})
+    assert document["count"] == 1
+    assert await keys(saved) == ["tea/instance"]
+    _, document, _ = await saved.call("GET", "/agents/worker/memory")
+    assert document["total"] == 1
+
+
+@pytest.mark.parametrize(
+    "method, path, body, status",
+    [
+        ("GET", "/agents/ghost/memory", None, 404),
+        ("GET", "/agents/scout/memory?key=none", None, 404),
+        ("GET", "/agents/scout/memory?kind=odd", None, 400),
+        ("GET", "/agents/scout/memory?limit=0", None, 400),
+        ("POST", "/agents/scout/memory/pin", {"key": "none"}, 404),
+        ("POST", "/agents/scout/memory/pin", {}, 400),
+        ("POST", "/agents/scout/memory/forget", {"key": "tea", "scope": "odd"}, 400),
+        ("POST", "/agents/scout/memory/prune", {"below": 2}, 400),
+        ("POST", "/agents/scout/memory/prune", {}, 400),
+    ],
+)
+async def test_what_is_wrong_is_refused(
+    saved: Rig, method: str, path: str, body: dict[str, object] | None, status: int
+) -> None:
+    assert (await saved.call(method, path, body))[0] == status
+    assert len(await keys(saved)) == 3
+
+
+async def test_agents_do_not_read_each_others_memory_over_http(saved: Rig) -> None:
+    token = saved.tokens.issue_run("agt_Scout", "Scout", "msg_1")
+    for path in ("/agents/scout/memory", "/agents/worker/memory"):
+        assert (await saved.call("GET", path, token=token))[0] == 403
