@@ -235,6 +235,7 @@ class Turn:
         "say": "text, or a list of pieces `every_s` apart; $prompt and $answer are replaced",
         "think": "a thought",
         "update": "any update as it is",
+        "tool": "a call of its own, told as it is: name, args, ok, result",
         "ask": "leave for a call: kind, title, input, and `write`: a file to write when allowed",
         "request": "a request of that method to the client; its answer becomes $answer",
         "usage": "input and output tokens of the turn",
@@ -279,6 +280,20 @@ class Turn:
 
     def do_update(self, value: dict[str, Any], step: dict[str, Any]) -> None:
         self.agent.update(**value)
+
+    def do_tool(self, value: dict[str, Any], step: dict[str, Any]) -> None:
+        self._calls += 1
+        self._answer = value["result"]
+        call = {"toolCallId": f"call-{self._calls}", "kind": value["name"], "title": value["name"]}
+        self.agent.update(
+            sessionUpdate="tool_call", status="in_progress", rawInput=value["args"], **call
+        )
+        self.agent.update(
+            sessionUpdate="tool_call_update",
+            toolCallId=call["toolCallId"],
+            status="completed" if value["ok"] else "failed",
+            content=[{"type": "content", "content": _text(value["result"])}],
+        )
 
     def do_ask(self, value: dict[str, Any], step: dict[str, Any]) -> None:
         """Told, asked for, done if allowed, and told how it went."""

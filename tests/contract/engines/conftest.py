@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from agentsup.engines.acp.engine import AcpEngine
 from agentsup.engines.child import ChildManager
 from agentsup.engines.claude import ClaudeEngine
 from agentsup.engines.command import CommandEngine
@@ -26,7 +27,7 @@ from agentsup.model.engine import (
     Suspended,
     TextDelta,
 )
-from agentsup.testing import program_stub
+from agentsup.testing import acp_agent, program_stub
 from agentsup.testing.model_server import Asked, Call, ModelServer, Reply
 
 
@@ -221,6 +222,63 @@ class ProgramRig:
         assert not wrong.exists(), wrong.read_text()
 
 
+class AcpRig:
+    """A coding agent over the Agent Client Protocol; a strict one plays the scenes."""
+
+    name = "acp"
+    has_host_tools = False
+    can_ask = False
+
+    def __init__(self, place: Path) -> None:
+        self.children = ChildManager(SystemClock())
+        self.workspace = place / "agents" / "ada" / "workspace"
+        self.workspace.mkdir(parents=True)
+        self.script = place / "script.json"
+        self.abandoned: list[str] = []
+        self._turns: list[list[dict[str, Any]]] = [[]]
+        self._engine = AcpEngine(self.children, {})
+
+    def play(self, *scenes: Scene) -> None:
+        for scene in scenes:
+            steps = self._turns[-1]
+            match scene:
+                case Say(chunks, every_s):
+                    pieces = [chunk.replace("$result", "$answer") for chunk in chunks]
+                    # The protocol tells what a turn has used with its end: one request more than calls.
+                    requests = 1 + sum("tool" in step for step in steps)
+                    used = {"input": 11 * requests, "output": 7 * requests}
+                    steps.append({"usage": used})
+                    steps.append({"say": pieces, "every_s": every_s})
+                case Use(tool, args):
+                    ok, result = program_stub.use_tool(tool, args)
+                    steps.append({"tool": {"name": tool, "args": args, "ok": ok, "result": result}})
+                    continue
+                case Fail(text):
+                    steps.append({"error": {"code": -32602, "message": text}})
+                case Hang():
+                    steps.append({"deaf": 3600})
+            self._turns.append([])
+        self.script.write_text(json.dumps({"turns": [turn for turn in self._turns if turn]}))
+
+    async def open(self, host: EngineHost, limits: RunLimits | None = None) -> GuardedSession:
+        command = [sys.executable, "-S", "-E", acp_agent.__file__, str(self.script)]
+        spec = EngineSpec(
+            self.name,
+            options={"command": command},
+            workspace=str(self.workspace),
+            agent="ada",
+            env={"PATH": "/usr/bin:/bin", "AGENTSUP_TOKEN": "run-token-1"},
+        )
+        return await open_guarded(
+            self._engine, spec, host, limits=limits, on_abandoned=self.abandoned.append
+        )
+
+    async def close(self) -> None:
+        await self.children.close()
+        journal = self.script.with_suffix(".journal")
+        assert not journal.exists() or '"violation"' not in journal.read_text()
+
+
 _DO: dict[type, str] = {Say: "say", Use: "use", Ask: "ask", Fail: "fail", Hang: "hang"}
 
 
@@ -243,7 +301,7 @@ def _last_result(asked: Asked) -> str:
 PROGRAMS = ("command", "claude")
 
 
-@pytest.fixture(params=["scripted", "openai", "anthropic", *PROGRAMS])
+@pytest.fixture(params=["scripted", "openai", "anthropic", *PROGRAMS, "acp"])
 async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
     """Each engine in turn."""
     async for each in _rig(request.param, tmp_path):
@@ -292,8 +350,8 @@ async def _rig(name: str, place: Path) -> AsyncIterator[Rig]:
     if name == "scripted":
         yield ScriptedRig(place)
         return
-    if name in PROGRAMS:
-        made = ProgramRig(name, place)
+    if name in PROGRAMS or name == "acp":
+        made = AcpRig(place) if name == "acp" else ProgramRig(name, place)
         yield made
         await made.close()
         return

@@ -203,8 +203,10 @@ async def test_a_plan_is_told_once_and_money_by_turn(rig: Rig) -> None:
     ],
 )
 async def test_stop_reasons_are_ends(rig: Rig, reason: str, outcome: str, code: str) -> None:
-    rig.plays([{"say": "so far"}, {"stop": reason}])
-    end = done(await rig.run())
+    rig.plays([{"say": "so far"}, {"usage": {"input": 3, "output": 2}}, {"stop": reason}])
+    events = await rig.run()
+    end = done(events)
+    assert Usage(3, 2) in events
     assert (end.outcome, end.code, end.text) == (outcome, code, "so far")
 
 

@@ -103,6 +103,8 @@ async def test_usage_is_told(rig: Rig) -> None:
 
 
 async def test_usage_is_told_also_when_the_turn_fails(rig: Rig) -> None:
+    if rig.name == "acp":
+        pytest.skip("over acp usage comes with an answer alone: see test_acp.py for failed answers")
     rig.play(Use("add", {"a": 1, "b": 1}), Fail())
     session = await rig.open(MemoryHost({"add": add}))
     events = await collect(session, segment())
