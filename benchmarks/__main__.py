@@ -28,6 +28,7 @@ NAMES = (
     "recovery",
     "peers",
     "turns",
+    "tools",
     "rows",
     "memory",
     "lag",
