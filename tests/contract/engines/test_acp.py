@@ -37,7 +37,7 @@ from agentsup.model.engine import (
 from agentsup.model.errors import LeaseLost
 from agentsup.testing import acp_agent
 from agentsup.testing.engine_host import MemoryHost, segment
-from tests.contract.engines.conftest import collect, done
+from tests.contract.engines.conftest import collect, done, spoken
 
 KEY = "sk-not-to-be-seen-0123456789"
 
@@ -221,8 +221,11 @@ async def test_a_session_is_gone_on_with_by_a_later_process(rig: Rig, way: str) 
     first = done(await rig.run(segment("one", system="Be kind.")))
     assert "Be kind." in first.text
     given = segment("two", system="Be kind.", history=HISTORY, engine_state=first.engine_state)
-    second = done(await rig.run(given))
-    assert second.text == "two", "neither what was before nor the instructions again"
+    events = await rig.run(given)
+    second = done(events)
+    assert spoken(events) == second.text == "two", (
+        "neither what was before nor the instructions again"
+    )
     changed = replace(given, system="Be brief.", engine_state=second.engine_state)
     third = done(await rig.run(changed))
     assert "Be brief." in third.text
@@ -479,15 +482,18 @@ async def test_noise_and_long_lines_are_borne(rig: Rig) -> None:
 
 
 async def test_a_flood_waits_for_its_reader(rig: Rig) -> None:
-    rig.plays([{"say": ["y" * 1000] * 3000}])
+    # More than one line may be long, which is what a pipe's reader holds at most.
+    rig.plays([{"say": ["y" * 8000] * 2600}, {"grandchild": 0}])
     session = await rig.open()
     async with aclosing(session.run(segment())) as run:
         await anext(run)
         (child,) = rig.manager.children
-        unread = len(child._group.stdout._unread) if child._group.stdout else 0
-        assert unread < 2 * 1024 * 1024
-        total = 1 + sum([isinstance(event, TextDelta) async for event in run])
-    assert total == 1049  # the answer's limit of a MiB: 1,048 whole ones and the cut one
+        pipe = child._group.stdout
+        assert pipe is not None
+        async with asyncio.timeout(10):
+            while not pipe._is_paused:
+                await SystemClock().sleep(0.01)
+        assert not rig.journal("grandchild"), "the agent is not through yet"
     await session.close()
 
 
