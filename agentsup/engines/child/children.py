@@ -62,6 +62,7 @@ class ChildManager:
         self._open: dict[Child, int] = {}
         self._owner = TaskOwner("engine programs")
         self._watch: asyncio.Task[None] | None = None
+        self._spawning = asyncio.Lock()
 
     @property
     def berths(self) -> Berths:
@@ -106,7 +107,10 @@ class ChildManager:
         program = await asyncio.to_thread(prepare)
         berth = await self._berth(spec)
         try:
-            group = await _spawn([*_GATE, program, *argv[1:]], env, cwd, bounds)
+            async with self._spawning:
+                # A start blocks the loop for some milliseconds: one in each of its rounds.
+                await self._clock.sleep(0)
+                group = await _spawn([*_GATE, program, *argv[1:]], env, cwd, bounds)
             conceal = concealer([*secrets, spec.env.get("AGENTSUP_TOKEN", "")], self._redact)
             child = Child(Path(program).name, group, berth, bounds, conceal)
             try:
