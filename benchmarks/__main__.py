@@ -32,6 +32,7 @@ NAMES = (
     "rows",
     "memory",
     "lag",
+    "programs",
     "imports",
     "telegram",
     "web",
