@@ -181,6 +181,22 @@ async def test_nobody_to_ask_means_no(household: Open) -> None:
     assert (log_of(house), log_of(house, "bob")) == ([], ["one"])
 
 
+async def test_a_finished_call_is_not_asked_about_again_after_a_kill(household: Open) -> None:
+    """Its result stands, also where it would be denied by now."""
+
+    def ann(**more: Any) -> dict[str, Any]:
+        return agent("ann", rule("go", APPEND, {"sleep": 5}, SAY), **more)
+
+    house = await household(ann(permission_mode="bypassPermissions"))
+    message = await house.said("ann", "go")
+    await house.until(lambda: log_of(house) == ["one"])
+    await house.clock.sleep(1)
+    house.write([ann()])
+    await house.restart(kill=True)
+    done = await house.daemon.mailbox.wait_done(message, 60)
+    assert (done.result_text, log_of(house)) == ("appended one", ["one"])
+
+
 # -- results -----------------------------------------------------------------------------------------
 
 
