@@ -147,8 +147,9 @@ class Asked:
     ) -> Said | None:
         """A typed text: None if it is no answer to an open question of this chat.
 
-        It is one where it replies to the question's message, or where it is an option of the only
-        question that is open here. ``quoted`` is what it replies to says.
+        It is one where it replies to the question's message, or where it replies to nothing and is
+        an option of the only question that is open here: a reply names what it is about, and "yes"
+        to something else must not be taken for leave. ``quoted`` is what it replies to says.
         """
 
         def look(reader: Reader) -> tuple[str | None, list[AskedCard]]:
@@ -163,8 +164,9 @@ class Asked:
             if options and cards.option_of_text(options, text) is None:
                 words = load().text("press.options", language, options=" · ".join(options))
                 return Said(words, counts=False, question=chosen[0].question)
-        elif len(found) == 1 and cards.option_of_text(found[0].question.options, text) is not None:
-            chosen = found
+        elif reply_to is None and len(found) == 1:
+            options = found[0].question.options
+            chosen = found if cards.option_of_text(options, text) is not None else []
         if not chosen:
             return None
 

@@ -70,6 +70,16 @@ async def test_of_two_open_questions_a_reply_names_the_one(rig: MenuRig) -> None
     assert (await rig.answer_of(second))[0] == "open"
 
 
+async def test_a_reply_to_something_else_answers_no_question(rig: MenuRig) -> None:
+    _, ended = await rig.ask("May I look?", options=("yes", "no"))
+    assert await rig.say("1") == ""
+    second, _ = await rig.ask("Delete it all?", session="another", options=("yes", "no"))
+    assert await rig.say("yes", reply_to=ended) is None, "that one has its answer"
+    assert (await rig.answer_of(second))[0] == "open"
+    assert await rig.say("yes") == ""
+    assert await rig.answer_of(second) == ("answered", "yes")
+
+
 # -- quicker than the record -----------------------------------------------------------------------
 
 
