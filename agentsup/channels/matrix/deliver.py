@@ -62,6 +62,8 @@ _UNREACHED_CAP_S = 30.0
 _TIMEOUT_S = 20.0
 _KEPT_PARTS = 64
 _ALONE_S = 10.0
+_UNFIT_S = 600.0
+_UNFIT_MAX = 200
 _SMALL_BYTES = 6_000
 _POISON_ATTEMPTS = 8
 """So often the fate of one event is unknown before it is asked whether the server is well."""
@@ -120,6 +122,9 @@ class MatrixChannel:
         self._uploaded: dict[int, tuple[str, int]] = {}
         self._unreached: dict[str, int] = {}
         """Failures in a row to reach the server, by agent."""
+        self._unfit: dict[tuple[str, str], float] = {}
+        """Rooms that did not take words for one person alone, by agent: until when no others are
+        tried there, by the loop's clock."""
 
     def attach(self, agent_id: str, bot: BotHandle) -> None:
         """Deliver the parts of this agent through ``bot`` from now on."""
@@ -150,7 +155,7 @@ class MatrixChannel:
             return Delivery(DeliveryOutcome.UNKNOWN, why, more=has_more, is_final=True)
         only_with = part.body.get(ONLY_WITH)
         if only_with and await self.alone_with(part.agent_id, part.conversation) != only_with:
-            return await self._elsewhere(bot, part, "others may be in the room")
+            return await self._elsewhere(bot, part, place, "others may be in the room")
         try:
             event_ids = await self._send(bot, part, place, pieces[part.progress])
         except (StoreUnavailable, Overloaded) as error:
@@ -160,7 +165,7 @@ class MatrixChannel:
             if said.outcome is not DeliveryOutcome.RETRY:
                 self._forget(part)
             if said.outcome is DeliveryOutcome.REFUSED and only_with:
-                return await self._elsewhere(bot, part, said.detail)
+                return await self._elsewhere(bot, part, place, said.detail)
             return said
         self._unreached.pop(part.agent_id, None)
         self._uploaded.pop(part.outbox_id, None)
@@ -176,6 +181,8 @@ class MatrixChannel:
             return ""
         try:
             room_id = parse(conversation).room_id
+            if self._unfit.get((agent_id, room_id), 0.0) > self._clock.monotonic():
+                return ""
             async with asyncio.timeout(_ALONE_S):
                 await bot.sender.check(room_id)
                 members = (await bot.client.members(room_id)).keys()
@@ -185,8 +192,14 @@ class MatrixChannel:
         others = members - {bot.client.user_id}
         return next(iter(others)) if len(others) == 1 < len(members) else ""
 
-    async def _elsewhere(self, bot: BotHandle, part: OutboxPart, why: str) -> Delivery:
-        """What is for one person alone can't be said here: say it to the operator otherwise."""
+    async def _elsewhere(
+        self, bot: BotHandle, part: OutboxPart, place: Place, why: str
+    ) -> Delivery:
+        """What is for one person alone can't be said here: say it to the operator otherwise, and
+        not here again, lest it comes back for ever."""
+        if len(self._unfit) >= _UNFIT_MAX:
+            del self._unfit[next(iter(self._unfit))]
+        self._unfit[part.agent_id, place.room_id] = self._clock.monotonic() + _UNFIT_S
         if bot.tell is not None:
             try:
                 await bot.tell(str(part.body.get("text") or ""))

@@ -647,3 +647,24 @@ async def test_where_nobody_can_say_who_is_there_too(bench: Bench, trouble: Matr
 async def test_where_the_room_does_not_take_them_too(bench: Bench) -> None:
     bench.rooms.before["send"] = [NotAllowed(403, "M_FORBIDDEN", "too little power")]
     assert await alarmed(bench) == ("dropped", ["it is ill"])
+
+
+async def test_words_do_not_come_back_to_a_room_that_does_not_take_them(bench: Bench) -> None:
+    """A room that was replaced still has the operator in it, and lets nobody write."""
+    said_at: list[str] = []
+
+    async def tell(text: str) -> None:
+        if await bench.channel.alone_with(AGENT, ROOM) == ANN:
+            said_at.append("the room")
+            await bench.add(text, "notice", only_with=ANN)
+        else:
+            said_at.append("elsewhere")
+
+    bench.begin(tell=tell)
+    bench.rooms.before["send"] = [NotAllowed(403, "M_FORBIDDEN", "too little power")] * 50
+    async with bench.relaying():
+        await bench.settled(await bench.add("it is ill", "notice", only_with=ANN))
+        await asyncio.sleep(60)
+    assert said_at == ["elsewhere"]
+    await asyncio.sleep(600)
+    assert await bench.channel.alone_with(AGENT, ROOM) == ANN, "it may have been mended"
