@@ -95,7 +95,7 @@ class Feeder:
                 try:
                     async with self._looking:
                         rows, count = await self._database.write(step, name="matrix.again")
-                        rows = [row for row in rows if self._is_new(row)]
+                        self._forget(rows)
                         self._passed |= {row.row_id for row in rows}
                 except (StoreUnavailable, Overloaded):
                     changed.set()
@@ -123,6 +123,12 @@ class Feeder:
 
     def _is_new(self, row: Row) -> bool:
         return row.row_id not in self._passed and row.row_id not in self._found
+
+    def _forget(self, rows: Sequence[Row]) -> None:
+        """They are to be tried again, so whatever was done with them before has ended."""
+        again = {row.row_id for row in rows}
+        self._passed -= again
+        self._found -= again
 
     def _pass(self, rows: Sequence[Row]) -> list[Item]:
         """The rows as read, but for those that pass everything that waits."""
@@ -164,11 +170,9 @@ class Feeder:
 
     async def _look(self) -> list[Row]:
         """The next rows that nobody was given."""
-        if self._fed_to == 0:
-            # All is found now, what an operator wants to be tried again too.
-            await self._database.write(
-                lambda tx: kept.again_tx(tx, self._whose), name="matrix.again"
-            )
+        # What an operator wants to be tried again is found now too, and by nobody else.
+        again = partial(kept.again_tx, owner=self._whose, after=self._fed_to)
+        self._forget(await self._database.write(again, name="matrix.again"))
         return await self._database.read(
             partial(kept.received, owner=self._whose, after=self._fed_to), name="matrix.received"
         )

@@ -229,13 +229,15 @@ def is_skipped(reader: Reader, row: Row, *, why: str = "") -> bool:
     )
 
 
-def again_tx(tx: Tx, owner: Owner) -> list[Row]:
-    """What an operator wants to be tried again, and has not been since."""
+def again_tx(tx: Tx, owner: Owner, *, after: int = 0) -> list[Row]:
+    """What an operator wants to be tried again, and has not been since, of the rows ``after``
+    that one."""
     mark = "tried again: "
     rows = tx.all(
         "SELECT row_id, room_id, event_id, raw, begun FROM matrix_events WHERE agent_id = ?"
-        " AND user_id = ? AND state = 'received' AND substr(error, 1, ?) = ? ORDER BY row_id",
-        (owner.agent_id, owner.user_id, len(mark), mark),
+        " AND user_id = ? AND state = 'received' AND row_id > ? AND substr(error, 1, ?) = ?"
+        " ORDER BY row_id",
+        (owner.agent_id, owner.user_id, after, len(mark), mark),
     )
     tx.executemany("UPDATE matrix_events SET error = '' WHERE row_id = ?", [(r[0],) for r in rows])
     return [Row(r[0], r[1], r[2], r[3], bool(r[4])) for r in rows]

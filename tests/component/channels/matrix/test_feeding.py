@@ -229,6 +229,21 @@ async def test_what_an_operator_lets_be_tried_again_is_handled_once_also_while_f
     assert sorted(stage.done, key=int) == [str(number) for number in range(60)]
 
 
+async def test_what_fails_again_may_be_tried_again_as_often_as_one_likes(stage: Stage) -> None:
+    """Nothing else has to come meanwhile."""
+    again = TaskOwner("again")
+    again.spawn(stage.feeder.try_again(), name="again:bob")
+    (row,) = await stage.come("ill")
+    await stage.until(1)
+    name = poison.name_of(kept.CHANNEL, row.row_id)
+    for count in (2, 3, 4):
+        await stage.rig.db.write(lambda tx: kept.quarantine_tx(tx, row, "ill"))
+        await stage.rig.db.write(lambda tx: poison.retry_tx(tx, name))
+        await asyncio.sleep(10)
+        assert stage.done == ["ill"] * count
+    await again.close(1.0)
+
+
 # -- who is in a room ------------------------------------------------------------------------------
 
 
