@@ -48,7 +48,9 @@ class Context:
         self._rooms = rooms
 
     def may_take_long(self, event: Event) -> bool:
-        """Whether the homeserver may have to be asked."""
+        """Whether the homeserver may have to be asked; never for a stop, which needs nothing."""
+        if event.is_stop:
+            return False
         is_related = event.kind is EventKind.EDITED or event.reply_to or event.thread_id
         return event.kind in _MESSAGES and bool(is_related)
 
@@ -58,7 +60,7 @@ class Context:
         Raises a ``MatrixError`` where the homeserver is there but does not tell what decides
         whether, or as what, the event counts.
         """
-        if event.kind not in _MESSAGES:
+        if event.kind not in _MESSAGES or event.is_stop:
             return event
         if event.kind is EventKind.EDITED:
             raw = await self._original(event)

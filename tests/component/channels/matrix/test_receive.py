@@ -202,6 +202,19 @@ async def test_a_quotation_that_can_not_be_had_costs_a_private_talk_little(
     assert await rig.heard() == [(ROOM, "this one")]
 
 
+async def test_a_stop_asks_the_homeserver_nothing_that_it_does_not_need(rig: ReceiveRig) -> None:
+    """It is obeyed while nobody can say what it replies to, or whose thread it is in."""
+    rig.server.stays = True
+    rig.server.trouble["event", ROOM] = [FateUnknown("502")]
+    await rig.say("/stop", {"m.in_reply_to": {"event_id": "$x"}})
+    rig.group()
+    rig.rooms.forget(ROOM)
+    await rig.say("/stop", {"m.in_reply_to": {"event_id": "$x"}})
+    await rig.say("/stop", THREAD)
+    assert rig.ran == [ROOM, ROOM, IN_THREAD]
+    assert rig.server.count("event") == 0
+
+
 # -- invitations -----------------------------------------------------------------------------------
 
 
