@@ -316,7 +316,6 @@ class ChatSocket:
         try:
             if not is_urgent and self._deps.control.draining:
                 raise _draining()
-            given = [(file.path, file.name) for file in frame.files]
             say = partial(
                 self._deps.inbox.say,
                 agent_name=entry.name,
@@ -326,15 +325,16 @@ class ChatSocket:
                 principal=replace(self._still_here(hello), language=self._call.language),
                 language=self._call.language,
                 external_id=frame.id,
-                files=await attached(self._call, entry, given),
                 has_buttons=hello.channel == privacy.CHANNEL,
             )
             if is_urgent:
                 key = (entry.agent_id, _place(hello), frame.id, frame.digest)
-                said = await self._call.api.connections.commands.run(key, say)
+                said = await self._call.api.connections.commands.run(key, partial(say, files=()))
             else:
+                given = [(file.path, file.name) for file in frame.files]
                 async with self._in_order:
-                    said = await say()
+                    # Looking for its files takes a while: the next text must not pass meanwhile.
+                    said = await say(files=await attached(self._call, entry, given))
         except AgentsupError as error:
             await self._answer(self._tell(error, frame.id))
             return

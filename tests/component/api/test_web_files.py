@@ -95,6 +95,21 @@ async def test_a_file_comes_in_and_is_said(rig: Rig) -> None:
         assert (await browser.call("GET", f"/web/sent/{message.message_id}/{number}"))[0] == 404
 
 
+async def test_a_text_after_a_file_stays_after_it(rig: Rig) -> None:
+    browser = Browser(rig)
+    await browser.sign_in("uwe")
+    _, document, _ = await send(browser, "photo.png", PIXEL)
+    async with browser.socket(conversation="uwe") as socket:
+        await frame(socket, "welcome")
+        files = [{"path": document["path"], "name": "photo.png"}]
+        await socket.send_json({"type": "say", "id": "s1", "text": "look", "files": files})
+        await socket.send_json({"type": "say", "id": "s2", "text": "what is it?"})
+        for _ in range(2):
+            await frame(socket, "accepted")
+    said = sorted(await rig.mailbox.list(), key=lambda message: message.seq)
+    assert [message.text for message in said] == ["look", "what is it?"]
+
+
 @pytest.mark.parametrize(
     "path",
     [
