@@ -208,6 +208,8 @@ class Syncer:
                 count=batch.faults,
             )
         self._stale = 0
+        # Whoever is invited is not inside: somebody took us out, and what was said since is others'.
+        batch = replace(batch, left=(*batch.left, *(r for r in batch.invited if r in self._known)))
         if self._is_lost:
             # Such an answer tells where we are, and not what we have left.
             here = {room.room_id for room in batch.joined}

@@ -389,6 +389,26 @@ async def test_a_room_that_was_left_begins_anew(stage: Stage) -> None:
     assert stage.ids == [first, last]
 
 
+async def test_a_room_that_invites_us_anew_was_left_unseen(stage: Stage) -> None:
+    """Put out and invited again while nobody looked, which a sync tells as an invitation alone."""
+    await stage.begun()
+    first = stage.server.add()
+    await stage.until(lambda: stage.ids == [first])
+    await stage.stop()
+    stage.server.invited = {ROOM: "@ann:here"}
+    stage.start()
+    await stage.until(lambda: len(stage.taken) >= 2)
+    assert INVITE in stage.taken[-1].raw
+    assert await stage.rig.db.read(lambda reader: known_rooms(reader, OWNER)) == {}
+    for _ in range(3):
+        stage.server.add()  # said while we were not there
+    stage.server.enter()
+    last = stage.server.add()
+    await stage.until(lambda: len(stage.taken) >= 3)
+    await asyncio.sleep(1)
+    assert stage.ids[2:] == [last]
+
+
 async def test_an_invitation_is_kept_once_and_a_later_one_is_another(stage: Stage) -> None:
     await stage.begun()
     for _ in range(2):
