@@ -89,8 +89,8 @@ class Saying:
 
     async def _answers(self, item: Item, event: Event, principal: Principal) -> bool:
         """Whether the text was the answer of an open question."""
-        if event.is_doubtful:
-            return False
+        if event.is_doubtful or (event.kind is EventKind.EDITED and not event.reply_to):
+            return False  # an edit corrects what was said, perhaps before anything was asked
         conversation, quoted = event.place.conversation, event.quoted
         word = await self._deps.answers.on_text(
             conversation,

@@ -102,6 +102,8 @@ class Saying:
         deps, conversation = self._deps, event.place.conversation
         if event.forwarded_from:
             return False  # what somebody else said is nobody's answer here
+        if event.kind is EventKind.EDITED and event.quoted is None:
+            return False  # an edit corrects what was said, perhaps before anything was asked
         quoted = event.quoted
         word = await deps.answers.on_text(
             conversation,

@@ -108,6 +108,18 @@ async def test_an_edit_of_a_reply_keeps_what_it_replies_to(rig: ReceiveRig) -> N
     assert text.endswith("the reply")
 
 
+async def test_an_edit_answers_no_question_but_one_that_it_replies_to(rig: ReceiveRig) -> None:
+    """What is open now may have been asked after the text that is corrected."""
+    first = await rig.say("yse")
+    await rig.mail.claim("agt_bob")
+    await rig.edit(first, "yes")
+    assert rig.buttons.texts == [("yse", None, "")]
+    first = await rig.say("yse", THREAD | {"m.in_reply_to": {"event_id": "$q"}})
+    await rig.mail.claim("agt_bob")
+    await rig.edit(first, "yes")
+    assert [text[:2] for text in rig.buttons.texts[1:]] == [("yse", "$q"), ("yes", "$q")]
+
+
 async def test_a_stop_finds_edits_where_their_messages_are(rig: ReceiveRig) -> None:
     first = await rig.say("teh end", THREAD)
     await rig.mail.claim("agt_bob")

@@ -77,6 +77,29 @@ async def test_an_edit_without_another_text_is_no_second_answer(rig: Rig) -> Non
     assert rig.agent.texts == ["ask me", "next"]
 
 
+async def test_an_edit_of_what_was_said_before_a_question_does_not_answer_it(rig: Rig) -> None:
+    async def ask(work: Work) -> None:
+        if "ask" not in work.lease.message.text:
+            await rig.mailbox.complete(work.lease, Completion(Outcome.OK, text="well"))
+            return
+        question = Suspended(b"", "Shall I?", ("yes", "no"), timeout_s=3600.0)
+        await rig.database.write(lambda tx: rig.mailbox.park_tx(tx, work.lease, question))
+
+    rig.agent.handle = ask  # type: ignore[method-assign]
+    await rig.start()
+    message_id = await rig.people.say(rig.chat, "yse")
+    await rig.people.wait_text(rig.chat, "well")
+    await rig.people.say(rig.chat, "ask me")
+    await rig.people.wait_text(rig.chat, "Shall I?")
+    shown = "SELECT 1 FROM outbox WHERE kind = 'question' AND state = 'delivered'"
+    async with asyncio.timeout(5):
+        while not await rig.rows(shown):
+            await asyncio.sleep(0.01)
+    await rig.people.edit(rig.chat, message_id, "yes")
+    await rig.updates_done(3)
+    assert await rig.rows("SELECT state FROM questions") == [("open",)]
+
+
 async def test_a_store_that_fails_in_an_edit_leaves_no_old_text(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
