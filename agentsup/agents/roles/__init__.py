@@ -1,0 +1,1 @@
+"""Roles: what an agent is for at the moment, and the most it may use meanwhile."""

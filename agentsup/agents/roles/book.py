@@ -1,0 +1,147 @@
+"""All roles that there are: the shipped ones, and those of the home's ``roles`` directory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from agentsup.agents.roles.parse import MAX_CHARS, parse_role
+from agentsup.agents.roles.role import BUILTIN, Role, Source, Status, order_of
+from agentsup.model.errors import ConfigError, ConfigErrors
+from agentsup.model.tool import Tool
+
+FILE = "AGENT.md"
+SHIPPED = Path(__file__).parent / "builtin"
+
+
+@dataclass(frozen=True, slots=True)
+class RoleBook:
+    """What one look at the files found. ``broken`` are directories whose file can't be used."""
+
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    findings: tuple[ConfigError, ...] = ()
+    broken: frozenset[str] = frozenset()
+
+    def find(self, name: str) -> Role | None:
+        """The role of that name, compared without case."""
+        return self.roles.get(name.casefold())
+
+    def all(self) -> tuple[Role, ...]:
+        """Every role in the order in which tools are given to them."""
+        return tuple(sorted(self.roles.values(), key=order_of))
+
+    def served(self, tools: Iterable[Tool]) -> tuple[Role, ...]:
+        """The active roles that have something to work with among the tools."""
+        known = tuple(tools)
+        return tuple(r for r in self.all() if r.status is Status.ACTIVE and r.is_served(known))
+
+
+@cache
+def shipped() -> Mapping[str, Role]:
+    """The roles that come with the program. Blocks on the disk, once."""
+    found: dict[str, Role] = {}
+    for name in BUILTIN:
+        text = (SHIPPED / name / FILE).read_text(encoding="utf-8")
+        found[name] = parse_role(text, f"{name}/{FILE} (built in)", source=Source.BUILTIN)
+    return found
+
+
+def read_roles(directory: Path, last: RoleBook | None = None) -> RoleBook:
+    """Look at every ``<directory>/<name>/AGENT.md``. Blocks on the disk.
+
+    A broken file is a finding; the role it had in ``last`` stays as it was then.
+    """
+    roles = dict(shipped())
+    findings: list[ConfigError] = []
+    broken: set[str] = set()
+    for path in _files(directory, findings):
+        try:
+            role = _read(path)
+            _check_place(role, path, roles)
+        except ConfigErrors as error:
+            folder = path.parent.name.casefold()
+            broken.add(folder)
+            findings.extend(error.findings)
+            kept = last.find(folder) if last is not None else None
+            if kept is not None and kept.source is Source.USER:
+                roles[folder] = kept
+            continue
+        roles[role.name.casefold()] = role
+    return RoleBook(roles, tuple(findings), frozenset(broken))
+
+
+def _files(directory: Path, findings: list[ConfigError]) -> list[Path]:
+    try:
+        folders = sorted(each for each in directory.iterdir() if not each.name.startswith("."))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        reason = f"the directory can't be read: {error.strerror}"
+        findings.append(ConfigError(reason, path=str(directory)))
+        return []
+    return [each / FILE for each in folders if (each / FILE).exists()]
+
+
+def _read(path: Path) -> Role:
+    try:
+        with path.open("rb") as file:
+            text = file.read(4 * MAX_CHARS + 1).decode("utf-8")
+    except OSError as error:
+        problem = f"the file can't be read: {error.strerror}"
+    except UnicodeDecodeError as error:
+        problem = f"the file is not UTF-8 at byte {error.start}"
+    else:
+        return parse_role(text, str(path))
+    raise ConfigErrors((ConfigError(problem, path=str(path), line=1, column=1),))
+
+
+def _check_place(role: Role, path: Path, known: Mapping[str, Role]) -> None:
+    """A role is called as its directory, and never as a shipped one."""
+    problem, hint = "", None
+    if role.name.casefold() in BUILTIN:
+        problem = f"the role {role.name!r} is built in and can't be taken over"
+        hint = "call yours otherwise, such as my-" + role.name.casefold()
+    elif role.name != path.parent.name:
+        problem = f"the role is called {role.name!r}, but its directory {path.parent.name!r}"
+        hint = "give both the same name"
+    elif role.name.casefold() in known:
+        problem = f"there is a role {known[role.name.casefold()].name!r} already"
+        hint = "names are compared without case"
+    if problem:
+        line = _line_of_name(path)
+        found = ConfigError(problem, path=str(path), line=line, column=1, field="name", hint=hint)
+        raise ConfigErrors((found,))
+
+
+def _line_of_name(path: Path) -> int:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return next((i for i, line in enumerate(lines, 1) if line.startswith("name")), 2)
+
+
+class RoleShelf:
+    """The book as it is now. Read at first use, and again whenever ``refresh`` is called."""
+
+    def __init__(self, directory: Path, tools: Callable[[], Iterable[Tool]]) -> None:
+        """``tools`` gives the live registry."""
+        self.directory = directory
+        self.tools = tools
+        self._book: RoleBook | None = None
+        self._lock = asyncio.Lock()
+
+    async def book(self) -> RoleBook:
+        """The roles that there are."""
+        return self._book if self._book is not None else await self.refresh()
+
+    async def refresh(self) -> RoleBook:
+        """Look at the files again."""
+        async with self._lock:
+            self._book = await asyncio.to_thread(read_roles, self.directory, self._book)
+            return self._book
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with the files, as they were last read."""
+        return tuple(str(each) for each in self._book.findings) if self._book is not None else ()
