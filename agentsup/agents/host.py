@@ -19,7 +19,7 @@ from typing import Any
 from agentsup.agents.carried import Carried
 from agentsup.agents.pipeline import Pipeline
 from agentsup.agents.pipeline.ceiling import is_offered
-from agentsup.agents.pipeline.own_calls import classify
+from agentsup.agents.pipeline.own_calls import classify, is_own_kind, our_tool
 from agentsup.agents.pipeline.pipeline import Execute
 from agentsup.agents.pipeline.shortening import TURN_CHARS
 from agentsup.agents.processes import ProcessTable
@@ -107,6 +107,21 @@ class TurnHost:
     # -- calls -------------------------------------------------------------------------------------
 
     async def call(self, name: str, args: dict[str, Any]) -> ToolResult:
+        return await self._registered(name, args, can_suspend=self._can_suspend)
+
+    def served(self) -> tuple[Tool, ...]:
+        """What a program is offered over MCP: all but what a coding CLI does by itself."""
+        return tuple(tool for tool in self.tools() if not is_own_kind(tool.name))
+
+    async def serve(self, name: str, args: dict[str, Any]) -> ToolResult:
+        """A call over MCP. Its segment can't end for it: where a person is asked, it waits."""
+        if is_own_kind(name):
+            return ToolResult(False, f"there is no tool {name!r} here", "not_found")
+        return await self._registered(name, args, can_suspend=False)
+
+    async def _registered(
+        self, name: str, args: dict[str, Any], *, can_suspend: bool
+    ) -> ToolResult:
         tool = self._s.tools.get(name)
         if tool is None:
             known = ", ".join(sorted(t.name for t in self.tools())) or "none"
@@ -124,23 +139,25 @@ class TurnHost:
             check=tool.check,
         )
         context = self._context(call.call_id)
-        return await self._through(call, lambda admitted: tool.run(context, admitted))
+        return await self._through(
+            call, lambda admitted: tool.run(context, admitted), can_suspend=can_suspend
+        )
 
     async def perform(
         self, name: str, effect: Effect, args: dict[str, Any], run: Callable[[], Awaitable[str]]
     ) -> ToolResult:
         # What an engine does by its own code its operator has set up: moderate, and in no ceiling.
         call = self._facts(name, args, effect, Safety.MODERATE, Origin.ENGINE)
-        return await self._through(call, lambda admitted: run())
+        return await self._through(call, lambda admitted: run(), can_suspend=self._can_suspend)
 
-    async def _through(self, call: CallFacts, execute: Execute) -> ToolResult:
+    async def _through(self, call: CallFacts, execute: Execute, *, can_suspend: bool) -> ToolResult:
         """The whole way of a call that we carry out. Raises ``CallSuspended``."""
         replay = await self._made_before(call)
         if replay is not None:
             return self._count(self._s.pipeline.recalled(call, replay))
         admitted, stopped = await self._s.pipeline.admit(call)
         if isinstance(stopped, Suspend):
-            if self._can_suspend:
+            if can_suspend:
                 # It is made again, as the same call.
                 self._counts[call_key(call.name, call.args)] -= 1
                 raise CallSuspended(call.call_id, call.name, stopped)
@@ -183,6 +200,10 @@ class TurnHost:
         return known
 
     async def _permitted(self, request: PermissionRequest) -> Permission:
+        ours = our_tool(request.tool)
+        if ours is not None and any(tool.name == ours for tool in self.served()):
+            # It comes to ``serve`` and passes every stage there, under its own name.
+            return Permission(True)
         kind = await asyncio.to_thread(classify, request.tool, request.args, self._workspace)
         call = self._facts(
             kind.name,

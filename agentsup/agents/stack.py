@@ -22,6 +22,7 @@ from agentsup.model.agent import AgentSpec
 from agentsup.model.engine import Engine, EngineSpec
 from agentsup.model.ids import AgentId, InstanceId
 from agentsup.model.message import Lane, Message
+from agentsup.model.tool import OUR_MCP_SERVER
 
 
 class EngineMaker(Protocol):
@@ -157,7 +158,16 @@ class AgentStack:
             reasoning_effort=self._spec.reasoning_effort or "",
             max_steps=self._spec.max_steps,
             max_usd=self._spec.budget.per_turn_usd,
+            mcp_servers=self._mcp_servers(token),
         )
+
+    def _mcp_servers(self, token: str) -> dict[str, dict[str, Any]]:
+        """Our tools, for programs that speak MCP; the token stands in a header, in no address."""
+        if not token or self._spec.tools == ():
+            return {}
+        headers = {"Authorization": f"Bearer {token}"}
+        url = f"{self._place.url()}/mcp"
+        return {OUR_MCP_SERVER: {"type": "http", "url": url, "headers": headers}}
 
     def system_prompt(self) -> str:
         peers = tuple(

@@ -17,6 +17,7 @@ from agentsup.agents import prompt, transcript
 from agentsup.agents.carried import Carried
 from agentsup.agents.host import HostServices, TurnHost
 from agentsup.agents.memory.before_turn import BeforeTurn, Upcoming
+from agentsup.agents.served import ServedTurns
 from agentsup.agents.surroundings import RunTokens, Surroundings
 from agentsup.engines.guard import GuardedSession, RunLimits, open_guarded
 from agentsup.kit import faults
@@ -67,6 +68,8 @@ class TurnServices:
     clock: Clock
     calls: HostServices
     tokens: RunTokens
+    served: ServedTurns = field(default_factory=ServedTurns)
+    """The turns whose programs call our tools over MCP."""
     before_turn: BeforeTurn | None = None
     """Remembers, and shortens long sessions; without it neither is done."""
     turn_ended: Callable[[str, str, float], None] = lambda agent, outcome, seconds: None
@@ -187,7 +190,8 @@ class TurnHandler:
         services.live.begin(self._agent_id, _conversation(message), message.message_id)
         faults.point("turn.before_engine")
         try:
-            end = await self._think(host, segment, token, heard)
+            async with services.served.serving(token, host):
+                end = await self._think(host, segment, token, heard)
         except BaseException:
             await self._cost_of_unfinished(work, heard)
             raise

@@ -14,6 +14,7 @@ from agentsup.model.principal import PersonRole, PrincipalKind
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 """Names under which a loopback listener may be addressed, each with the listener's port."""
 
+_MCP = "/mcp/"
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 
@@ -24,6 +25,8 @@ class Access(StrEnum):
     """No token."""
     ANY = "any"
     """Any living token: operator, agent or run."""
+    RUN = "run"
+    """The token of a running turn only: what is asked for is that turn's own."""
     OPERATOR = "operator"
     """The operator's token only."""
     LOOK = "look"
@@ -132,11 +135,27 @@ def bearer(header: str | None) -> str | None:
     return token
 
 
+def shown_token(path: str, header: str | None) -> str | None:
+    """The token of a request: its header's, else the one that stands in an address of ``/mcp/``,
+    for programs that can send no header of their own."""
+    if header is None and path.startswith(_MCP):
+        token = path.removeprefix(_MCP)
+        return token if token and token.isascii() else None
+    return bearer(header)
+
+
+def loggable(path: str) -> str:
+    """The path as it may be written down and answered: without a token."""
+    return f"{_MCP}..." if path.startswith(_MCP) else path
+
+
 def may(identity: TokenIdentity, access: Access) -> bool:
     """Whether a living token, or whoever is signed in, may use a route of this access."""
     if access in (Access.OPEN, Access.ANY):
         return True
     who = identity.principal
+    if access is Access.RUN:
+        return who.kind is PrincipalKind.RUN
     if who.is_operator:
         return True
     least = BROWSER.get(access)

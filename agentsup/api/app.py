@@ -11,6 +11,7 @@ from agentsup.api import (
     agents,
     chat_socket,
     interagent,
+    mcp,
     memory,
     messages,
     openapi,
@@ -31,6 +32,7 @@ from agentsup.api.web.book import WebBook
 ROUTES: Final[tuple[Route, ...]] = (
     *system.ROUTES,
     *interagent.ROUTES,
+    *mcp.ROUTES,
     *agents.ROUTES,
     *memory.ROUTES,
     *messages.ROUTES,

@@ -16,7 +16,7 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 from pydantic import ValidationError
 
-from agentsup.api.access import BROWSER, Access, bearer, from_our_page, may
+from agentsup.api.access import BROWSER, Access, from_our_page, loggable, may, shown_token
 from agentsup.api.bodies import Body
 from agentsup.api.problems import (
     PROBLEM_TYPE,
@@ -204,7 +204,7 @@ def _visitor(request: web.Request, api: Api, route: Route | None) -> TokenIdenti
 
 
 def _identify(request: web.Request, api: Api) -> TokenIdentity | None:
-    token = bearer(request.headers.get(hdrs.AUTHORIZATION))
+    token = shown_token(request.path, request.headers.get(hdrs.AUTHORIZATION))
     return api.deps.tokens.identify(token) if token else None
 
 
@@ -218,7 +218,8 @@ def _why_forbidden(request: web.Request, route: Route) -> str:
     if _SESSION in request:
         least = BROWSER.get(route.access, PersonRole.OPERATOR).name.lower()
         return f"{route.method} {route.path} needs the role {least}"
-    return f"{route.method} {route.path} is for the operator's token only"
+    whose = "a running turn" if route.access is Access.RUN else "the operator"
+    return f"{route.method} {route.path} is for the token of {whose} only"
 
 
 def _check_body_headers(request: web.Request, api: Api, route: Route) -> None:
@@ -285,7 +286,7 @@ def _refusal(error: AgentsupError, request: web.Request, request_id: str) -> web
             response.headers["X-Should-Retry"] = "false"
     else:
         response = web.Response(
-            body=encode(problem(error, path=request.path, request_id=request_id)),
+            body=encode(problem(error, path=loggable(request.path), request_id=request_id)),
             status=error.status,
             content_type=PROBLEM_TYPE,
         )
@@ -305,12 +306,15 @@ def _of_http(error: web.HTTPException, request: web.Request, api: Api) -> Agents
     if isinstance(error, web.HTTPMethodNotAllowed):
         allowed = sorted(error.allowed_methods)
         return MethodNotAllowed(
-            f"{request.path} takes {', '.join(allowed)}, not {request.method}", allowed=allowed
+            f"{loggable(request.path)} takes {', '.join(allowed)}, not {request.method}",
+            allowed=allowed,
         )
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         return _too_large(api)
     if isinstance(error, web.HTTPNotFound):
-        return NotFound(f"there is no {request.path} here; /openapi.json lists what there is")
+        return NotFound(
+            f"there is no {loggable(request.path)} here; /openapi.json lists what there is"
+        )
     return BadRequest(f"the request can't be served: {error.reason}")
 
 
@@ -319,7 +323,7 @@ def _unexpected(error: Exception, request: web.Request, request_id: str) -> web.
         _log.error(
             "%s %s failed unexpectedly (%s)",
             request.method,
-            request.path,
+            loggable(request.path),
             request_id,
             exc_info=error,
         )
@@ -347,7 +351,7 @@ def _note(
             level,
             "%s %s -> %d in %.1f ms (%s)",
             request.method,
-            request.path,
+            loggable(request.path),
             status,
             elapsed_ms,
             request_id,

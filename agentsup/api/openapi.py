@@ -25,6 +25,7 @@ _DESCRIPTION: Final = (
 _WHO: Final = {
     Access.OPEN: "Needs no token.",
     Access.ANY: "Any living token.",
+    Access.RUN: "The token of a running turn only.",
     Access.OPERATOR: "The operator's token only.",
     Access.LOOK: "The operator's token, or anybody signed in to the page.",
     Access.TALK: "The operator's token, or a signed-in person of the role user or more.",

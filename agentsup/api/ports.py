@@ -17,6 +17,7 @@ from agentsup.model.event import Event
 from agentsup.model.message import Accepted, Message, NewMessage, Part, Priority, State
 from agentsup.model.principal import PersonRole, Principal
 from agentsup.model.question import Question, QuestionState
+from agentsup.model.tool import Tool, ToolResult
 from agentsup.observe.live import LiveTurn
 from agentsup.store.database import Database, Tx
 from agentsup.store.events import EventLog
@@ -139,6 +140,19 @@ class Inbox(Protocol):
         """The latest chat events of the conversation, oldest first."""
 
 
+class ServedTurn(Protocol):
+    """A running turn, as a program outside sees it."""
+
+    def tools(self) -> tuple[Tool, ...]:
+        """What it may call."""
+
+    async def call(self, name: str, args: dict[str, Any], request_id: str) -> ToolResult:
+        """Make a call. Raises `Unauthorised` once the turn has ended."""
+
+    def cancel(self, request_id: str) -> None:
+        """Give a call up."""
+
+
 class LiveFeed(Protocol):
     """What changes in the running texts of one conversation, frame by frame.
 
@@ -227,6 +241,8 @@ class ApiDeps:
     entropy: Entropy
     version: str
     web: WebDeps
+    served: Callable[[str], ServedTurn | None] = lambda token: None
+    """The running turn whose program calls our tools with this token."""
     hooks: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     """The stages that a call passes now, one document each."""
     allowed_hosts: tuple[str, ...] = ()

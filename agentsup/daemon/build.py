@@ -383,6 +383,7 @@ class _Assembly:
             entropy=g.entropy,
             version=__version__,
             web=web_deps(g, lambda: self.snapshot, self.commands.offered),
+            served=self.turn_services.served.find,
             hooks=self.calls.documents,
             allowed_hosts=settings.api.allowed_hosts,
             limits=ApiLimits(body_bytes=settings.limits.body_bytes),

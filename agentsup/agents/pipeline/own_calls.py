@@ -15,7 +15,7 @@ from typing import Any
 
 from agentsup.agents.tools import addresses, shell_policy
 from agentsup.agents.tools.tree import protected
-from agentsup.model.tool import Effect, Safety
+from agentsup.model.tool import OUR_MCP_SERVER, Effect, Safety
 
 _READ = "read glob grep ls list listdir notebookread read_file read_many_files list_directory"
 _SEARCH = "search search_file_content codesearch"
@@ -37,6 +37,8 @@ _CLASSES: dict[str, tuple[str, Safety]] = {
     **dict.fromkeys(_FETCH.split(), ("web_fetch", _DANGEROUS)),
     **dict.fromkeys(_REMOVE.split(), ("fs_delete", _DANGEROUS)),
 }
+_KINDS = frozenset(name for name, _ in _CLASSES.values()) | {"fs_stat", "fs_mkdir"}
+_OURS = f"mcp__{OUR_MCP_SERVER}__"
 _MCP = re.compile(r"mcp__(?P<server>[^_].*?)__(?P<tool>.+)", re.DOTALL)
 _PATHS = (
     "file_path",
@@ -58,6 +60,16 @@ class OwnCall:
     safety: Safety
     effect: Effect
     refused: str | None = None
+
+
+def is_own_kind(tool: str) -> bool:
+    """Whether one of our tools is of the kind that coding CLIs bring along: files, programs, web."""
+    return tool in _KINDS
+
+
+def our_tool(tool: str) -> str | None:
+    """Which of our tools a CLI means that names it as one of our MCP server's, or None."""
+    return tool.removeprefix(_OURS) if tool.startswith(_OURS) else None
 
 
 def classify(

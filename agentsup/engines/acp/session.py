@@ -29,6 +29,7 @@ from agentsup.model.engine import (
     Usage,
 )
 from agentsup.model.errors import EngineFailed
+from agentsup.model.tool import OUR_MCP_SERVER
 
 if TYPE_CHECKING:
     from agentsup.engines.acp.wire import Wire
@@ -223,7 +224,9 @@ class _Turn:
             self._spec.mcp_servers, _object(able.get("mcpCapabilities"))
         )
         notices = [
-            Notice(f"{self._launch.title} can't use the MCP server {name}") for name in left_out
+            Notice(f"{self._launch.title} can't use the MCP server {name}")
+            for name in left_out
+            if name != OUR_MCP_SERVER  # nobody asked for it, and every turn would tell
         ]
         await self._sign_in(answer)
         kept = mapping.read_state(segment.engine_state, self._launch.engine)

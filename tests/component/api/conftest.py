@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from agentsup.agents.served import ServedTurns
 from agentsup.api.ports import ApiDeps, ApiLimits, WebDeps
 from agentsup.api.server import ApiServer
 from agentsup.channels.inbox import Inbox
@@ -211,6 +212,7 @@ class Rig:
     client: aiohttp.ClientSession
     aborted: list[str]
     people: dict[str, PersonRole]
+    served: ServedTurns
     agent_tokens: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -318,6 +320,7 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
     async def metrics() -> bytes:
         return b"agentsup_up 1\n"
 
+    served = ServedTurns()
     deps = ApiDeps(
         control=control,
         tokens=tokens,
@@ -338,6 +341,7 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
         metrics=metrics,
         abort_turn=abort_turn,
         asker_of=lambda identity: None,
+        served=served.find,
         clock=clock,
         entropy=entropy,
         version="0.test",
@@ -369,6 +373,7 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
             client,
             aborted,
             people,
+            served,
         )
         for name in directory.names():
             agent_id = directory.lookup(name).agent_id

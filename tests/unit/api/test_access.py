@@ -143,7 +143,8 @@ def test_who_may_use_what() -> None:
     operator = TokenIdentity(OPERATOR)
     agent = TokenIdentity(Principal(PrincipalKind.AGENT, "agt_1", "a"), "agt_1")
     run = TokenIdentity(Principal(PrincipalKind.RUN, "agt_1", "a"), "agt_1", "msg_1")
-    assert all(may(operator, access) for access in Access)
+    assert all(may(operator, access) for access in Access if access is not Access.RUN)
+    assert [each for each in (operator, agent, run) if may(each, Access.RUN)] == [run]
     for identity in (agent, run):
         assert is_agent(identity)
         assert may(identity, Access.ANY)
