@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from agentsup.catalogue import load
 from agentsup.channels import buttons, cards
 from agentsup.kit.clock import Clock
-from agentsup.mailbox import outbox
+from agentsup.mailbox import choices, outbox
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.notices import asked_topic_of, preview
 from agentsup.mailbox.questions import SEEN_SQL
@@ -161,17 +161,19 @@ class Asked:
         chosen = _replied_to(found, reply_to, quoted)
         if chosen:
             options = chosen[0].question.options
-            if options and cards.option_of_text(options, text) is None:
+            if options and _option_of(chosen[0].question, text, is_reply=True) is None:
                 words = load().text("press.options", language, options=" · ".join(options))
                 return Said(words, counts=False, question=chosen[0].question)
         elif reply_to is None and len(found) == 1:
             options = found[0].question.options
-            chosen = found if cards.option_of_text(options, text) is not None else []
+            chosen = found if _option_of(found[0].question, text) is not None else []
         if not chosen:
             return None
 
         def option_of(question: Question) -> str | None:
-            return cards.option_of_text(question.options, text) if question.options else text
+            if not question.options:
+                return text
+            return _option_of(question, text, is_reply=reply_to is not None)
 
         said = await self._answer(
             chosen[0].question.question_id,
@@ -360,6 +362,12 @@ def _replied_to(found: list[AskedCard], reply_to: str | None, quoted: str) -> li
         card for card in found if not card.platform_ids and _says(quoted, card.question.text)
     ]
     return known or (unnumbered if len(unnumbered) == 1 else [])
+
+
+def _option_of(question: Question, text: str, *, is_reply: bool = False) -> str | None:
+    """The option a typed text means. Only a reply can go on behind it, as a denial with a reason."""
+    found = cards.option_of_text(question.options, text) or choices.meant(question, text)
+    return found if is_reply or found in question.options else None
 
 
 def _says(quoted: str, asked: str) -> bool:

@@ -86,6 +86,7 @@ class LimitSettings(_Section):
     aging_s: Seconds = 1800.0
     send_timeout_s: Seconds = 300.0
     ready_timeout_s: Seconds = 120.0
+    approval_s: Seconds = 600.0
     drain_s: Seconds = 30.0
     body_bytes: Annotated[int, Field(ge=1024, le=1 << 30)] = 1 << 20
     processes: Count = 8

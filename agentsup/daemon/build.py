@@ -226,7 +226,9 @@ class _Assembly:
         g = self.ground
         own = (*peer_tools(self.bus, g.roster, self.fleet), shared_memory_tool(self.knowledge))
         memory = remembering.remembering_tools(g, lambda: self.snapshot)
-        self.calls = calls_of(g, lambda: self.snapshot, self.processes, (*own, *memory))
+        self.calls = calls_of(
+            g, lambda: self.snapshot, self.processes, self.mailbox, (*own, *memory)
+        )
         self.turn_services = TurnServices(
             database=g.database,
             mailbox=self.mailbox,

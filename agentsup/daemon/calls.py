@@ -9,13 +9,16 @@ from agentsup.agents.pipeline import Pipeline, Results, default_hooks
 from agentsup.agents.pipeline.approval import ModeApprover
 from agentsup.agents.processes import ProcessTable
 from agentsup.agents.tools import Tools, exec_tool, file_tools, result_tool, web_tool
+from agentsup.approvals.gate import Gate, GateSettings
 from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.daemon.ground import Ground
 from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.mailbox.journal import Journal
+from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.hook import Approver
+from agentsup.model.principal import PersonRole
 from agentsup.model.tool import Tool
 from agentsup.observe.redact import Redactor
 from agentsup.store.database import Database
@@ -28,20 +31,37 @@ def calls_of(
     ground: Ground,
     current: Callable[[], ConfigSnapshot],
     processes: ProcessTable,
+    mailbox: Mailbox,
     tools: Iterable[Tool],
 ) -> HostServices:
-    """``tools`` beside those of every daemon: files, programs and the web."""
+    """``tools`` beside those of every daemon: files, programs and the web. People are asked about
+    dangerous calls by questions of ``mailbox``."""
+
+    def settings() -> GateSettings:
+        now = current().settings
+        named = any(person.level >= PersonRole.OPERATOR for person in now.people.values())
+        return GateSettings(now.limits.approval_s, named)
+
+    gate = Gate(
+        ground.database,
+        ground.clock,
+        mailbox,
+        tool_of=lambda name: made.tools.get(name),  # noqa: PLW0108 - made below
+        settings=settings,
+        redact=ground.redactor.text,
+    )
     own = (*file_tools(), exec_tool(lambda: child_env(_NAMES, source=ground.environ)), web_tool())
-    return host_services(
+    made = host_services(
         ground.database,
         ground.clock,
         ground.entropy,
         processes,
         (*tools, *own),
         redactor=ground.redactor,
-        approver=ground.approver,
+        approver=ground.approver or gate,
         switches=lambda: current().settings.hooks,
     )
+    return made
 
 
 def host_services(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from agentsup.agents.commands import ChatCommands
+from agentsup.agents.commands.approvals import approval_commands
 from agentsup.agents.commands.chat import CommandServices, chat_commands
 from agentsup.agents.commands.hooks import hook_commands
 from agentsup.agents.commands.looking import looking_commands
 from agentsup.agents.commands.main_chat import main_commands
 from agentsup.agents.commands.memory import memory_commands
 from agentsup.agents.host import HostServices
+from agentsup.approvals.grants import Grants
 from agentsup.daemon.ground import Ground
 from agentsup.daemon.remembering import agent_memory
 from agentsup.mailbox.mailbox import Mailbox
@@ -35,6 +37,7 @@ def chat_commands_of(
             *looking_commands(given),
             *memory_commands(given, agent_memory(ground)),
             *hook_commands(calls.pipeline.hooks),
+            *approval_commands(Grants(ground.database, ground.clock), ground.roster.name_of),
             *main_commands(given),
         ),
         lambda: ground.roster.entry(MAIN).agent_id,

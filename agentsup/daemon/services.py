@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from agentsup.agents.memory import rows as memories
 from agentsup.agents.pipeline import results
+from agentsup.approvals import grants
 from agentsup.channels.matrix import kept
 from agentsup.channels.telegram import updates
 from agentsup.config.home import Home
@@ -81,6 +82,7 @@ def housekeeping_spec(
             *updates.retention_rules(),
             *kept.retention_rules(),
             *results.retention_rules(),
+            *grants.retention_rules(),
             *memories.retention_rules(),
         )
         await prune(database, rules, clock=clock)

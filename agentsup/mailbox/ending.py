@@ -244,7 +244,7 @@ def close_tx(
         ),
     )
     waits.close_tx(tx, message.message_id)
-    if message.state is State.PARKED:
+    if message.state in (State.PARKED, State.LEASED):
         close_questions_tx(tx, message, at=at)
     event = {
         State.DONE: EventType.MESSAGE_DONE,
@@ -282,7 +282,7 @@ def cancel_queued_tx(tx: Tx, messages: Sequence[Message], *, at: int, code: str,
 
 
 def close_questions_tx(tx: Tx, message: Message, *, at: int) -> None:
-    """The message ended without an answer: its open question is void, shown or not."""
+    """The message ended without an answer: its open questions are void, shown or not."""
     rows = tx.all(
         "UPDATE questions SET state = 'cancelled', answered_at = ?"
         " WHERE message_id = ? AND state = 'open' RETURNING question_id",
@@ -297,7 +297,8 @@ def close_questions_tx(tx: Tx, message: Message, *, at: int) -> None:
             {"question_id": row["question_id"], "state": "cancelled"},
         )
         touch_asked_tx(tx, message.deliver_to, message.agent_id)
-    drop_pending_tx(tx, message.message_id, kind="question", detail="cancelled", at=at)
+    if rows:
+        drop_pending_tx(tx, message.message_id, kind="question", detail="cancelled", at=at)
 
 
 def _requeue(

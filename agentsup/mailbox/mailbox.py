@@ -83,11 +83,9 @@ class Mailbox:
         limits: MailboxLimits | None = None,
     ) -> None:
         """``boot_id`` names this life of the daemon; leases of another one are void."""
-        self.epochs = EpochMap()
-        self.limits = limits or MailboxLimits()
-        self._db = db
-        self._entropy = entropy
-        self._desk = Desk(clock, entropy, boot_id, self.limits, self.epochs, Pace())
+        self.epochs, self.limits = EpochMap(), limits or MailboxLimits()
+        self._db, self._entropy = db, entropy
+        self.desk = Desk(clock, entropy, boot_id, self.limits, self.epochs, Pace())
 
     async def load(self) -> None:
         """Take over the epochs of earlier boots; call once before work starts."""
@@ -110,10 +108,10 @@ class Mailbox:
 
         ``also`` writes more into the same transaction, for a duplicate too.
         """
-        ready = draft(self._desk, new)
+        ready = draft(self.desk, new)
 
         def step(tx: Tx) -> Accepted:
-            accepted = accept.accept_tx(self._desk, tx, ready, waiter=waiter)
+            accepted = accept.accept_tx(self.desk, tx, ready, waiter=waiter)
             if also is not None:
                 also(tx, accepted)
             return accepted
@@ -126,18 +124,18 @@ class Mailbox:
         Raises ``Conflict``, ``TooLarge``, ``LoopDetected``, ``DepthExceeded``, ``Overloaded``,
         ``WouldDeadlock``, ``BadRequest`` and, for a turn that was stopped, ``LeaseLost``.
         """
-        return accept.accept_tx(self._desk, tx, draft(self._desk, new), waiter=waiter)
+        return accept.accept_tx(self.desk, tx, draft(self.desk, new), waiter=waiter)
 
     async def check_room(self, agent_id: str) -> None:
         """Raises ``Overloaded`` if the agent's queue would take no request of a person now."""
-        await self._db.read(lambda r: check_room(self._desk, r, agent_id), name="mailbox.room")
+        await self._db.read(lambda r: check_room(self.desk, r, agent_id), name="mailbox.room")
 
     def wait_tx(self, tx: Tx, lease: Lease, target_id: str) -> None:
         """The turn of ``lease`` waits for an existing message from now on.
 
         Raises ``WouldDeadlock`` (naming the agents of the cycle) and ``LeaseLost``.
         """
-        waits.wait_tx(self._desk, tx, lease, target_id)
+        waits.wait_tx(self.desk, tx, lease, target_id)
 
     def unwait_tx(self, tx: Tx, lease: Lease, target_id: str) -> None:
         """The turn of ``lease`` no longer waits for that message."""
@@ -146,7 +144,7 @@ class Mailbox:
     def edit_tx(self, tx: Tx, message_id: str, text: str) -> bool:
         """Replace the text of a message that no turn has begun; False if one has. Raises
         ``TooLarge`` and ``BadRequest``."""
-        return editing.edit_tx(self._desk, tx, message_id, text)
+        return editing.edit_tx(self.desk, tx, message_id, text)
 
     # -- work --------------------------------------------------------------------------------------
 
@@ -168,8 +166,8 @@ class Mailbox:
 
         def step(tx: Tx) -> Claimed:
             if self.epochs.unwritten:
-                stop.stop_unwritten_tx(self._desk, tx)
-            claimed = claim.claim_tx(self._desk, tx, agent_id, instance_id, free, held=held)
+                stop.stop_unwritten_tx(self.desk, tx)
+            claimed = claim.claim_tx(self.desk, tx, agent_id, instance_id, free, held=held)
             for lease in claimed.leases:
                 session_id = lease.message.session_id
                 seen[session_id] = self.epochs.seen(agent_id, session_id)
@@ -189,12 +187,12 @@ class Mailbox:
     async def renew(self, leases: Sequence[Lease]) -> set[str]:
         """Prolong leases, expired ones too; returns the message ids of those that are lost."""
         return await self._db.write(
-            lambda tx: claim.renew_tx(self._desk, tx, leases), name="mailbox.renew", closing=True
+            lambda tx: claim.renew_tx(self.desk, tx, leases), name="mailbox.renew", closing=True
         )
 
     def complete_tx(self, tx: Tx, lease: Lease, completion: Completion) -> None:
         """End the turn and deliver its result. Raises ``LeaseLost``; nothing is changed then."""
-        ending.complete_tx(self._desk, tx, lease, completion)
+        ending.complete_tx(self.desk, tx, lease, completion)
 
     async def complete(self, lease: Lease, completion: Completion) -> None:
         """``complete_tx`` in a transaction of its own."""
@@ -210,7 +208,7 @@ class Mailbox:
         unit = self._entropy.uniform(0.0, 1.0)
         return await self._db.write(
             lambda tx: ending.retry_tx(
-                self._desk, tx, lease, code=code, text=text, unit=unit, least_s=least_s
+                self.desk, tx, lease, code=code, text=text, unit=unit, least_s=least_s
             ),
             name="mailbox.retry",
             closing=True,
@@ -219,7 +217,7 @@ class Mailbox:
     async def release(self, lease: Lease) -> None:
         """Give the lease back without counting an attempt. Raises ``LeaseLost``."""
         await self._db.write(
-            lambda tx: ending.release_tx(self._desk, tx, lease),
+            lambda tx: ending.release_tx(self.desk, tx, lease),
             name="mailbox.release",
             closing=True,
         )
@@ -234,7 +232,7 @@ class Mailbox:
         """A stack is over: its leases go back to the queue, except that a crash is counted on
         the messages that caused it (``culprits``; None: all). Returns the ids of those."""
         return await self._db.write(
-            lambda tx: ending.let_go_tx(self._desk, tx, instance_id, culprits=culprits, text=text),
+            lambda tx: ending.let_go_tx(self.desk, tx, instance_id, culprits=culprits, text=text),
             name="mailbox.let_go",
             closing=True,
         )
@@ -263,22 +261,23 @@ class Mailbox:
 
     def park_tx(self, tx: Tx, lease: Lease, suspended: Suspended) -> Question:
         """The turn asks and waits: message parked, question open, part for the person queued."""
-        return questions.park_tx(self._desk, tx, lease, suspended)
+        return questions.park_tx(self.desk, tx, lease, suspended)
 
-    async def answer(self, question_id: str, answer: str, by: Principal) -> Question:
+    async def answer(self, question_id: str, answer: str, by: Principal, *args: str) -> Question:
         """Answer once. Raises ``NotFound``, ``BadRequest`` and ``Conflict`` (too late, and why)."""
         return await self._db.write(
-            lambda tx: self.answer_tx(tx, question_id, answer, by), name="mailbox.answer"
+            lambda tx: questions.answer_tx(self.desk, tx, question_id, answer, by, *args),
+            name="mailbox.answer",
         )
 
     def answer_tx(self, tx: Tx, question_id: str, answer: str, by: Principal) -> Question:
         """``answer`` in the caller's transaction."""
-        return questions.answer_tx(self._desk, tx, question_id, answer, by)
+        return questions.answer_tx(self.desk, tx, question_id, answer, by)
 
     async def expire(self) -> Expired:
         """Close questions and queued messages that are past their time."""
         return await self._db.write(
-            lambda tx: questions.expire_tx(self._desk, tx), name="mailbox.expire"
+            lambda tx: questions.expire_tx(self.desk, tx), name="mailbox.expire"
         )
 
     async def next_deadline(self) -> int | None:
@@ -308,10 +307,10 @@ class Mailbox:
         ``StoreUnavailable`` if the stop could not be made durable; it then holds in this process
         and is written by the next claim that can."""
         counter = self.epochs.raised(scope) or self.epochs.raise_now(scope)
-        at = self._desk.clock.now_ms()
+        at = self.desk.clock.now_ms()
 
         def step(tx: Tx) -> StopCounts:
-            return stop.stop_tx(self._desk, tx, scope, by, counter=counter, also=also)
+            return stop.stop_tx(self.desk, tx, scope, by, counter=counter, also=also)
 
         try:
             return await self._db.write(step, name="mailbox.stop", urgent=True)
@@ -322,7 +321,7 @@ class Mailbox:
     async def interrupt(self, session_id: str, by: Principal) -> Cancelled | None:
         """End only what holds the session, leased or parked; None if nothing does."""
         return await self._db.write(
-            lambda tx: stop.interrupt_tx(self._desk, tx, session_id, by),
+            lambda tx: stop.interrupt_tx(self.desk, tx, session_id, by),
             name="mailbox.interrupt",
             urgent=True,
         )
@@ -335,7 +334,7 @@ class Mailbox:
 
     def cancel_tx(self, tx: Tx, message_id: str, by: Principal) -> Cancelled:
         """As ``cancel``. Raises ``NotFound`` and ``IllegalTransition``."""
-        return stop.cancel_tx(self._desk, tx, message_id, by)
+        return stop.cancel_tx(self.desk, tx, message_id, by)
 
     async def reprioritise(self, message_id: str, priority: Priority, by: Principal) -> Message:
         """Change the priority of an open message. Raises ``NotFound`` and ``Conflict`` (ended)."""
@@ -346,7 +345,7 @@ class Mailbox:
 
     def epochs_tx(self, tx: Tx, agent_id: str, session_id: str = "") -> dict[str, int]:
         """The stop epochs that concern an asker, to be stored in ``NewMessage.epochs``."""
-        return accept.epochs_of(self._desk, tx, scopes_of(agent_id, session_id))
+        return accept.epochs_of(self.desk, tx, scopes_of(agent_id, session_id))
 
     # -- dead letters --------------------------------------------------------------------------------
 
@@ -359,27 +358,27 @@ class Mailbox:
     async def requeue(self, message_id: str, by: Principal) -> None:
         """Try a dead letter again at its place. Raises ``NotFound`` and ``Conflict``."""
         await self._db.write(
-            lambda tx: dead.requeue_tx(self._desk, tx, message_id, by), name="mailbox.requeue"
+            lambda tx: dead.requeue_tx(self.desk, tx, message_id, by), name="mailbox.requeue"
         )
 
     async def drop(self, message_id: str, by: Principal) -> None:
         """Give a dead letter up. Raises ``NotFound`` and ``Conflict``."""
         await self._db.write(
-            lambda tx: dead.drop_tx(self._desk, tx, message_id, by), name="mailbox.drop"
+            lambda tx: dead.drop_tx(self.desk, tx, message_id, by), name="mailbox.drop"
         )
 
     async def replay(self, message_id: str, by: Principal) -> Accepted:
         """Run an ended message again as a new one. Raises ``NotFound``, ``Conflict`` and what
         ``accept`` raises."""
         return await self._db.write(
-            lambda tx: dead.replay_tx(self._desk, tx, message_id, by), name="mailbox.replay"
+            lambda tx: dead.replay_tx(self.desk, tx, message_id, by), name="mailbox.replay"
         )
 
     # -- sessions ----------------------------------------------------------------------------------
 
     async def new_session(self, agent_id: str, key: str) -> str:
         """Open a fresh session under ``key`` and return its id; the old one stays."""
-        at = self._desk.clock.now_ms()
+        at = self.desk.clock.now_ms()
         return await self._db.write(
             lambda tx: sessions.new_tx(tx, agent_id, key, at=at, entropy=self._entropy),
             name="mailbox.new_session",
@@ -421,7 +420,7 @@ class Mailbox:
     async def position(self, message_id: str) -> Position:
         """How many messages run before this one, and the estimated wait. Raises ``NotFound``."""
         return await self._db.read(
-            lambda reader: reading.position(self._desk, reader, message_id),
+            lambda reader: reading.position(self.desk, reader, message_id),
             name="mailbox.position",
         )
 

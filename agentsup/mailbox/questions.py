@@ -10,20 +10,20 @@ from datetime import UTC, datetime
 from functools import partial
 
 from agentsup.kit import faults
-from agentsup.mailbox import ending, outbox, waits
+from agentsup.mailbox import choices, ending, outbox, waits
 from agentsup.mailbox.notices import drop_pending_tx, place_of, touch_asked_tx
 from agentsup.mailbox.rows import encode, find_question, need_message, question_of
 from agentsup.mailbox.values import Desk, Expired
 from agentsup.model.engine import Suspended
 from agentsup.model.errors import BadRequest, Conflict, Forbidden
 from agentsup.model.event import EventType
-from agentsup.model.message import Lease, State, check_transition
+from agentsup.model.message import Lease, Message, State, check_transition
 from agentsup.model.principal import Principal
 from agentsup.model.question import Question, QuestionState, Who, may_answer
 from agentsup.store.database import Reader, Tx
 from agentsup.store.events import append
 
-__all__ = ["answer_tx", "expire_tx", "list_of", "next_deadline", "park_tx"]
+__all__ = ["answer_tx", "ask_tx", "expire_tx", "list_of", "next_deadline", "park_tx"]
 
 _EXPIRE_AT_ONCE = 200
 
@@ -34,21 +34,33 @@ def park_tx(desk: Desk, tx: Tx, lease: Lease, suspended: Suspended) -> Question:
     The attempt is not counted. Raises ``LeaseLost``.
     """
     message = ending.held_tx(desk, tx, lease)
-    at = desk.clock.now_ms()
-    deadline_at = None
-    if suspended.timeout_s is not None:
-        deadline_at = at + round(suspended.timeout_s * 1000)
-    question_id = desk.entropy.new_id("q")
     check_transition(message.message_id, message.state, State.PARKED)
     tx.execute(
         "UPDATE messages SET state = 'parked', attempts = ?, lease_until = NULL WHERE seq = ?",
         (max(0, message.attempts - 1), message.seq),
     )
     waits.close_tx(tx, message.message_id, as_target=False)
+    question = ask_tx(desk, tx, message, suspended, parks=True)
+    tx.after_commit(partial(faults.point, "question.parked"))
+    return question
+
+
+def ask_tx(
+    desk: Desk, tx: Tx, message: Message, suspended: Suspended, *, parks: bool = False
+) -> Question:
+    """Put a question about a message, parked or at work, to whoever reads what becomes of it.
+
+    Where the call it is about got leave meanwhile, it is answered already.
+    """
+    at = desk.clock.now_ms()
+    deadline_at = None
+    if suspended.timeout_s is not None:
+        deadline_at = at + round(suspended.timeout_s * 1000)
+    question_id = desk.entropy.new_id("q")
     tx.execute(
         "INSERT INTO questions (question_id, agent_id, session_id, message_id, kind, text,"
-        " options, state, asked_at, deadline_at, who)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, 'open', ?, ?, ?)",
+        " options, state, asked_at, deadline_at, who, call_id, tool)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, 'open', ?, ?, ?, ?, ?)",
         (
             question_id,
             message.agent_id,
@@ -60,6 +72,8 @@ def park_tx(desk: Desk, tx: Tx, lease: Lease, suspended: Suspended) -> Question:
             at,
             deadline_at,
             suspended.who.value,
+            suspended.call_id,
+            suspended.tool,
         ),
     )
     agent_id, place = place_of(tx, message.deliver_to, message.agent_id)
@@ -75,22 +89,32 @@ def park_tx(desk: Desk, tx: Tx, lease: Lease, suspended: Suspended) -> Question:
             "question_id": question_id,
             "kind": suspended.kind,
             "text": suspended.text,
-            "options": list(suspended.options),
+            "options": choices.labels(
+                suspended.kind, suspended.options, message.principal.language
+            ),
             "deadline_at": deadline_at,
             "who": suspended.who.value,
         },
         at=at,
     )
-    _tell(tx, EventType.MESSAGE_PARKED, find_question(tx, question_id), at)
-    _tell(tx, EventType.QUESTION_ASKED, find_question(tx, question_id), at, place)
+    question = find_question(tx, question_id)
+    if parks:
+        _tell(tx, EventType.MESSAGE_PARKED, question, at)
+    _tell(tx, EventType.QUESTION_ASKED, question, at, place)
     tx.touch(f"agent:{message.agent_id}")
     tx.touch(f"done:{message.message_id}")
-    tx.after_commit(partial(faults.point, "question.parked"))
-    return find_question(tx, question_id)
+    for book in desk.approvals:
+        giver = book.asked_tx(tx, question)
+        if giver is not None:
+            return _close(tx, question, QuestionState.ANSWERED, choices.ONCE, giver.label, at)
+    return question
 
 
-def answer_tx(desk: Desk, tx: Tx, question_id: str, answer: str, by: Principal) -> Question:
-    """Answer once; the message goes back to its place in the queue.
+def answer_tx(
+    desk: Desk, tx: Tx, question_id: str, answer: str, by: Principal, args: str = ""
+) -> Question:
+    """Answer once; the message goes back to its place in the queue. ``args`` (JSON) are the
+    arguments that the call is to have instead of its own.
 
     Raises ``NotFound``, ``Forbidden`` (not this one's to answer), ``BadRequest`` (not one of the
     options) and ``Conflict`` (answered, expired or void already; says by whom and when).
@@ -110,13 +134,18 @@ def answer_tx(desk: Desk, tx: Tx, question_id: str, answer: str, by: Principal) 
         raise Forbidden(
             f"this question is {whose} to answer", question_id=question_id, who=question.who.value
         )
-    if question.options and answer not in question.options:
+    meant = choices.meant(question, answer)
+    if meant is None:
         raise BadRequest(
             f"{answer!r} is not one of the options: {', '.join(question.options)}",
             field="answer",
             options=list(question.options),
         )
-    closed = _close(tx, question, QuestionState.ANSWERED, answer, by.label, at)
+    if args:
+        tx.execute("UPDATE questions SET args = ? WHERE question_id = ?", (args, question_id))
+    closed = _close(tx, question, QuestionState.ANSWERED, meant, by.label, at)
+    for book in desk.approvals:
+        book.answered_tx(tx, closed, by)
     tx.after_commit(partial(faults.point, "question.answered"))
     return closed
 

@@ -113,6 +113,9 @@ def question_of(row: Mapping[str, Any]) -> Question:
         answered_at=row["answered_at"],
         answered_by=row["answered_by"],
         who=Who(row["who"]),
+        call_id=row["call_id"],
+        tool=row["tool"],
+        args=row["args"],
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
@@ -19,6 +20,9 @@ from agentsup.model.message import (
     Part,
     State,
 )
+from agentsup.model.principal import Principal
+from agentsup.model.question import Question
+from agentsup.store.database import Tx
 
 __all__ = [
     "Cancelled",
@@ -58,6 +62,16 @@ class MailboxLimits:
         return max(1, own or 1)
 
 
+class Approvals(Protocol):
+    """Hears of questions about calls, in the transaction in which they are asked or answered."""
+
+    def asked_tx(self, tx: Tx, question: Question) -> Principal | None:
+        """The question was put; if leave was given meanwhile: by whom, to close it at once."""
+
+    def answered_tx(self, tx: Tx, question: Question, by: Principal) -> None:
+        """It was answered. Raises what undoes the answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Desk:
     """What every function of the mailbox works with beside its transaction."""
@@ -68,6 +82,8 @@ class Desk:
     limits: MailboxLimits
     epochs: EpochMap
     pace: Pace
+    approvals: list[Approvals] = field(default_factory=list)
+    """Who keeps the book of calls that wait for leave; at most one."""
 
 
 @dataclass(frozen=True, slots=True)

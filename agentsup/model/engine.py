@@ -204,6 +204,8 @@ class Suspended:
     who: Who = Who.PEOPLE
     call_id: str = ""
     """The call that waits for leave, if it is one: it is made again, and meets the answer."""
+    tool: str = ""
+    """Whose call it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,7 @@ class CallSuspended(AgentsupError):
     def __init__(self, call_id: str, name: str, ask: Suspend) -> None:
         super().__init__(f"the call of {name} waits for an answer", call_id=call_id, tool=name)
         self.call_id = call_id
+        self.tool = name
         self.ask = ask
 
     def ending(self, checkpoint: bytes) -> Suspended:
@@ -142,6 +143,7 @@ class CallSuspended(AgentsupError):
             kind=ask.kind,
             who=ask.who,
             call_id=self.call_id,
+            tool=self.tool,
         )
 
 

@@ -7,6 +7,9 @@ from enum import StrEnum
 
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 
+APPROVAL = "approval"
+"""The kind of a question about a call that waits for leave."""
+
 
 class QuestionState(StrEnum):
     OPEN = "open"
@@ -27,7 +30,9 @@ class Who(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """``options`` empty = free text. ``kind``: question | uncertain (a blind call's outcome)."""
+    """``options`` empty = free text. ``kind``: question | uncertain (a blind call's outcome)
+    | approval (``call_id`` of ``tool`` waits for leave; ``args`` is JSON where a person changed its
+    arguments)."""
 
     question_id: str
     agent_id: str
@@ -43,6 +48,9 @@ class Question:
     answered_at: int | None
     answered_by: str
     who: Who = Who.PEOPLE
+    call_id: str = ""
+    tool: str = ""
+    args: str = ""
 
 
 def may_answer(question: Question, asker: Principal, by: Principal) -> bool:

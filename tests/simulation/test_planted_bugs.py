@@ -82,8 +82,8 @@ def early_acknowledgement(patch: pytest.MonkeyPatch) -> None:
     async def accepted(
         self: mailbox.Mailbox, new: Any, *, waiter: Any = None, **_: Any
     ) -> Accepted:
-        ready = draft.draft(self._desk, new)
-        write = self._db.write(partial(accept.accept_tx, self._desk, ready=ready, waiter=waiter))
+        ready = draft.draft(self.desk, new)
+        write = self._db.write(partial(accept.accept_tx, self.desk, ready=ready, waiter=waiter))
         self._db._owner.spawn(write, name=f"accept:{ready.message_id}")
         return Accepted(MessageId(ready.message_id), SessionId(""), State.QUEUED)
 

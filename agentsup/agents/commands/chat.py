@@ -9,10 +9,11 @@ from pathlib import Path
 from agentsup.agents.commands import texts
 from agentsup.agents.commands.dispatch import Command, is_operator
 from agentsup.agents.commands.pages import columns, page_of, turning, wanted_page
+from agentsup.approvals.grants import Grants
 from agentsup.catalogue import Words, words
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
-from agentsup.mailbox import outbox, questions, sessions, usage
+from agentsup.mailbox import choices, outbox, questions, sessions, usage
 from agentsup.mailbox.bus import AgentDirectory
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.control import AgentView, Button, CommandContext, CommandReply, Control
@@ -108,6 +109,9 @@ class _ChatCommandSet:
         if asked:
             lines.append(say("status.asked"))
             lines.extend(f"   {texts.question(q)}" for q in asked[:SHOWN])
+        leave = await Grants(self._s.database, self._s.clock).all(context.agent_id)
+        if leave:
+            lines.append("   " + say.count("approval.standing", len(leave)))
         time = texts.duration(daemon.uptime_s)
         lines.append(say("status.daemon", version=daemon.version, time=time))
         if daemon.config_error:
@@ -340,8 +344,9 @@ def _key(context: CommandContext) -> str:
 
 def _option(question: Question, text: str, say: Words) -> str:
     """The option meant by its number or its text in any case. Raises ``BadRequest`` otherwise."""
-    if not question.options:
-        return text
+    found = choices.meant(question, text)
+    if found is not None:
+        return found
     if text.isdecimal() and 1 <= int(text) <= len(question.options):
         return question.options[int(text) - 1]
     for option in question.options:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agentsup.agents.pipeline.approval import ModeApprover
 from agentsup.agents.tools import exec_tool, file_tools, web_tool
 from agentsup.daemon import calls
 from agentsup.model.engine import (
@@ -175,6 +176,7 @@ async def test_nobody_to_ask_means_no(household: Open) -> None:
     house = await household(
         agent("ann", rule("go", APPEND, SAY)),
         agent("bob", rule("go", APPEND, SAY), permission_mode="bypassPermissions"),
+        approver=ModeApprover(),
     )
     assert "permission_mode" in ((await house.ask("ann", "go")).result_text)
     assert (await house.ask("bob", "go")).result_text == "appended one"
@@ -297,7 +299,8 @@ BASH = PermissionRequest("r3", "Bash", {"command": "ls"})
 
 
 async def test_own_calls_pass_the_same_gates(household: Open) -> None:
-    house = await household(agent("ann"), agent("bob", tools=["fs_read", "Bash"]))
+    bob = agent("bob", tools=["fs_read", "Bash"])
+    house = await household(agent("ann"), bob, approver=ModeApprover())
     engine = play(house, OwnEngine(READ, EDIT, BASH, BASH))
     await house.ask("ann", "go")
     assert [answer.allowed for answer in engine.answers] == [True, True, False, False]

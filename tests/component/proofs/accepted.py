@@ -69,9 +69,9 @@ def _confirm_before_commit(patch: pytest.MonkeyPatch) -> None:
     async def early(
         self: Mailbox, new: NewMessage, *, waiter: Lease | None = None, **_: Any
     ) -> Accepted:
-        ready = draft(self._desk, new)
+        ready = draft(self.desk, new)
         writing = asyncio.ensure_future(
-            self._db.write(lambda tx: accept.accept_tx(self._desk, tx, ready, waiter=waiter))
+            self._db.write(lambda tx: accept.accept_tx(self.desk, tx, ready, waiter=waiter))
         )
         writing.add_done_callback(lambda task: task.exception())
         return Accepted(MessageId(ready.message_id), SessionId(""), State.QUEUED)

@@ -1,0 +1,1 @@
+"""The human gate: which calls a person is asked about, and the leave people have given."""

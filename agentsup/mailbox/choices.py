@@ -1,0 +1,53 @@
+"""What people may answer to a question about a call, in their language and as it is stored. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentsup.catalogue import load
+from agentsup.model.question import APPROVAL, Question
+
+__all__ = ["ALWAYS", "DENY", "ONCE", "RUN", "labels", "meant"]
+
+ONCE, RUN, ALWAYS, DENY = "once", "run", "always", "deny"
+_CHOICES = (ONCE, RUN, ALWAYS, DENY)
+_MARKS = " \t\n:,.;-–—"
+
+
+def labels(kind: str, options: Sequence[str], language: str) -> list[str]:
+    """The options as a person reads them; those of other questions are in their words already."""
+    if kind != APPROVAL:
+        return list(options)
+    return [_label(option, language) for option in options]
+
+
+def meant(question: Question, text: str) -> str | None:
+    """What an answer stands for, or None where it is none of the options.
+
+    Leave may be named in any language there are texts for; a denial may go on with a reason, which
+    is kept behind a colon.
+    """
+    if not question.options or text in question.options:
+        return text
+    if question.kind != APPROVAL:
+        return None
+    said = " ".join(text.split()).casefold()
+    for language in load().languages:
+        for option in question.options:
+            if said in (option, _label(option, language).casefold()):
+                return option
+    return _denial(text) if DENY in question.options else None
+
+
+def _denial(text: str) -> str | None:
+    begun = text.strip()
+    for word in (DENY, *(_label(DENY, language) for language in load().languages)):
+        rest = begun[len(word) :]
+        if begun.casefold().startswith(word.casefold()) and rest[:1] in _MARKS:
+            reason = rest.lstrip(_MARKS).strip()
+            return f"{DENY}: {reason}" if reason else DENY
+    return None
+
+
+def _label(option: str, language: str) -> str:
+    return load().text(f"approval.{option}", language) if option in _CHOICES else option
