@@ -29,8 +29,10 @@ __all__ = ["Menus"]
 
 _FRESH_MS = 600_000
 _FRESH_MAX = 20
-_COMING_S = 20.0
-"""So long a press waits for what it presses to be on record."""
+_COMING_S = 25.0
+"""So long presses wait, all together, for what they may press to be on record: a sending whose answer
+is lost goes again after 20 s."""
+_AWAITED_MAX = 1000
 
 
 class Menus(Presses[MatrixPress]):
@@ -50,6 +52,8 @@ class Menus(Presses[MatrixPress]):
     ) -> None:
         self._came = asyncio.Event()
         """Set, and replaced by another, when something to press comes on record."""
+        self._awaited: dict[str, tuple[int, float]] = {}
+        """By room: the part that presses wait for, and until when, by the loop's clock."""
         self._shown = MatrixScreen(
             agent_id=agent_id, database=database, clock=clock, entropy=entropy, sender=sender
         )
@@ -134,24 +138,35 @@ class Menus(Presses[MatrixPress]):
 
     async def _offer(self, room_id: str, event_id: str) -> Offer | None:
         """What is offered at an event. People can be quicker than the note of what they press, so
-        while something is being sent there it is waited for, within bounds."""
+        while something is being sent there it is waited for, once for all of them: what is
+        pressed may be anything, and a sending that fails takes long."""
 
-        def look(reader: Reader) -> tuple[Offer | None, bool]:
+        def look(reader: Reader) -> tuple[Offer | None, int]:
             found = offers.find(reader, self._agent_id, event_id)
-            return found, found is None and offers.is_coming(reader, self._agent_id, room_id)
+            return found, 0 if found else offers.coming(reader, self._agent_id, room_id)
 
-        until = self._clock.monotonic() + _COMING_S
         while True:
             came = self._came
-            offer, is_coming = await self._database.read(look, name="matrix.offer")
-            left_s = until - self._clock.monotonic()
-            if not is_coming or left_s <= 0:
+            offer, coming = await self._database.read(look, name="matrix.offer")
+            if not coming:
                 return offer
+            left_s = self._until(room_id, coming) - self._clock.monotonic()
+            if left_s <= 0:
+                return None
             try:
                 async with asyncio.timeout(left_s):
                     await came.wait()
             except TimeoutError:
                 continue
+
+    def _until(self, room_id: str, coming: int) -> float:
+        awaited, until = self._awaited.get(room_id, (0, 0.0))
+        if awaited < coming:
+            until = self._clock.monotonic() + _COMING_S
+            if len(self._awaited) >= _AWAITED_MAX:
+                del self._awaited[next(iter(self._awaited))]
+            self._awaited[room_id] = (coming, until)
+        return until
 
     async def on_text(
         self,

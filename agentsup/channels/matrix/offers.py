@@ -9,7 +9,7 @@ from typing import Any, Final
 from agentsup.channels.matrix.choices import Choice, from_json, to_json
 from agentsup.store.database import Reader, Tx
 
-__all__ = ["BARE_MS", "Offer", "close_tx", "find", "fresh", "is_coming", "put_tx", "said_last"]
+__all__ = ["BARE_MS", "Offer", "close_tx", "coming", "find", "fresh", "put_tx", "said_last"]
 
 BARE_MS: Final = 3_600_000
 """So long a bare number presses the menu that was said last."""
@@ -70,18 +70,19 @@ def find(reader: Reader, agent_id: str, event_id: str) -> Offer | None:
     return None if row is None else _offer(row)
 
 
-def is_coming(reader: Reader, agent_id: str, room_id: str) -> bool:
-    """Whether something to press is being sent into the room: people may see it already, while it is
-    not on record yet."""
-    return (
+def coming(reader: Reader, agent_id: str, room_id: str) -> int:
+    """The newest part (its outbox id) that is being sent into the room and can be pressed: people may
+    see it already, while it is not on record yet. 0: none."""
+    return int(
         reader.scalar(
-            "SELECT 1 FROM outbox WHERE channel = 'matrix' AND agent_id = ?1 AND state = 'pending'"
+            "SELECT max(outbox_id) FROM outbox WHERE channel = 'matrix' AND agent_id = ?1"
+            " AND state = 'pending'"
             " AND (conversation = ?2 OR substr(conversation, 1, length(?2) + 1) = ?2 || '/')"
             " AND begun_at > 0 AND (kind = 'question' OR body ->> '$.buttons' IS NOT NULL"
-            " OR body ->> '$.again' IS NOT NULL OR body ->> '$.cancel' IS NOT NULL) LIMIT 1",
+            " OR body ->> '$.again' IS NOT NULL OR body ->> '$.cancel' IS NOT NULL)",
             (agent_id, room_id),
         )
-        is not None
+        or 0
     )
 
 

@@ -138,6 +138,26 @@ async def test_a_reaction_to_any_other_event_waits_for_nothing(rig: MenuRig) -> 
     assert rig.mail.clock.monotonic() - began < 2
 
 
+async def test_what_fails_to_be_sent_is_waited_for_once_and_not_by_each_press(
+    rig: MenuRig,
+) -> None:
+    """Reactions among people would hold up the press that counts, and texts behind them."""
+    question, event = await rig.ask()
+    rows = [[{"label": "A", "data": "b:1"}]]
+    for count in (1, 2):
+        rig.rooms.before["send"] = [FateUnknown("502")] * 7
+        await rig.part("notice", {"text": "x", "plain": True, "buttons": rows})
+        began = rig.mail.clock.monotonic()
+        for number in range(5):
+            press_id = f"{count}:{number}"
+            assert not await rig.menus.on_reaction(ROOM, "$people", "1️⃣", ANN, press_id)
+        waited_s = rig.mail.clock.monotonic() - began
+        assert 20 < waited_s < 30, "a later one is waited for like the first"
+        await rig.quiet(200)
+    assert await rig.react(event, "2️⃣")
+    assert await rig.answer_of(question) == ("answered", "blue")
+
+
 async def test_a_reply_before_its_menu_is_on_record_presses_it(
     rig: MenuRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
