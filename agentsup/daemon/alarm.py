@@ -21,6 +21,8 @@ MATRIX = "matrix"
 WEB = "web"
 _LOOKED_AT = 200
 _ROOMS_ASKED = 8
+_ASKING_S = 15.0
+"""A bot that says something waits for it: for so long homeservers are asked who is in a room."""
 _MESSAGES_LOOKED_AT = 2000
 
 
@@ -85,11 +87,14 @@ class Alarm:
         main_id = self._roster.entry(MAIN).agent_id
         found = await self._database.read(partial(self._places, main_id), name="alarm.places")
         asked: set[tuple[str, str]] = set()
+        until = self._clock.monotonic() + _ASKING_S
         for agent_id, place in found:
             if place[0] != MATRIX:
                 return agent_id, place, {}
             room_id = place[1].partition("/")[0]
             if (agent_id, room_id) in asked or len(asked) >= _ROOMS_ASKED:
+                continue
+            if self._clock.monotonic() >= until:
                 continue
             asked.add((agent_id, room_id))
             person = await self._alone_with(MATRIX, agent_id, room_id)

@@ -1,5 +1,6 @@
 """Where word about a bot in trouble is said: where an operator reads, never where only others do."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -43,11 +44,13 @@ class Town:
         self.rooms: dict[str, str] = {}
         """Who is alone with the bot in a Matrix room."""
         self.asked: list[str] = []
+        self.answers_after_s = 0.0
         self._last_at = 0
 
     async def _alone_with(self, channel: str, agent_id: str, conversation: str) -> str:
         assert channel == "matrix"
         self.asked.append(conversation)
+        await asyncio.sleep(self.answers_after_s)
         return self.rooms.get(conversation, "")
 
     def id_of(self, name: str) -> str:
@@ -170,3 +173,16 @@ async def test_others_are_never_told(town: Town) -> None:
     await town.talked("main", "telegram", str(BEN))
     await town.talked("bob", "telegram", str(BEN))
     assert await town.told_at() == ("main", "console", "local")
+
+
+@pytest.mark.virtual
+async def test_homeservers_that_do_not_answer_are_not_waited_for_long(town: Town) -> None:
+    """The word is about trouble, and what says it may be what hears stops."""
+    town.hearing = {"main", "bob"}
+    town.answers_after_s = 10.0
+    await town.talked("bob", "telegram", str(BOSS))
+    for number in range(6):
+        await spoke(town, f"!r{number}:here")
+    began = town.rig.clock.monotonic()
+    assert await town.told_at() == ("bob", "telegram", str(BOSS))
+    assert town.rig.clock.monotonic() - began <= 25
