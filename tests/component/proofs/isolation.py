@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentsup.daemon.fleet import Fleet, Unit
-from agentsup.mailbox import accept, pump
+from agentsup.mailbox import place, pump
 from agentsup.mailbox.delivery import RelayLimits
 from agentsup.mailbox.relay import Relay
 from agentsup.mailbox.slots import Slots
@@ -216,19 +216,18 @@ def _no_backoff(patch: pytest.MonkeyPatch) -> None:
 
 
 def _one_queue(patch: pytest.MonkeyPatch) -> None:
-    def check(desk: Desk, reader: Reader, agent_id: str, *, is_request: bool = True) -> int:
+    def check(desk: Desk, reader: Reader, agent_id: str, size: int | None = None) -> None:
         size = reader.scalar(
             "SELECT SUM(count) FROM counts WHERE state IN ('queued', 'leased', 'parked')"
         )
-        if is_request and (size or 0) >= desk.limits.queue_limit_for(agent_id):
+        if (size or 0) >= desk.limits.queue_limit_for(agent_id):
             raise Overloaded("the queue is full")
-        return 0
 
-    patch.setattr(accept, "room_of", check)
+    patch.setattr(place, "check_room", check)
 
 
 def _no_queue_limit(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(accept, "room_of", lambda *args, **more: 0)
+    patch.setattr(place, "check_room", lambda *args, **more: None)
 
 
 def _one_delivery_at_a_time(patch: pytest.MonkeyPatch) -> None:
