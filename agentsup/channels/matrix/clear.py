@@ -7,6 +7,7 @@ have put on record and, once in each life and after each coming and going, the r
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -114,6 +115,9 @@ class Clear:
                 "read or write; what was meant for it is not sent. Talk to "
                 f"{self._owner.user_id} in a room without encryption."
             )
+        except asyncio.CancelledError:
+            self._told.discard(room_id)  # whoever asked has waited long enough; the next one tells
+            raise
         except (StoreUnavailable, Overloaded) as error:
             self._told.discard(room_id)
             _log.warning("nobody could be told that %s is encrypted: %s", room_id, error)

@@ -197,3 +197,18 @@ async def test_streams_and_their_edits_stay_out_and_courtesies_go(bench: Bench, 
     assert isinstance(caught.value, Refused), "for good: nobody tries it again"
     await bench.sender.typing(ROOM, True, 1000)
     assert len(bench.rooms.times("typing")) == 1
+
+
+async def test_a_word_that_was_cut_off_is_said_with_the_next_message(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.synced(encrypted=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.clear, "_tell", lambda text: asyncio.Event().wait())
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(10):
+                await bench.clear.check(ROOM)
+    for _ in range(2):
+        with pytest.raises(Encrypted):
+            await bench.clear.check(ROOM)
+    assert len(bench.told) == 1
