@@ -42,6 +42,10 @@ async def test_a_long_answer_arrives_in_pieces_that_are_the_answer(bench: Bench)
     assert (await bench.people.report())["exceeded"] == []
 
 
+_NOISE_S = 0.25
+"""What a busy machine adds; waiting for another chat would add a second and more."""
+
+
 async def test_a_flood_in_one_chat_delays_no_other(bench: Bench) -> None:
     ann, _ = await bench.person("Ann")
     others = [(await bench.person(f"P{n}"))[0] for n in range(8)]
@@ -62,7 +66,7 @@ async def test_a_flood_in_one_chat_delays_no_other(bench: Bench) -> None:
         assert bench.clock.monotonic() - began_at < 2.5, "measured while Ann's chat waits"
         row = await bench.settled(flooded)
         assert bench.clock.monotonic() - began_at > 2.5
-    assert busy_s < 2 * quiet_s + 0.02
+    assert busy_s < 2 * quiet_s + _NOISE_S
     assert row["state"] == "delivered"
     assert row["attempts"] == 1  # the refusal cost none
     report = await bench.people.report()
@@ -93,7 +97,7 @@ async def test_trouble_in_one_chat_delays_no_other(
         await bench.people.clear_faults()
         for part in troubled:
             assert (await bench.settled(part))["state"] in {"delivered", "unknown"}
-    assert busy_s < 2 * quiet_s + 0.02
+    assert busy_s < 2 * quiet_s + _NOISE_S
 
 
 @pytest.mark.parametrize("kind", ["late", "cut_after", "malformed", "server_error", "hang"])
