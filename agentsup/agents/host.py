@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,11 +23,13 @@ from agentsup.agents.pipeline.own_calls import classify, is_own_kind, our_tool
 from agentsup.agents.pipeline.pipeline import Execute
 from agentsup.agents.pipeline.shortening import TURN_CHARS
 from agentsup.agents.processes import ProcessTable
+from agentsup.agents.roles.bounds import Bounds
 from agentsup.kit.procgroup import GroupRecord
 from agentsup.mailbox.journal import Journal, Replay
 from agentsup.mailbox.pump import Work
 from agentsup.model.agent import AgentSpec
 from agentsup.model.engine import Permission, PermissionRequest
+from agentsup.model.errors import LeaseLost
 from agentsup.model.hook import Allow, Approver, CallFacts, CallSuspended, Deny, Origin, Suspend
 from agentsup.model.ids import AgentId, CallId
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolRegistry, ToolResult
@@ -81,13 +83,16 @@ class TurnHost:
         carried: Carried,
         answer: str | None,
         on_tool: Callable[[str, str], None],
+        bounds: Bounds | None = None,
     ) -> None:
         """``carried`` is what the segment before left, ``answer`` what was said to its question;
+        ``bounds`` are those of the agent's role in this session (without them: its own tools);
         ``on_tool(name, state)`` hears of each call for people who watch."""
         self._s = services
         self._work = work
         self._agent_id = agent_id
         self._spec = spec
+        self._bounds = bounds or Bounds(spec.tools)
         self._workspace = workspace
         self._can_suspend = can_suspend
         self._counts = Counter(carried.counts)
@@ -95,14 +100,15 @@ class TurnHost:
         self._answers = {carried.held: answer or ""} if carried.held else {}
         self._on_tool = on_tool
         self._own = _OwnCalls()
-        self._before: Mapping[str, Replay] | None = None if work.lease.resumed else {}
+        self._before: frozenset[str] | None = None if work.lease.resumed else frozenset()
 
     def carried(self, *, files: tuple[Any, ...], checkpoint: bytes, held: str) -> Carried:
         """What the next segment needs; ``held`` is the call that waits."""
         return Carried(dict(self._counts), files, checkpoint, held=held, shown=self._shown)
 
     def tools(self) -> tuple[Tool, ...]:
-        return tuple(t for t in self._s.tools.all() if is_offered(t, self._spec.tools))
+        given, ceiling = self._bounds.tools, self._bounds.ceiling
+        return tuple(t for t in self._s.tools.all() if is_offered(t, given, ceiling))
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -152,7 +158,7 @@ class TurnHost:
 
     async def _through(self, call: CallFacts, execute: Execute, *, can_suspend: bool) -> ToolResult:
         """The whole way of a call that we carry out. Raises ``CallSuspended``."""
-        replay = await self._made_before(call)
+        replay = await self._made_before(call, call.name)
         if replay is not None:
             return self._count(self._s.pipeline.recalled(call, replay))
         admitted, stopped = await self._s.pipeline.admit(call)
@@ -215,7 +221,7 @@ class TurnHost:
             title=request.title,
             check=lambda args: classify(request.tool, args, self._workspace, str).refused,
         )
-        admitted, replay = call, await self._made_before(call)
+        admitted, replay = call, await self._made_before(call, request.tool)
         if replay is None:
             admitted, stopped = await self._s.pipeline.admit(call)
             if isinstance(stopped, Suspend):
@@ -299,7 +305,9 @@ class TurnHost:
             message_id=message.message_id,
             session_id=message.session_id,
             ordinal=self._counts.total(),
-            patterns=self._spec.tools,
+            patterns=self._bounds.tools,
+            role=self._bounds.role,
+            role_patterns=self._bounds.ceiling,
             permission_mode=self._spec.permission_mode or "",
             answer=self._answers.get(call_id),
             room_chars=lambda: TURN_CHARS - self._shown,
@@ -339,13 +347,21 @@ class TurnHost:
         self._shown += len(result.text)
         return result
 
-    async def _made_before(self, call: CallFacts) -> Replay | None:
-        """The result of the same call in an earlier segment: no stage is asked about it again."""
+    async def _made_before(self, call: CallFacts, name: str) -> Replay | None:
+        """The result of the same call in an earlier segment: no stage is asked about it again.
+
+        Raises ``LeaseLost`` for a turn that was stopped: an engine that did not obey gets nothing.
+        """
+        message_id, fence = call.message_id, self._work.lease.fence
+        if self._work.stopped:
+            raise LeaseLost(f"the turn on {message_id} was stopped", message_id=message_id)
         if self._before is None:
-            records = await self._s.journal.calls(call.message_id)
-            self._before = {
-                each.call_id: Replay(each.state == "done", each.text, each.code)
-                for each in records
-                if each.state in ("done", "failed", "skipped")
-            }
-        return self._before.get(call.call_id)
+            records = await self._s.journal.calls(message_id)
+            finished = ("done", "failed", "skipped")
+            self._before = frozenset(each.call_id for each in records if each.state in finished)
+        if call.call_id not in self._before:
+            return None
+        # The journal looks at the lease, too. A recorded call was no mere reading when it was made.
+        return await self._s.journal.begin(
+            call.call_id, message_id, fence, name, Effect.BLIND, call.args
+        )

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from agentsup.agents import turn
 from agentsup.agents.pipeline.approval import ModeApprover
 from agentsup.agents.tools import exec_tool, file_tools, web_tool
 from agentsup.daemon import calls
+from agentsup.engines import guard
 from agentsup.model.engine import (
     Done,
     EngineCaps,
@@ -20,6 +22,7 @@ from agentsup.model.engine import (
     Segment,
     ToolFinished,
 )
+from agentsup.model.errors import LeaseLost
 from agentsup.model.hook import Allow, CallFacts, Change, Deny, Gate, Phase, Suspend, Verdict
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolResult
 from agentsup.testing.household import Household, agent
@@ -197,6 +200,36 @@ async def test_a_finished_call_is_not_asked_about_again_after_a_kill(household: 
     await house.restart(kill=True)
     done = await house.daemon.mailbox.wait_done(message, 60)
     assert (done.result_text, log_of(house)) == ("appended one", ["one"])
+
+
+async def test_an_engine_that_ignores_a_stop_gets_nothing_more(
+    household: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a new call nor the result of an old one, though it is in the journal."""
+    hosts: list[EngineHost] = []
+    open_guarded = guard.open_guarded
+
+    async def spy(engine: Any, spec: EngineSpec, host: EngineHost, **more: Any) -> Any:
+        hosts.append(host)
+        return await open_guarded(engine, spec, host, **more)
+
+    monkeypatch.setattr(turn, "open_guarded", spy)
+    play_out = rule("go", APPEND, {"sleep": 800})
+    house = await household(agent("ann", play_out, permission_mode="bypassPermissions"))
+    message = await house.said("ann", "go")
+    await house.until(lambda: log_of(house) == ["one"])
+    await house.clock.sleep(1)
+    await house.restart(kill=True)
+    await house.until(lambda: len(hosts) == 2)
+    await house.command("ann", "/stop")
+    assert await house.state_of(message) == "cancelled"
+    hosts[1]._counts.clear()  # type: ignore[attr-defined]  # as an engine that begins anew
+    for name, args in (("append", {"text": "one"}), ("fs_stat", {"path": "."})):
+        with pytest.raises(LeaseLost):
+            await hosts[1].call(name, args)
+    with pytest.raises(LeaseLost):
+        await hosts[1].permit(READ)
+    assert log_of(house) == ["one"]
 
 
 # -- results -----------------------------------------------------------------------------------------
