@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agentsup.channels.stops import ELSEWHERE
 from agentsup.store.database import Reader, Tx
 from agentsup.store.retention import Retention
 
@@ -193,12 +194,14 @@ def _origin_id(event: Mapping[str, Any]) -> str:
 
 
 def received(reader: Reader, owner: Owner, *, after: int = 0, limit: int = 500) -> list[Row]:
-    """What earlier lives have left to do, oldest first."""
+    """What earlier lives have left to do, oldest first: to handle, or to tell that a stop from
+    another chat has dropped it."""
     rows = reader.all(
         "SELECT row_id, room_id, event_id, raw, begun FROM matrix_events"
-        " WHERE agent_id = ? AND user_id = ? AND state = 'received' AND row_id > ?"
+        " WHERE agent_id = ? AND user_id = ? AND row_id > ?"
+        " AND (state = 'received' OR (state = 'skipped' AND error = ?))"
         " ORDER BY row_id LIMIT ?",
-        (owner.agent_id, owner.user_id, after, limit),
+        (owner.agent_id, owner.user_id, after, ELSEWHERE, limit),
     )
     return [Row(r[0], r[1], r[2], r[3], bool(r[4])) for r in rows]
 

@@ -60,8 +60,11 @@ class Saying:
 
     async def handle(self, item: Item, event: Event, principal: Principal, lane: Lane) -> None:
         """Say it to the agent, or answer why not. Raises ``StoreUnavailable`` at the end."""
-        if item.row.row_id in self._dropped:
-            await self._stopped(item.row, event, principal)
+        row = item.row
+        if row.row_id in self._dropped or await self._deps.database.read(
+            lambda reader: kept.is_skipped(reader, row, why=stops.ELSEWHERE), name="matrix.dropped"
+        ):
+            await self._stopped(row, event, principal)
             return
         if event.kind is EventKind.EDITED and await self._editing.edit(item, event, principal):
             return

@@ -30,7 +30,18 @@ from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.store.events import EventLog
 from agentsup.testing.mail import MailRig
 
-__all__ = ["AGENT", "ANN", "BEN", "EVE", "ME", "ROOM", "Homeserver", "ReceiveRig", "receiving"]
+__all__ = [
+    "AGENT",
+    "ANN",
+    "BEN",
+    "EVE",
+    "ME",
+    "OWNER",
+    "ROOM",
+    "Homeserver",
+    "ReceiveRig",
+    "receiving",
+]
 
 AGENT = AgentId("agt_bob")
 ME, ANN, BEN, EVE = "@bot:here", "@ann:here", "@ben:here", "@eve:here"

@@ -18,6 +18,8 @@ from agentsup.channels.matrix.errors import (
     TokenRefused,
 )
 from agentsup.channels.matrix.event import DOUBTFUL
+from agentsup.channels.matrix.kept import RoomNews, keep_tx, skip_tx
+from agentsup.channels.matrix.stops import ELSEWHERE
 from agentsup.model.agent import AgentSpec, MatrixIdentity
 from agentsup.model.errors import StoreUnavailable
 from agentsup.store.database import Tx
@@ -26,6 +28,7 @@ from tests.component.channels.matrix.receive_rig import (
     BEN,
     EVE,
     ME,
+    OWNER,
     ROOM,
     ReceiveRig,
     receiving,
@@ -225,6 +228,22 @@ async def test_a_stop_asks_the_homeserver_nothing_that_it_does_not_need(rig: Rec
     await rig.say("/stop", THREAD)
     assert rig.ran == [ROOM, ROOM, IN_THREAD]
     assert rig.server.count("event") == 0
+
+
+async def test_what_a_stop_from_elsewhere_has_dropped_is_told_once_also_in_a_later_life(
+    rig: ReceiveRig,
+) -> None:
+    raw = rig.raw({"msgtype": "m.text", "body": "go"})
+    news = RoomNews(ROOM, (raw,), raw["event_id"])
+    (row,) = await rig.mail.db.write(lambda tx: keep_tx(tx, OWNER, [news], since="s", at=0))
+    await rig.mail.db.write(lambda tx: skip_tx(tx, [row], ELSEWHERE))
+    for _ in range(2):
+        await rig.reopen()
+        rig.incoming.take_leftovers()
+        await asyncio.sleep(1)
+    assert await rig.heard() == []
+    assert [room for room, _ in await rig.notices()] == [ROOM]
+    assert (await rig.state(row))[0] == "skipped"
 
 
 # -- invitations -----------------------------------------------------------------------------------
