@@ -29,6 +29,7 @@ class Connections:
             "sockets": limits.sockets,
             "uploads": limits.uploads,
         }
+        self._look_s = limits.heartbeat_s
         self._open = dict.fromkeys(self._limits, 0)
         self._held: Counter[tuple[str, str]] = Counter()
         """How many of a kind one person has open."""
@@ -80,17 +81,26 @@ class Connections:
             if not self._held[kind, who]:
                 del self._held[kind, who]
 
-    async def wait(self, start: Callable[[], Coroutine[Any, Any, T]], *, name: str) -> T:
+    async def wait(
+        self,
+        start: Callable[[], Coroutine[Any, Any, T]],
+        *,
+        name: str,
+        is_gone: Callable[[], bool] = lambda: False,
+    ) -> T:
         """Await what `start` begins as one counted wait.
 
-        Raises `Overloaded` over the limit and `NotReady` when the listener closes meanwhile.
+        Raises `Overloaded` over the limit, `NotReady` when the listener closes meanwhile, and
+        `ConnectionError` where `is_gone`, looked at now and then, says that nobody waits any more.
         """
         with self.admit("waits"):
             task = self.work.spawn(start(), name=f"{_WAIT}{name}")
             self._waits.add(task)
             task.add_done_callback(self._waits.discard)
             try:
-                await asyncio.wait({task})
+                while not (await asyncio.wait({task}, timeout=self._look_s))[0]:
+                    if is_gone():
+                        raise ConnectionResetError("nobody waits for the answer any more")
             finally:
                 task.cancel()
         if task.cancelled():
