@@ -23,6 +23,7 @@ from agentsup.agents.pipeline.own_calls import classify, is_own_kind, our_tool
 from agentsup.agents.pipeline.pipeline import Execute
 from agentsup.agents.pipeline.shortening import TURN_CHARS
 from agentsup.agents.processes import ProcessTable
+from agentsup.agents.roles.bounds import Bounds
 from agentsup.kit.procgroup import GroupRecord
 from agentsup.mailbox.journal import Journal, Replay
 from agentsup.mailbox.pump import Work
@@ -82,13 +83,16 @@ class TurnHost:
         carried: Carried,
         answer: str | None,
         on_tool: Callable[[str, str], None],
+        bounds: Bounds | None = None,
     ) -> None:
         """``carried`` is what the segment before left, ``answer`` what was said to its question;
+        ``bounds`` are those of the agent's role in this session (without them: its own tools);
         ``on_tool(name, state)`` hears of each call for people who watch."""
         self._s = services
         self._work = work
         self._agent_id = agent_id
         self._spec = spec
+        self._bounds = bounds or Bounds(spec.tools)
         self._workspace = workspace
         self._can_suspend = can_suspend
         self._counts = Counter(carried.counts)
@@ -103,7 +107,8 @@ class TurnHost:
         return Carried(dict(self._counts), files, checkpoint, held=held, shown=self._shown)
 
     def tools(self) -> tuple[Tool, ...]:
-        return tuple(t for t in self._s.tools.all() if is_offered(t, self._spec.tools))
+        given, ceiling = self._bounds.tools, self._bounds.ceiling
+        return tuple(t for t in self._s.tools.all() if is_offered(t, given, ceiling))
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -300,7 +305,9 @@ class TurnHost:
             message_id=message.message_id,
             session_id=message.session_id,
             ordinal=self._counts.total(),
-            patterns=self._spec.tools,
+            patterns=self._bounds.tools,
+            role=self._bounds.role,
+            role_patterns=self._bounds.ceiling,
             permission_mode=self._spec.permission_mode or "",
             answer=self._answers.get(call_id),
             room_chars=lambda: TURN_CHARS - self._shown,

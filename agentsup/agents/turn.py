@@ -17,6 +17,7 @@ from agentsup.agents import prompt, transcript
 from agentsup.agents.carried import Carried
 from agentsup.agents.host import HostServices, TurnHost
 from agentsup.agents.memory.before_turn import BeforeTurn, Upcoming
+from agentsup.agents.roles.bounds import Bounds, Roles
 from agentsup.agents.served import ServedTurns
 from agentsup.agents.surroundings import RunTokens, Surroundings
 from agentsup.engines.guard import GuardedSession, RunLimits, open_guarded
@@ -72,6 +73,8 @@ class TurnServices:
     """The turns whose programs call our tools over MCP."""
     before_turn: BeforeTurn | None = None
     """Remembers, and shortens long sessions; without it neither is done."""
+    roles: Roles | None = None
+    """Says what a turn may use because of its role; without it there are no roles."""
     turn_ended: Callable[[str, str, float], None] = lambda agent, outcome, seconds: None
     """Hears of each segment's end: the agent's name, ok | failed | parked | retry | cancelled,
     and how long it ran."""
@@ -163,6 +166,7 @@ class TurnHandler:
         carried = Carried.of(resume)
         heard = _Heard(files=list(carried.files))
         remembered = await self._remember(work, heard, may_shorten=resume is None)
+        bounds = await self._bounds(message.session_id)
         segment_no, memory = await self._begin_segment(work)
         host = TurnHost(
             services.calls,
@@ -174,13 +178,14 @@ class TurnHandler:
             carried=carried,
             answer=resume.answer if resume else None,
             on_tool=lambda name, state: services.live.tool(message.message_id, name, state),
+            bounds=bounds,
         )
         segment = Segment(
             message_id=message.message_id,
             session_id=message.session_id,
             text=message.text,
             prompt=prompt.envelope(message),
-            system="\n\n".join(filter(None, (around.system_prompt(), remembered))),
+            system="\n\n".join(filter(None, (around.system_prompt(), bounds.instruction, remembered))),
             parts=message.parts,
             history=memory.history,
             engine_state=memory.engine_state,
@@ -206,6 +211,11 @@ class TurnHandler:
             await self._park(work, end, segment=(segment_no, carry), heard=heard)
             return "parked"
         return await self._settle(work, end, heard, segment_no)
+
+    async def _bounds(self, session_id: str) -> Bounds:
+        """What the agent may use in this session, and what its role tells it."""
+        roles, spec = self._services.roles, self._around.spec
+        return Bounds(spec.tools) if roles is None else await roles.bounds(spec, session_id)
 
     async def _remember(self, work: Work, heard: _Heard, *, may_shorten: bool) -> str:
         """What the agent remembers of this message's matter; first, a long session is shortened."""

@@ -66,7 +66,7 @@ async def watch(
                 told = now
 
 
-class _StopSeen:
+class StopSeen:
     """What watchfiles polls in its thread: the caller's event, or its own end when cancelled.
 
     watchfiles sets the event it is given when it is cancelled; the caller's must stay untouched.
@@ -117,7 +117,7 @@ class _Watched:
                         break
 
     async def _events(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
-        ended = _StopSeen(stop)
+        ended = StopSeen(stop)
         changes = awatch(
             self._directory,
             watch_filter=self._concerns,

@@ -37,6 +37,7 @@ from agentsup.daemon.ground import (
 from agentsup.daemon.people import People
 from agentsup.daemon.reconcile import Reconciler
 from agentsup.daemon.recorder import Recorder
+from agentsup.daemon.roles import DaemonRoles
 from agentsup.daemon.stopping import Stopper
 from agentsup.daemon.supervisor import AgentSupervisor
 from agentsup.engines.registry import EngineRegistry
@@ -229,6 +230,7 @@ class _Assembly:
         self.calls = calls_of(
             g, lambda: self.snapshot, self.processes, self.mailbox, (*own, *memory)
         )
+        self.roles = DaemonRoles(g, lambda: self.snapshot, self.calls.tools.all)
         self.turn_services = TurnServices(
             database=g.database,
             mailbox=self.mailbox,
@@ -238,6 +240,7 @@ class _Assembly:
             calls=self.calls,
             tokens=g.tokens,
             before_turn=remembering.before_turn(g),
+            roles=self.roles.turns,
             turn_ended=lambda *facts: self.metrics.turn_ended(*facts),  # noqa: PLW0108 - built later
         )
 
@@ -334,10 +337,7 @@ class _Assembly:
             state=lambda: self.supervisor.state,
             url=lambda: self.api.url,
             end=lambda code, reason: self.supervisor.end(code, reason),  # noqa: PLW0108 - as above
-            extra_warnings=lambda: (
-                *filter(None, (self.knowledge.problem,)),
-                *self.channels.warnings(),
-            ),
+            extra_warnings=lambda: self.roles.warnings(self.knowledge, self.channels),
         )
         self.commands = chat_commands_of(g, self.control, self.mailbox, self.calls)
         self.inbox = Inbox(
@@ -409,6 +409,7 @@ class _Assembly:
                     lambda: self.snapshot.settings.limits.keep_days,
                 ),
                 services.watchdog_spec(self.watchdog),
+                self.roles.spec(),
             ),
             clock=g.clock,
             entropy=g.entropy,

@@ -82,6 +82,9 @@ class CallFacts:
     check: Callable[[dict[str, Any]], str | None] | None = None
     """The tool's own rule: why these arguments are out of the question, or None."""
     patterns: tuple[str, ...] | None = None
+    role: str = ""
+    role_patterns: tuple[str, ...] | None = None
+    """The ceiling of the role that the agent is in (None: it is in none)."""
     permission_mode: str = ""
     answer: str | None = None
     room_chars: Callable[[], int] = lambda: 1 << 30

@@ -13,8 +13,13 @@ def matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def is_offered(tool: Tool, patterns: tuple[str, ...] | None) -> bool:
-    """Whether an agent with this ceiling (None: it has none) is offered the tool."""
+def is_offered(
+    tool: Tool, patterns: tuple[str, ...] | None, role_patterns: tuple[str, ...] | None = None
+) -> bool:
+    """Whether an agent with these bounds (None: there is none) is offered the tool. Its role only
+    narrows what its own patterns give."""
+    if role_patterns is not None and not matches(tool.name, role_patterns):
+        return False
     if patterns is None:
         return not tool.is_optional
     if tool.is_essential:
@@ -24,14 +29,18 @@ def is_offered(tool: Tool, patterns: tuple[str, ...] | None) -> bool:
 
 def beyond(call: CallFacts) -> str | None:
     """Why the call is beyond its agent's ceiling, or None."""
-    patterns = call.patterns
-    if call.origin is Origin.ENGINE or (call.is_essential and patterns != ()):
+    patterns, allowed = call.patterns, call.role_patterns
+    if call.origin is Origin.ENGINE:
+        return None
+    names = {call.name, call.own_name or call.name}
+    if allowed is not None and not any(matches(name, allowed) for name in names):
+        return f"{call.own_name or call.name} is beyond the role {call.role}"
+    if call.is_essential and patterns != ():
         return None
     if patterns is None:
         if call.is_optional:
             return f"{call.name} must be named in the tools of {call.agent_name} first"
         return None
-    names = {call.name, call.own_name or call.name}
     if any(matches(name, patterns) for name in names):
         return None
     return f"{call.own_name or call.name} is not among the tools of {call.agent_name}"

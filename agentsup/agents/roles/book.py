@@ -12,6 +12,9 @@ from agentsup.agents.roles.parse import MAX_CHARS, parse_role
 from agentsup.agents.roles.role import BUILTIN, Role, Source, Status, order_of
 from agentsup.model.errors import ConfigError, ConfigErrors
 from agentsup.model.tool import Tool
+from agentsup.observe.logging import get_logger
+
+_log = get_logger(__name__)
 
 FILE = "AGENT.md"
 SHIPPED = Path(__file__).parent / "builtin"
@@ -129,19 +132,40 @@ class RoleShelf:
         self.directory = directory
         self.tools = tools
         self._book: RoleBook | None = None
+        self._seen: object = None
         self._lock = asyncio.Lock()
+
+    @property
+    def known(self) -> RoleBook | None:
+        """The roles as last read; None before the first look."""
+        return self._book
 
     async def book(self) -> RoleBook:
         """The roles that there are."""
         return self._book if self._book is not None else await self.refresh()
 
     async def refresh(self) -> RoleBook:
-        """Look at the files again."""
+        """Look at the files again, and read them where they are others than before."""
         async with self._lock:
-            self._book = await asyncio.to_thread(read_roles, self.directory, self._book)
+            seen = await asyncio.to_thread(_signature, self.directory)
+            if self._book is None or seen != self._seen:
+                before = self._book
+                self._book = await asyncio.to_thread(read_roles, self.directory, before)
+                self._seen = seen
+                if before is None or before.findings != self._book.findings:
+                    for finding in self._book.findings:
+                        _log.warning("a role is not used as it stands", finding=str(finding))
             return self._book
 
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """What is wrong with the files, as they were last read."""
-        return tuple(str(each) for each in self._book.findings) if self._book is not None else ()
+
+def _signature(directory: Path) -> object:
+    """What changes with any edit of the files; their content is not read for it."""
+    found: list[object] = []
+    for path in _files(directory, []):
+        try:
+            status = path.stat()
+        except OSError:
+            found.append((str(path), None))
+        else:
+            found.append((str(path), status.st_ino, status.st_size, status.st_mtime_ns))
+    return found

@@ -1,0 +1,54 @@
+"""The roles of this daemon: kept as the files are, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from agentsup.agents.knowledge import SharedKnowledge
+from agentsup.agents.roles.book import RoleShelf
+from agentsup.agents.roles.bounds import Roles, usable
+from agentsup.agents.roles.watching import watch_roles
+from agentsup.config.snapshot import ConfigSnapshot
+from agentsup.daemon.channels import Channels
+from agentsup.daemon.ground import Ground
+from agentsup.daemon.services import FOR_EVER, SHORT
+from agentsup.model.tool import Tool
+from agentsup.supervision.spec import ChildContext, ChildSpec, Restart
+
+
+class DaemonRoles:
+    """The shelf, and what the daemon's parts take from it."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        current: Callable[[], ConfigSnapshot],
+        tools: Callable[[], Iterable[Tool]],
+    ) -> None:
+        """``tools`` gives the live registry."""
+        self.shelf = RoleShelf(ground.home.roles, tools)
+        self.turns = Roles(self.shelf)
+        self._clock = ground.clock
+        self._current = current
+
+    def spec(self) -> ChildSpec:
+        """The child that sees edits of roles."""
+
+        async def life(ctx: ChildContext) -> None:
+            ctx.ready()
+            await watch_roles(self.shelf, stop=ctx.draining, clock=self._clock)
+
+        return ChildSpec("roles", life, Restart.PERMANENT, grace=SHORT, policy=FOR_EVER)
+
+    def warnings(self, knowledge: SharedKnowledge, channels: Channels) -> tuple[str, ...]:
+        """What there is to tell of the daemon: shared memory, channels, broken roles, and the
+        agents that have no tools because of one."""
+        told = [*filter(None, (knowledge.problem,)), *channels.warnings()]
+        book = self.shelf.known
+        if book is None:
+            return tuple(told)
+        told += map(str, book.findings)
+        specs = self._current().specs.values()
+        problems = [(spec.name, usable(spec.role, book)[1]) for spec in specs if spec.role]
+        told += [f"{name} has no tools: {problem}" for name, problem in problems if problem]
+        return tuple(told)

@@ -1,0 +1,86 @@
+"""A role's ceiling over the real pipeline: what is offered, what is refused, what is told."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.agents.pipeline import ceiling
+from agentsup.agents.roles.book import read_roles
+from agentsup.agents.roles.bounds import bounds_of
+from agentsup.model.agent import AgentSpec
+from agentsup.testing.household import Household, agent
+from tests.component.conftest import Open
+
+pytestmark = pytest.mark.virtual
+
+
+def use(name: str, **args: Any) -> Mapping[str, Any]:
+    return {"match": name, "steps": [{"tool": {"name": name, "args": args}}, {"say": "$result"}]}
+
+
+RULES = (
+    use("fs_write", path="made.txt", content="x"),
+    use("fs_list", path="."),
+    use("exec", argv=["touch", "ran"]),
+    use("list_agents"),
+)
+
+
+def put(house: Household, name: str, more: str) -> None:
+    path = house.home.roles / name / "AGENT.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"---\nname: {name}\n{more}---\nBe {name}.\n", encoding="utf-8")
+
+
+async def said(house: Household, name: str, text: str) -> str:
+    message = await house.ask(name, text)
+    return message.result_text
+
+
+async def test_a_call_beyond_the_role_is_refused_whatever_the_agent_may(household: Open) -> None:
+    house = await household(
+        agent("ann", *RULES, role="reader", tools=["*"], permission_mode="bypassPermissions")
+    )
+    put(house, "reader", "max_tools: ['fs_list', 'fs_read**']\n")
+    assert "beyond the role reader" in await said(house, "ann", "fs_write")
+    assert "beyond the role reader" in await said(house, "ann", "exec")
+    assert "beyond" not in await said(house, "ann", "fs_list")
+    assert "beyond" not in await said(house, "ann", "list_agents")
+    workspace = house.home.workspace("ann")
+    assert not (workspace / "made.txt").exists()
+    assert not (workspace / "ran").exists()
+
+
+async def test_a_role_gives_nothing_that_the_agent_may_not(household: Open) -> None:
+    house = await household(agent("ann", *RULES, role="operator", tools=["fs_list"]))
+    assert "not among the tools" in await said(house, "ann", "fs_write")
+    assert "not among" not in await said(house, "ann", "fs_list")
+
+
+async def test_an_optional_tool_still_has_to_be_named_by_the_agent(household: Open) -> None:
+    house = await household(
+        agent("ann", *RULES, role="operator", permission_mode="bypassPermissions")
+    )
+    assert "must be named in the tools" in await said(house, "ann", "exec")
+
+
+async def test_a_role_that_is_not_there_leaves_no_tool_and_is_told(household: Open) -> None:
+    house = await household(agent("ann", *RULES, role="reeder"), agent("ben", *RULES))
+    assert "beyond the role reeder" in await said(house, "ann", "list_agents")
+    assert "ann (running)" in await said(house, "ben", "list_agents")
+    warnings = " ".join((await house.daemon.control.status()).warnings)
+    assert "ann has no tools: there is no role 'reeder'" in warnings
+
+
+def test_what_a_role_tells_is_part_of_the_prompt() -> None:
+    house = read_roles(Path("/nowhere"))
+    found = bounds_of(AgentSpec("ann", role="operator"), "operator", house)
+    assert found.instruction.startswith("Your role is operator.")
+    assert "You are in the role operator" in found.instruction
+    assert bounds_of(AgentSpec("ann"), "", house).ceiling is None
+    lost = bounds_of(AgentSpec("ann", tools=("*",)), "opperator", house)
+    assert (lost.tools, lost.ceiling) == ((), ())
+    assert "did you mean 'operator'?" in lost.instruction
+    assert not ceiling.matches("exec", lost.ceiling or ())

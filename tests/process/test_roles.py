@@ -1,0 +1,67 @@
+"""Roles of a running daemon: edits apply to the next turn, a broken file takes nothing along."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.testing.daemon_process import DaemonProcess
+from tests.process.conftest import MakeDaemon
+
+pytestmark = pytest.mark.process
+
+RULES: list[dict[str, Any]] = [
+    {"match": "look", "steps": [{"tool": {"name": "fs_list", "args": {"path": "."}}},
+     {"say": "$result"}]},
+    {"match": "write", "steps": [{"tool": {"name": "fs_write", "args": {"path": "made.txt",
+     "content": "x"}}}, {"say": "$result"}]},
+]  # fmt: skip
+
+
+def put(daemon: DaemonProcess, name: str, text: str) -> Path:
+    path = daemon.home / "roles" / name / "AGENT.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+async def asked(daemon: DaemonProcess, text: str) -> str:
+    found = await daemon.result(await daemon.send("ann", text))
+    return str(found)
+
+
+async def until_said(daemon: DaemonProcess, text: str, part: str, *, absent: bool = False) -> None:
+    """Ask again until the answer holds ``part`` (or no longer does)."""
+    async with asyncio.timeout(10):
+        while (part in await asked(daemon, text)) is absent:
+            pass
+
+
+async def until_warned(daemon: DaemonProcess, part: str) -> None:
+    async with asyncio.timeout(10):
+        while part not in str((await daemon.get("/status"))["warnings"]):
+            pass
+
+
+async def test_an_edited_role_applies_to_the_next_turn(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon([{"name": "ann", "role": "reader"}], RULES)
+    put(daemon, "reader", "---\nname: reader\nmax_tools: [fs_list]\n---\n")
+    await daemon.start()
+    assert "beyond the role reader" in await asked(daemon, "write")
+    assert "beyond the role" not in await asked(daemon, "look")
+    assert not (daemon.home / "agents" / "ann" / "workspace" / "made.txt").exists()
+
+    path = put(daemon, "reader", "---\nname: reader\nmax_tools: ['fs_*']\n---\n")
+    await until_said(daemon, "write", "beyond the role", absent=True)
+
+    path.write_text("---\nname: reader\nmax_tool: []\n---\n", encoding="utf-8")
+    await until_warned(daemon, f"{path}:3:1")
+    assert "beyond the role" not in await asked(daemon, "write"), "the last good one stays"
+
+    put(daemon, "vault", "---\nname: vault\nmax_tools: ['*']\n---\n")
+    await until_warned(daemon, "'vault' is built in")
+
+    path.unlink()
+    await until_said(daemon, "look", "beyond the role reader")
+    await until_warned(daemon, "ann has no tools: there is no role 'reader'")
