@@ -153,7 +153,9 @@ def since_entry(events: tuple[Json, ...], me: str) -> tuple[Json, ...] | None:
         if membership == "invite":
             return events[index + 1 :]
         if membership == "join":
-            entered = index
+            before = _object(_object(event, "unsigned"), "prev_content")
+            if before.get("membership") != "join":  # else we took another name
+                entered = index
         elif entered is not None:
             break
     return None if entered is None else events[entered + 1 :]

@@ -134,3 +134,7 @@ def test_what_counts_of_a_new_room_is_what_followed_the_invitation() -> None:
     )
     assert since_entry((*earlier, said(6), joined, after), ME) == (after,)
     assert since_entry((member("invite", "@eve:h"), after), ME) is None
+    # To take another name is not to enter.
+    renamed = {**member("join"), "unsigned": {"prev_content": {"membership": "join"}}}
+    assert since_entry((before, renamed, after), ME) is None
+    assert since_entry((before, joined, between, renamed, after), ME) == (between, renamed, after)
