@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from agentsup.model.ids import AgentId, CallId, MessageId, SessionId
 
-
 OUR_MCP_SERVER = "agentsup"
 """What the daemon's own server is called among the MCP servers of an engine."""
 

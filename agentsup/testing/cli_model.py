@@ -7,6 +7,7 @@ message that a person wrote, wherever it stands in what the program made of it:
     SAY(some words)             those words, one delta each
     SLOW(some words)            the same, half a second apart
     WRITE(name)                 a call of the program's own tool that writes a file, then a word
+    USE(name {"key": "value"})  a call of the offered tool whose name ends so, then a word
 
     async with CliModel() as model:
         ...  # programs that talk to model.url
@@ -36,7 +37,7 @@ from agentsup.testing.model_server import (
     _openai_events,
 )
 
-_ORDER = re.compile(r"\b(SAY|SLOW|WRITE)\(([^)]*)\)")
+_ORDER = re.compile(r"\b(SAY|SLOW|WRITE|USE)\(([^)]*)\)")
 _WRITERS = {"write_file": "file_path", "write": "filePath", "Write": "file_path"}
 """Tools of known programs that write a file, with the name of their path argument."""
 
@@ -185,6 +186,14 @@ class CliModel:
         self.orders.append(f"{word}({argument})")
         self.last_heard = body_text
         self._ordered.set()
+        if word == "USE":
+            wanted, _, given = argument.partition(" ")
+            tool = next((name for name in offered if name.endswith(wanted)), "")
+            if not tool:
+                return Reply(f"no tool {wanted} among {offered}")
+            # The order may stand in JSON, its quotes escaped.
+            args = json.loads(given.replace('\\"', '"') or "{}")
+            return Reply(calls=(Call(tool, args, f"call_{len(self.orders)}"),))
         if word == "WRITE":
             tool = next((name for name in offered if name in _WRITERS), "")
             if not tool:

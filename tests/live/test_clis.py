@@ -226,3 +226,25 @@ async def test_a_killed_daemon_leaves_no_agent_and_goes_on(model: CliModel, tmp_
         assert "still here" in (await daemon.result(last, wait_s=60.0))["text"]
         assert "hello there friend" in model.last_heard
         assert not daemon.sql("SELECT pgid FROM processes")
+
+
+@pytest.mark.parametrize("name", CLIS)
+async def test_a_real_agent_calls_our_tools(name: str, model: CliModel, tmp_path: Path) -> None:
+    cli = CLIS[name](model)
+    options = {"command": cli.command, "env": {**cli.daemon_env, **cli.env}}
+    home = write_home(
+        tmp_path / "home",
+        [
+            {"name": "main"},
+            {"name": "ada", "engine": cli.engine, "engine_options": options},
+            {"name": "bob"},
+        ],
+        rules=[{"match": ".*", "steps": [{"say": "bob hears you"}]}],
+    )
+    async with DaemonProcess(home) as daemon:
+        order = 'USE(ask_agent {"to": "bob", "message": "hello bob"})'
+        message = await daemon.send("ada", order)
+        result = await daemon.result(message, wait_s=40.0)
+        assert "bob hears you" in result["text"], result
+        rows = daemon.sql("SELECT name, state FROM tool_calls WHERE message_id = ?", (message,))
+        assert [(row["name"], row["state"]) for row in rows] == [("ask_agent", "done")]

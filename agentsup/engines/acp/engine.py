@@ -98,6 +98,7 @@ class AcpEngine:
             remedy=preset.remedy,
             sign_in=preset.sign_in,
             auth_method=preset.auth_method if by.key else "",
+            our_title=preset.our_title,
         )
 
 

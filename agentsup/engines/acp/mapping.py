@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentsup.engines.failures import ContentFiltered, EmptyAnswer, LimitReached, RequestRejected
@@ -28,12 +28,14 @@ from agentsup.model.engine import (
     Usage,
 )
 from agentsup.model.errors import EngineFailed
+from agentsup.model.tool import OUR_MCP_SERVER
 
 _PREVIEW_CHARS = 500
 _TRANSCRIPT_CHARS = 48_000
 _MOST_CALLS = 1000
 _PLAN_LINES = 12
 _DIFF_CHARS = 20_000
+_UNKNOWN_KIND = "other"
 
 
 def _dict(value: Any) -> dict[str, Any]:
@@ -60,7 +62,7 @@ class _Call:
 
     @property
     def name(self) -> str:
-        return self.kind or "other"
+        return self.kind or _UNKNOWN_KIND
 
     def learn(self, update: Mapping[str, Any]) -> None:
         self.kind = _text(update.get("kind")) or self.kind
@@ -82,6 +84,22 @@ class _Call:
             return self.args
         told: dict[str, Any] = {"title": self.title} if self.title else {}
         return told | ({"changes": self.changes} if self.changes else {})
+
+
+def our_call(request: PermissionRequest, our_title: str) -> PermissionRequest:
+    """The request, by the name that the host knows where it is about a tool of our MCP server's.
+
+    Agents tell that by the title alone, each in its own way (``our_title``). Only a call of no
+    known kind is looked at: other titles may be the model's words.
+    """
+    before, found, after = our_title.partition("{tool}")
+    title = request.title
+    if not found or request.tool != _UNKNOWN_KIND or len(title) <= len(before) + len(after):
+        return request
+    tool = title.removeprefix(before).removesuffix(after)
+    if f"{before}{tool}{after}" != title:
+        return request
+    return replace(request, tool=f"mcp__{OUR_MCP_SERVER}__{tool}")
 
 
 class Book:

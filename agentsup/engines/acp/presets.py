@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from types import MappingProxyType
 
+from agentsup.model.tool import OUR_MCP_SERVER
+
 
 @dataclass(frozen=True, slots=True)
 class Preset:
@@ -35,6 +37,8 @@ class Preset:
     """The variable that chooses the model."""
     auth_method: str = ""
     """What to ask for over the protocol where a key is set and the agent wants to be told."""
+    our_title: str = ""
+    """How it titles a call of our MCP server's; ``{tool}`` stands for the tool."""
 
     @property
     def program(self) -> str:
@@ -68,6 +72,7 @@ _ALL = (
         logins=(".gemini/oauth_creds.json",),
         model_args=("--model", "{model}"),
         auth_method="gemini-api-key",
+        our_title=f"{{tool}} ({OUR_MCP_SERVER} MCP Server)",
     ),
     Preset(
         name="claude-acp",
@@ -86,6 +91,7 @@ _ALL = (
         logins=(".claude/.credentials.json",),
         version=(),
         model_env="ANTHROPIC_MODEL",
+        our_title=f"mcp__{OUR_MCP_SERVER}__{{tool}}",
     ),
     Preset(
         name="codex",

@@ -56,6 +56,7 @@ class Launch:
     remedy: str = ""
     sign_in: str = "sign in with its own command"
     auth_method: str = ""
+    our_title: str = ""
 
 
 class AcpSession:
@@ -317,7 +318,8 @@ class _Turn:
 
     async def _ask(self, request: PermissionRequest) -> Permission:
         """The host's answer; the process counts as held while a person is waited for."""
-        return await self._child.waiting(self._host.permit(request))
+        ours = mapping.our_call(request, self._launch.our_title)
+        return await self._child.waiting(self._host.permit(ours))
 
 
 class _Inbox:

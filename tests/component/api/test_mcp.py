@@ -192,8 +192,8 @@ async def test_a_call_that_the_program_gave_up_is_stopped(rig: Rig) -> None:
     async with a_turn(rig) as door:
         call = asyncio.ensure_future(door.post("tools/call", {"name": "hold"}))
         await door.host.began.wait()
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
         for wrong in ("7", None):
-            cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
             await rig.call(
                 "POST", "/mcp", {**cancel, "params": {"requestId": wrong}}, token=door.token
             )
