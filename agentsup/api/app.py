@@ -9,6 +9,7 @@ from aiohttp import web
 
 from agentsup.api import (
     agents,
+    approvals,
     chat_socket,
     interagent,
     mcp,
@@ -35,6 +36,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *mcp.ROUTES,
     *agents.ROUTES,
     *memory.ROUTES,
+    *approvals.ROUTES,
     *messages.ROUTES,
     *poison.ROUTES,
     *streams.ROUTES,

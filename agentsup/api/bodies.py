@@ -133,6 +133,9 @@ class AnswerBody(Body):
     """A person's answer to a question."""
 
     answer: Text
+    args: dict[str, Any] | None = Field(
+        None, description="what a call that gets leave is to have instead of its own arguments"
+    )
 
 
 class WaitQuery(Query):

@@ -159,6 +159,7 @@ def question(value: Question, directory: AgentDirectory) -> dict[str, Any]:
         "asked_at": value.asked_at,
         "deadline_at": value.deadline_at,
         "who": value.who.value,
+        "tool": value.tool,
         "answered_at": value.answered_at,
         "answered_by": value.answered_by,
     }

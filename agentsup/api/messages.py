@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -170,7 +171,8 @@ async def answer(call: Call) -> web.Response:
                 f"question {question_id} is not asked of you; an operator may answer it",
                 question_id=question_id,
             )
-    question = await call.deps.mailbox.answer(question_id, body.answer, call.by)
+    args = () if body.args is None else (json.dumps(body.args),)
+    question = await call.deps.mailbox.answer(question_id, body.answer, call.by, *args)
     return reply(documents.question(question, call.deps.directory))
 
 

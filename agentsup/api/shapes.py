@@ -253,6 +253,7 @@ class QuestionDocument(Document):
     asked_at: int
     deadline_at: int | None
     who: Who = Field(description="who may answer; an operator always may")
+    tool: str = Field(description="whose call waits for leave; empty for other questions")
     answered_at: int | None
     answered_by: str
 

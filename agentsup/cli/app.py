@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from agentsup import __version__
-from agentsup.cli import agents, control, lifecycle, memory, messages, poison, web
+from agentsup.cli import agents, approvals, control, lifecycle, memory, messages, poison, web
 from agentsup.cli.locate import Place
 from agentsup.cli.options import group
 
@@ -43,6 +43,7 @@ control.register(app)
 web.register(app)
 app.add_typer(agents.app, name="agents")
 app.add_typer(memory.memory, name="memory")
+app.add_typer(approvals.approvals, name="approvals")
 app.add_typer(messages.messages, name="messages")
 app.add_typer(messages.dead, name="dead")
 app.add_typer(poison.poison, name="poison")

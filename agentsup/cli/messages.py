@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 import typer
@@ -231,8 +232,18 @@ def answer(
     ctx: typer.Context,
     question_id: QuestionId,
     text: Annotated[str, typer.Argument(help="The answer; one of the options where it has any.")],
+    args: Annotated[
+        str | None,
+        typer.Option("--args", help="Arguments (a JSON object) for the call that gets leave."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer a question, once."""
-    one = client_of(ctx).post(f"/questions/{segment(question_id)}/answer", {"answer": text})
+    body: dict[str, Any] = {"answer": text}
+    if args is not None:
+        try:
+            body["args"] = json.loads(args)
+        except ValueError as error:
+            raise typer.BadParameter(f"no JSON: {error}", param_hint="--args") from None
+    one = client_of(ctx).post(f"/questions/{segment(question_id)}/answer", body)
     _done(one, f"answered: {clean(one['answer'])}", as_json=as_json)

@@ -1,5 +1,6 @@
 """Leave for dangerous calls in the whole daemon: asked, answered, remembered, taken back."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,10 @@ from typing import Any
 import pytest
 
 from agentsup.agents.tools import file_tools
+from agentsup.approvals.gate import Gate
 from agentsup.daemon import calls
 from agentsup.model.errors import BadRequest, Conflict, Forbidden
+from agentsup.model.hook import CallFacts, Suspend, Verdict
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.tool import Tool, ToolContext
 from agentsup.testing.household import Household, agent
@@ -268,6 +271,47 @@ async def test_the_old_button_works_after_a_kill(household: Open, killed: str) -
         await house.restart(kill=True)
     assert (await house.daemon.mailbox.wait_done(message, 900)).result_text == "appended x"
     assert (log_of(house), await asked_of(house)) == (["x"], 1)
+
+
+async def test_leave_for_good_settles_what_else_waits_for_it(household: Open) -> None:
+    house = await household(ann(append("x"), SAY, slots=3))
+    one = await house.said("ann", "go", who=BOB, conversation="one")
+    two = await house.said("ann", "go", who=OTTO, conversation="two")
+    await house.until(lambda: _are_open(house, 2))
+    of_two = next(q for q in await house.daemon.mailbox.questions() if q.message_id == two)
+    await house.daemon.mailbox.answer(of_two.question_id, "always", OTTO)
+    for message in (one, two):
+        assert (await house.daemon.mailbox.wait_done(message, 60)).result_text == "appended x"
+    assert log_of(house) == ["x", "x"]
+
+
+async def _are_open(house: Household, count: int) -> bool:
+    return len(await house.daemon.mailbox.questions()) == count
+
+
+async def test_leave_that_lands_while_the_question_is_written_answers_it(
+    household: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = await household(ann(append("x"), SAY, slots=3))
+    decide = Gate.decide
+
+    async def late(self: Gate, call: CallFacts) -> Verdict:
+        verdict = await decide(self, call)
+        if isinstance(verdict, Suspend):
+            await go_other.wait()
+        return verdict
+
+    go_other = asyncio.Event()
+    first = await house.said("ann", "go", who=OTTO, conversation="one")
+    question = await the_question(house)
+    monkeypatch.setattr(Gate, "decide", late)
+    second = await house.said("ann", "go", who=BOB, conversation="two")
+    await house.clock.sleep(5)
+    await house.daemon.mailbox.answer(question, "always", OTTO)
+    go_other.set()
+    for message in (first, second):
+        assert (await house.daemon.mailbox.wait_done(message, 60)).result_text == "appended x"
+    assert log_of(house) == ["x", "x"]
 
 
 async def test_what_is_shown_cannot_lie(household: Open) -> None:

@@ -82,6 +82,8 @@ WHO: Mapping[str, tuple[str, ...]] = {
     "POST /dead/{id}/drop": ALONE,
     "GET /questions": PEOPLE,
     "POST /questions/{id}/answer": WRITERS,
+    "GET /approvals": ALONE,
+    "POST /approvals/revoke": ALONE,
     "GET /poison": ALONE,
     "GET /poison/{id}": ALONE,
     "POST /poison/{id}/retry": ALONE,

@@ -1,0 +1,139 @@
+"""Asking, answering, running out of time, taking back and dying, in any order: a call that got leave
+is made exactly once, counted in a file outside the store."""
+
+import asyncio
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.agents.tools import file_tools
+from agentsup.approvals.grants import Grants
+from agentsup.daemon import calls
+from agentsup.model.errors import AgentsupError
+from agentsup.model.message import TERMINAL
+from agentsup.model.principal import PersonRole, Principal, PrincipalKind
+from agentsup.model.tool import Effect, Tool, ToolContext
+from agentsup.testing.household import Household, agent
+from tests.component.conftest import Open
+
+pytestmark = pytest.mark.virtual
+
+OTTO = Principal(PrincipalKind.PERSON, "otto", "Otto", PersonRole.OPERATOR)
+CASES = 500
+PARTS = 50
+ANSWERS = ("once", "run", "always", "deny", "deny: not now")
+ACTS = (*("answer",) * 5, "expire", "kill", "stop", "revoke", "twice", "pass", "pass")
+
+
+@pytest.fixture(autouse=True)
+def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def append(context: ToolContext, args: dict[str, Any]) -> str:
+        with (Path(context.workspace) / "log").open("a") as log:
+            log.write(f"{context.call_id}\n")
+        await asyncio.sleep(0.5)  # time to die between effect and result
+        return f"appended {args['text']}"
+
+    def tools() -> tuple[Tool, ...]:
+        return (*file_tools(), Tool("append", "", {"type": "object"}, append, Effect.BLIND))
+
+    monkeypatch.setattr(calls, "file_tools", tools)
+
+
+def ann() -> dict[str, Any]:
+    steps = [{"tool": {"name": "append", "args": {"text": text}}} for text in ("x", "y", "x")]
+    return agent("ann", {"match": "go", "steps": [*steps, {"say": "$result"}]})
+
+
+def log_of(house: Household) -> Counter[str]:
+    path = house.home.workspace("ann") / "log"
+    return Counter(path.read_text().splitlines() if path.exists() else ())
+
+
+async def check(house: Household) -> None:
+    """What happened has leave, what had leave in a turn that was finished happened, none twice."""
+    happened = log_of(house)
+    assert set(happened.values()) <= {1}, happened
+    states = dict(await house.sql("SELECT call_id, state FROM tool_calls"))
+    for call_id, state in states.items():
+        if state == "done":
+            assert happened[call_id] == 1, call_id
+    for (call_id,) in await house.sql(
+        "SELECT q.call_id FROM questions AS q JOIN messages AS m USING (message_id)"
+        " WHERE m.state = 'done' AND q.state = 'answered' AND q.answer = 'once'"
+    ):
+        assert happened[call_id] == 1 or states[call_id] == "skipped", call_id
+    given = {
+        row[0].rpartition(":")[0]
+        for row in await house.sql(
+            "SELECT call_id FROM questions WHERE state = 'answered' AND answer NOT LIKE 'deny%'"
+        )
+    }
+    wide = await house.sql("SELECT message_id, scope FROM grants")
+    for call_id in happened:
+        is_asked = call_id.rpartition(":")[0] in given
+        is_wide = any(
+            scope == "always" or call_id.startswith(f"{message}:") for message, scope in wide
+        )
+        assert is_asked or is_wide, call_id
+
+
+async def act(house: Household, chance: random.Random, name: str) -> None:
+    mailbox = house.daemon.mailbox
+    open_now = await mailbox.questions()
+    try:
+        match name:
+            case "answer" if open_now:
+                one = chance.choice(open_now)
+                options = [a for a in ANSWERS if a.split(":")[0] in one.options] or one.options
+                await mailbox.answer(one.question_id, chance.choice(options), OTTO)
+            case "twice" if open_now:
+                for _ in range(2):
+                    await mailbox.answer(open_now[0].question_id, open_now[0].options[0], OTTO)
+            case "expire":
+                await house.clock.sleep(601)
+                await mailbox.expire()
+            case "kill":
+                await house.restart(kill=True)
+            case "stop":
+                await house.command("ann", "/stop", who=OTTO)
+            case "revoke":
+                grants = Grants(house.db, house.clock)
+                for grant in await grants.all():
+                    await grants.revoke(grant.grant_id, OTTO)
+    except AgentsupError:
+        return
+
+
+async def play(house: Household, chance: random.Random) -> None:
+    said = [await house.said("ann", "go", who=OTTO, conversation="local")]
+    for _ in range(chance.randint(2, 6)):
+        await act(house, chance, chance.choice(ACTS))
+        if chance.random() < 0.6:
+            await house.clock.sleep(chance.choice((0.0, 0.0, 0.05, 1.0)))
+        if chance.random() < 0.15:
+            said.append(await house.said("ann", "go", who=OTTO, conversation="other"))
+    for message in said:
+        await over(house, message)
+    await check(house)
+
+
+async def over(house: Household, message: str) -> None:
+    """Answer whatever is still asked, until the message has ended."""
+
+    async def is_over() -> bool:
+        for one in await house.daemon.mailbox.questions():
+            answer = "skip it" if one.kind == "uncertain" else one.options[0]
+            await house.daemon.mailbox.answer(one.question_id, answer, OTTO)
+        return (await house.daemon.mailbox.get(message)).state in TERMINAL
+
+    await house.until(is_over)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+async def test_a_call_with_leave_is_made_exactly_once(household: Open, part: int) -> None:
+    house = await household(ann())
+    for case in range(CASES // PARTS):
+        await play(house, random.Random(f"{part}.{case}"))
