@@ -17,6 +17,7 @@ from agentsup.api import (
     messages,
     openapi,
     poison,
+    roles,
     streams,
     system,
 )
@@ -39,6 +40,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *approvals.ROUTES,
     *messages.ROUTES,
     *poison.ROUTES,
+    *roles.ROUTES,
     *streams.ROUTES,
     *chat_socket.ROUTES,
     *login.ROUTES,

@@ -142,6 +142,16 @@ class Inbox(Protocol):
         """The latest chat events of the conversation, oldest first."""
 
 
+class RoleDesk(Protocol):
+    """What there is to know about roles."""
+
+    async def document(self) -> Mapping[str, Any]:
+        """Every role, and what is wrong with their files."""
+
+    async def route_document(self, text: str) -> Mapping[str, Any]:
+        """Which role a text is for, and why."""
+
+
 class ServedTurn(Protocol):
     """A running turn, as a program outside sees it."""
 
@@ -247,5 +257,6 @@ class ApiDeps:
     """The running turn whose program calls our tools with this token."""
     hooks: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     """The stages that a call passes now, one document each."""
+    roles: RoleDesk | None = None
     allowed_hosts: tuple[str, ...] = ()
     limits: ApiLimits = field(default_factory=ApiLimits)

@@ -10,6 +10,7 @@ import typer
 from agentsup.cli.client import segment
 from agentsup.cli.failure import Failed
 from agentsup.cli.options import AgentName, AsJson, client_of, group, place_of
+from agentsup.cli.reads import agents_of
 from agentsup.cli.show import Screen, clean, duration, when
 
 app = group("Look at agents, start and stop them, edit agents.json.")
@@ -17,12 +18,12 @@ app = group("Look at agents, start and stop them, edit agents.json.")
 
 @app.command("list")
 def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Every agent with its state."""
-    document = client_of(ctx).get("/agents")
+    """Every agent with its state; exit code 1 where the file of a role is broken."""
+    document, findings = agents_of(client_of(ctx))
     screen = Screen()
     if as_json:
         screen.json(document)
-        return
+        raise typer.Exit(1 if findings else 0)
     headers = ("name", "state", "engine", "up", "queued", "running", "last reason")
     rows = [
         (
@@ -37,6 +38,10 @@ def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
         for one in document["agents"]
     ]
     screen.table(headers, rows, empty="There are no agents.")
+    for finding in findings:
+        screen.say(f"{screen.paint('error', 'red')}: {clean(finding)}")
+    if findings:
+        raise typer.Exit(1)
 
 
 def _state(one: dict[str, Any]) -> str:

@@ -17,7 +17,6 @@ PAGE = 20
 
 READS: Mapping[tuple[str, ...], str] = MappingProxyType(
     {
-        ("agents", "list"): "/agents",
         ("agents", "show", "NAME"): "/agents/{}",
         ("agents", "diff"): "/diff",
         ("memory", "list", "AGENT"): f"/agents/{{}}/memory?limit={PAGE}",
@@ -54,6 +53,13 @@ def status_of(client: Client) -> dict[str, Any]:
     return {**one, "ready": ready.status == 200, "failing": failing}
 
 
+def agents_of(client: Client) -> tuple[dict[str, Any], list[str]]:
+    """Every agent, and the files of roles that are not used as they stand."""
+    one = client.get("/agents")
+    found = list(client.get("/roles")["findings"])
+    return ({**one, "findings": found} if found else one), found
+
+
 def read_quickly(line: list[str]) -> int | None:
     """Print the document of a plain read; its exit code, or None where it is none. Raises `Failed`."""
     home = line[1] if line[:1] == ["--home"] and len(line) > 1 else None
@@ -64,6 +70,9 @@ def read_quickly(line: list[str]) -> int | None:
     if words == ["status"]:
         document: Any = status_of(Client.to(Place.of(home)))
         code = 0 if document["ready"] else 1
+    elif words == ["agents", "list"]:
+        document, found = agents_of(Client.to(Place.of(home)))
+        code = 1 if found else 0
     else:
         path = path_of(words)
         if path is None:

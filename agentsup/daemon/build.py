@@ -339,7 +339,7 @@ class _Assembly:
             end=lambda code, reason: self.supervisor.end(code, reason),  # noqa: PLW0108 - as above
             extra_warnings=lambda: self.roles.warnings(self.knowledge, self.channels),
         )
-        self.commands = chat_commands_of(g, self.control, self.mailbox, self.calls)
+        self.commands = chat_commands_of(g, self.control, self.mailbox, self.calls, self.roles.shelf)
         self.inbox = Inbox(
             mailbox=self.mailbox,
             events=self.events,
@@ -387,6 +387,7 @@ class _Assembly:
             web=web_deps(g, lambda: self.snapshot, self.commands.offered),
             served=self.turn_services.served.find,
             hooks=self.calls.documents,
+            roles=self.roles.desk,
             allowed_hosts=settings.api.allowed_hosts,
             limits=ApiLimits(body_bytes=settings.limits.body_bytes),
         )

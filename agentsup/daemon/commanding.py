@@ -9,7 +9,9 @@ from agentsup.agents.commands.hooks import hook_commands
 from agentsup.agents.commands.looking import looking_commands
 from agentsup.agents.commands.main_chat import main_commands
 from agentsup.agents.commands.memory import memory_commands
+from agentsup.agents.commands.roles import role_commands
 from agentsup.agents.host import HostServices
+from agentsup.agents.roles.book import RoleShelf
 from agentsup.approvals.grants import Grants
 from agentsup.daemon.ground import Ground
 from agentsup.daemon.remembering import agent_memory
@@ -19,7 +21,7 @@ from agentsup.model.control import Control
 
 
 def chat_commands_of(
-    ground: Ground, control: Control, mailbox: Mailbox, calls: HostServices
+    ground: Ground, control: Control, mailbox: Mailbox, calls: HostServices, roles: RoleShelf
 ) -> ChatCommands:
     """Every command of every chat."""
     given = CommandServices(
@@ -37,6 +39,7 @@ def chat_commands_of(
             *looking_commands(given),
             *memory_commands(given, agent_memory(ground)),
             *hook_commands(calls.pipeline.hooks),
+            *role_commands(given, roles),
             *approval_commands(Grants(ground.database, ground.clock), ground.roster.name_of),
             *main_commands(given),
         ),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from agentsup.agents.knowledge import SharedKnowledge
 from agentsup.agents.roles.book import RoleShelf
 from agentsup.agents.roles.bounds import Roles, usable
+from agentsup.agents.roles.desk import RoleDesk
 from agentsup.agents.roles.watching import watch_roles
 from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.daemon.channels import Channels
@@ -27,7 +28,8 @@ class DaemonRoles:
     ) -> None:
         """``tools`` gives the live registry."""
         self.shelf = RoleShelf(ground.home.roles, tools)
-        self.turns = Roles(self.shelf)
+        self.turns = Roles(self.shelf, ground.database)
+        self.desk = RoleDesk(self.shelf)
         self._clock = ground.clock
         self._current = current
 

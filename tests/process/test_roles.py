@@ -1,6 +1,9 @@
 """Roles of a running daemon: edits apply to the next turn, a broken file takes nothing along."""
 
 import asyncio
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,15 @@ def put(daemon: DaemonProcess, name: str, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
+
+
+async def told(daemon: DaemonProcess, *line: str) -> tuple[int, str]:
+    """What the command line says and ends with."""
+    command = [sys.executable, "-m", "agentsup", "--home", str(daemon.home), *line]
+    done = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, timeout=20, check=False
+    )
+    return done.returncode, done.stdout
 
 
 async def asked(daemon: DaemonProcess, text: str) -> str:
@@ -65,3 +77,33 @@ async def test_an_edited_role_applies_to_the_next_turn(make_daemon: MakeDaemon) 
     path.unlink()
     await until_said(daemon, "look", "beyond the role reader")
     await until_warned(daemon, "ann has no tools: there is no role 'reader'")
+
+
+async def test_the_command_line_shows_roles_and_routes(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon(["ann"], RULES)
+    put(daemon, "mine", "---\nname: mine\nprefixes: [fs_list]\n---\n")
+    assert "mine" in (await told(daemon, "roles", "list"))[1], "without a daemon"
+    await daemon.start()
+    (code, text), (route_code, routed) = await asyncio.gather(
+        told(daemon, "roles", "list", "--json"),
+        told(daemon, "route", "read the file notes.txt", "--json"),
+    )
+    found = {one["name"]: one for one in json.loads(text)["roles"]}
+    assert code == 0
+    assert (found["operator"]["served"], found["vault"]["served"]) == (True, False)
+    assert "fs_list" in found["operator"]["tools"], "a shipped role comes first"
+    assert found["mine"]["tools"] == []
+    assert (route_code, json.loads(routed)["role"]) == (0, "operator")
+
+
+async def test_the_command_line_tells_of_a_broken_file(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon(["ann"], RULES)
+    await daemon.start()
+    assert (await told(daemon, "agents", "list"))[0] == 0
+    put(daemon, "mine", "---\nname: mine\nkeyword: 1\n---\n")
+    lines = (["roles", "list"], ["agents", "list"], ["agents", "list", "--json"])
+    ends = await asyncio.gather(*(told(daemon, *line) for line in lines))
+    for code, text in ends:
+        assert code == 1
+        assert "AGENT.md:3:1" in text
+    assert all("ann" in text for _, text in ends[1:]), "the agents are listed all the same"

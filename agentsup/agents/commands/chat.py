@@ -10,6 +10,7 @@ from agentsup.agents.commands import texts
 from agentsup.agents.commands.dispatch import Command, is_operator
 from agentsup.agents.commands.pages import columns, page_of, turning, wanted_page
 from agentsup.approvals.grants import Grants
+from agentsup.agents.roles import rows as role_rows
 from agentsup.catalogue import Words, words
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
@@ -105,6 +106,9 @@ class _ChatCommandSet:
         session_id = await self._session_id(context)
         if session_id:
             lines.append("   " + say("status.session", id=session_id))
+            role = await self._s.database.read(lambda r: role_rows.role_of(r, session_id))
+            if role is not None:
+                lines.append("   " + say("role.here", role=role or say("role.none")))
         asked = await self._asked(context)
         if asked:
             lines.append(say("status.asked"))

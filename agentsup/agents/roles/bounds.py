@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agentsup.agents.roles import rows
 from agentsup.agents.roles.book import RoleBook, RoleShelf
 from agentsup.agents.roles.parse import unknown_role
 from agentsup.agents.roles.role import ESSENTIAL, Role, Status
 from agentsup.model.agent import AgentSpec
+from agentsup.store.database import Database
 
 _THINK = "think"
 """A coding CLI's lists of what it wants to do; they touch nothing."""
@@ -68,10 +70,12 @@ def usable(name: str, book: RoleBook) -> tuple[Role | None, str]:
 class Roles:
     """Finds the bounds of turns."""
 
-    def __init__(self, shelf: RoleShelf) -> None:
+    def __init__(self, shelf: RoleShelf, database: Database) -> None:
         self._shelf = shelf
+        self._database = database
 
     async def bounds(self, spec: AgentSpec, session_id: str) -> Bounds:
         """The bounds of a turn of that agent in that session, from the files as they are now."""
-        del session_id
-        return bounds_of(spec, spec.role or "", await self._shelf.book())
+        own = await self._database.read(lambda reader: rows.role_of(reader, session_id))
+        name = (spec.role or "") if own is None else own
+        return bounds_of(spec, name, await self._shelf.book())

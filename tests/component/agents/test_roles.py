@@ -10,10 +10,13 @@ from agentsup.agents.pipeline import ceiling
 from agentsup.agents.roles.book import read_roles
 from agentsup.agents.roles.bounds import bounds_of
 from agentsup.model.agent import AgentSpec
+from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
 
 pytestmark = pytest.mark.virtual
+
+EVE = Principal(PrincipalKind.PERSON, "eve", "Eve", PersonRole.USER)
 
 
 def use(name: str, **args: Any) -> Mapping[str, Any]:
@@ -84,3 +87,45 @@ def test_what_a_role_tells_is_part_of_the_prompt() -> None:
     assert (lost.tools, lost.ceiling) == ((), ())
     assert "did you mean 'operator'?" in lost.instruction
     assert not ceiling.matches("exec", lost.ceiling or ())
+
+
+async def test_a_session_is_switched_for_good_and_only_by_an_operator(household: Open) -> None:
+    house = await household(agent("ann", *RULES), agent("ben", *RULES))
+    put(house, "reader", "max_tools: [fs_list]\n")
+    assert "This chat is in the role of ann: none." in (await house.command("ann", "/role")).text
+    refused = await house.command("ann", "/role reader", who=EVE)
+    assert (refused.ok, refused.code) == (False, "forbidden")
+    assert "ben" in await said(house, "ann", "list_agents")
+    assert "beyond" not in await said(house, "ann", "fs_write")
+
+    assert (await house.command("ann", "/role READER")).ok
+    assert "beyond the role reader" in await said(house, "ann", "fs_write")
+    assert "in the role: reader" in (await house.command("ann", "/status")).text
+    await house.restart()
+    assert "beyond the role reader" in await said(house, "ann", "fs_write")
+    assert "in the role: reader" in (await house.command("ann", "/role")).text
+
+    await house.command("ann", "/new")
+    assert "beyond" not in await said(house, "ann", "fs_write")
+
+
+async def test_a_session_may_leave_its_agents_role_and_come_back(household: Open) -> None:
+    house = await household(agent("ann", *RULES, role="chronicler"))
+    assert "beyond the role chronicler" in await said(house, "ann", "fs_write")
+    assert (await house.command("ann", "/role none")).ok
+    assert "beyond" not in await said(house, "ann", "fs_write")
+    assert (await house.command("ann", "/role -")).ok
+    assert "beyond the role chronicler" in await said(house, "ann", "fs_write")
+    for wanted, part in {"vualt": "did you mean 'vault'?", "vault": "no tools"}.items():
+        reply = await house.command("ann", f"/role {wanted}")
+        assert not reply.ok
+        assert part in reply.text
+
+
+async def test_a_text_is_routed_with_reasons(household: Open) -> None:
+    house = await household(agent("ann"))
+    told = (await house.command("ann", "/route read the file notes.txt")).text
+    assert told.startswith("operator (one field)")
+    assert "keyword “read” +2" in told
+    assert "Nothing speaks" in (await house.command("ann", "/route good morning")).text
+    assert not (await house.command("ann", "/route")).ok
