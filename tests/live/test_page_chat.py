@@ -484,6 +484,11 @@ async def test_the_chat_is_for_everybody(scene: Scene, device: str, scheme: str)
     )
     if device == "phone":
         assert [size for size in sizes if size[1] < 44] == []
+        composer = await page.locator(".writing-line").bounding_box()
+        views = await page.get_by_role("navigation", name="Views").bounding_box()
+        assert composer is not None
+        assert views is not None
+        assert composer["y"] + composer["height"] <= views["y"]
 
 
 async def test_who_may_only_look_is_told_so(scene: Scene) -> None:
@@ -517,6 +522,73 @@ async def test_texts_typed_in_several_chats_go_when_the_daemon_is_back(scene: Sc
         await expect(mine(page, f"{agent} 2")).to_have_count(1)
     kept = "() => Object.keys(sessionStorage).filter((key) => key.includes('unsent'))"
     assert await page.evaluate(kept) == []
+    scene.forgive(*LOSS)
+
+
+async def test_a_text_waits_until_the_one_before_it_is_accepted(scene: Scene) -> None:
+    """More at once than the daemon takes would be refused in part, and the rest go first."""
+    page = await scene.page()
+    await page.evaluate(
+        """() => {
+            window.told = [];
+            window.WebSocket = class extends WebSocket {
+                constructor(url) {
+                    super(url);
+                    this.addEventListener('message', ({ data }) => {
+                        if (JSON.parse(data).type === 'accepted') told.push('accepted');
+                    });
+                }
+                send(data) {
+                    if (JSON.parse(data).type === 'say') told.push('say');
+                    super.send(data);
+                }
+            };
+        }"""
+    )
+    port = scene.port
+    scene.daemon.kill()
+    await scene.daemon.ended()
+    for number in range(4):
+        await say(page, f"see {number}")
+    scene.daemon.launch("--port", port)
+    await scene.daemon.ready()
+    await expect(theirs(page, "thank you")).to_have_count(4)
+    assert await page.evaluate("() => told") == ["say", "accepted"] * 4
+    assert scene.said() == [f"see {number}" for number in range(4)]
+    scene.forgive(*LOSS)
+
+
+async def test_a_stop_holds_for_texts_that_still_wait(scene: Scene) -> None:
+    page = await scene.page()
+    port = scene.port
+    scene.daemon.kill()
+    await scene.daemon.ended()
+    for text in ("see one", "see two", "/stop", "here after"):
+        await say(page, text)
+    await expect(mine(page, "see one")).to_contain_text("Not sent: /stop")
+    scene.daemon.launch("--port", port)
+    await scene.daemon.ready()
+    await expect(theirs(page, "thank you")).to_have_count(1)
+    await expect(log(page).locator(".reply")).to_have_count(1)
+    assert scene.said() == ["here after"]
+    scene.forgive(*LOSS)
+
+
+async def test_a_text_for_an_agent_that_has_gone_is_told(scene: Scene) -> None:
+    page = await scene.page()
+    port = scene.port
+    scene.daemon.kill()
+    await scene.daemon.ended()
+    await page.evaluate("() => { location.hash = '#/chat/cook'; }")
+    await expect(page.get_by_role("textbox", name="Message to cook")).to_be_visible()
+    await say(page, "see")
+    await page.evaluate("() => { location.hash = '#/chat/main'; }")
+    file = scene.daemon.home / "agents.json"
+    entries = json.loads(file.read_text())
+    file.write_text(json.dumps([each for each in entries if each["name"] != "cook"]))
+    scene.daemon.launch("--port", port)
+    await scene.daemon.ready()
+    await expect(page.locator("#toasts")).to_contain_text("cook:", timeout=15_000)
     scene.forgive(*LOSS)
 
 
@@ -613,6 +685,11 @@ async def test_the_same_text_from_two_tabs_stands_twice_in_both(scene: Scene) ->
 
 async def test_a_long_chat_lets_go_of_its_beginning(scene: Scene) -> None:
     page = await scene.page()
+    await say(page, "tea")
+    asked = page.get_by_role("button", name="black")
+    await expect(asked).to_be_visible()
+    await say(page, "/new")
+    await expect(log(page).locator(".reply")).to_have_count(1)
     chat = await scene.chat()
     for number in range(230):
         await chat.say(f"number {number}")
@@ -620,6 +697,8 @@ async def test_a_long_chat_lets_go_of_its_beginning(scene: Scene) -> None:
     entries = log(page).locator("li.entry")
     assert 200 <= await entries.count() <= 410
     await expect(mine(page, "number 0 ")).to_have_count(0)
+    # What is still asked stays.
+    await expect(asked).to_be_enabled()
     while await page.get_by_role("button", name="Earlier messages").is_visible():
         before = await entries.count()
         await page.get_by_role("button", name="Earlier messages").click()
@@ -629,8 +708,11 @@ async def test_a_long_chat_lets_go_of_its_beginning(scene: Scene) -> None:
             arg=[before],
         )
     texts = await log(page).locator(".mine .words").all_text_contents()
-    assert texts == [f"number {number}" for number in range(230)]
-    assert await entries.count() == 460
+    assert [text for text in texts if text.startswith("number")] == [
+        f"number {number}" for number in range(230)
+    ]
+    await asked.click()
+    await expect(theirs(page, "black tea")).to_have_count(1)
 
 
 async def test_a_screen_reader_hears_an_answer_once(scene: Scene) -> None:

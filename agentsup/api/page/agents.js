@@ -32,7 +32,6 @@ async function settings(name) {
 	const { values } = await get(path(name, 'explain'));
 	const words = (value) => (typeof value === 'string' ? value : JSON.stringify(value ?? '–'));
 	const isSet = ({ origin }) => origin !== 'built-in';
-	// What somebody has set comes first.
 	const rows = values.sort((one, other) => isSet(other) - isSet(one)).map(({ field, value, origin }) => h('tr',
 		h('th', { scope: 'row' }, field), h('td', words(value)), h('td', origin)));
 	await ask(t`Settings of ${name}`, table(t`Settings`, [t`Setting`, t`Value`, t`From`], h('tbody', rows)));

@@ -41,7 +41,7 @@ export const query = (path, fields) => {
 	return given.length ? `${path}?${new URLSearchParams(given)}` : path;
 };
 
-/** Does what a control is for; neither pressed twice nor losing the focus. True if it went well. */
+/** Does what a control is for, once at a time. True if it went well. */
 export async function act(control, work, done) {
 	if (control.ariaBusy) return false;
 	control.ariaBusy = 'true';

@@ -3,7 +3,7 @@
 import { act, ApiError, changes, get, onSignedOut, post } from './api.js';
 import { ask, by, closeDialog, fill, h, icon, press, soft, speak, t, tell, timeOf, toast } from './dom.js';
 import { forget, ownedBy } from './kept.js';
-import { sendRest } from './socket.js';
+import { endRest, sendRest } from './socket.js';
 
 const VIEWS = { chat: 'Chat', agents: 'Agents', work: 'Work', questions: 'Questions', dead: 'Dead letters', figures: 'Figures', log: 'Log' };
 
@@ -87,6 +87,7 @@ function showSignIn(why) {
 
 function leave() {
 	changes.stop();
+	endRest();
 	closeDialog();
 	shown += 1;
 	current.dispose?.();
@@ -124,8 +125,7 @@ function readHash() {
 	return { name: isKnown ? name : 'chat', parts: isKnown ? parts.filter(Boolean) : [], params: new URLSearchParams(search) };
 }
 
-/** Shows the view of the address: `async (element, route, app) => dispose`. Where `dispose.moved(route)`
-		is true, the view has taken the new route by itself. */
+/** Shows the view of the address; one whose `moved(route)` is true has done so by itself. */
 async function show(isMoved = true) {
 	if (!app.session) return;
 	const route = readHash();
@@ -183,14 +183,11 @@ async function look(kinds) {
 	}
 	[looking, isMissed] = [true, false];
 	const has = (fits) => fits.test([...kinds]);
-	try {
-		await Promise.all([
-			has(/gap|agent|config|message|chat.in|stop/) && lookAtAgents(),
-			has(/gap|daemon|config/) && lookAtStatus(),
-			has(/gap|question|cancelled|stop/) && lookAtQuestions(),
-		]);
-	} catch {
-	}
+	await Promise.all([
+		has(/gap|agent|config|message|chat.in|stop/) && lookAtAgents(),
+		has(/gap|daemon|config/) && lookAtStatus(),
+		has(/gap|question|cancelled|stop/) && lookAtQuestions(),
+	]).catch(() => {});
 	looking = false;
 	if (isMissed && app.session) look(new Set(['gap']));
 }

@@ -7,7 +7,7 @@ const TAGS = { bold: 'strong', italic: 'em', strike: 's', code: 'code', pre: 'co
 
 const isWeb = (url) => /^(https?|mailto):/i.test(url);
 
-/** `text` with its spans, which may nest or touch but never matter for what is said. */
+/** `text` with its spans, which may nest or touch. */
 export function styled({ text, spans = [] }) {
 	const edges = new Set([0, text.length]);
 	for (const [start, end] of spans) edges.add(start).add(end);
@@ -50,7 +50,7 @@ function textOf(block, level) {
 
 const MAKERS = { text: textOf, code: codeOf, table: tableOf };
 
-/** The elements of an answer. Its headings stand below the view's, without a gap. */
+/** The elements of an answer; its headings stand below the view's. */
 export function blocksOf(blocks) {
 	let level = 1;
 	return blocks.map((block) => {
@@ -59,7 +59,7 @@ export function blocksOf(blocks) {
 	}).filter(Boolean);
 }
 
-/** A text that grows. Paragraphs stand for themselves: a long one is not laid out for each word. */
+/** A text that grows by paragraphs: a long one is not laid out for each word. */
 export class Preview {
 	#parts = [];
 

@@ -14,7 +14,6 @@ export class Composer {
 	#chosen = 0;
 	#last = Promise.resolve();
 	#key;
-	/** What to do with a text, and to stop the running answer. */
 	onSay;
 	onStop;
 
@@ -23,7 +22,7 @@ export class Composer {
 		this.#key = `draft:${agent}:${conversation}`;
 		this.text = h('textarea', {
 			id: 'say', rows: 1, autocomplete: 'off', placeholder: t`Message ${agent}`, 'aria-label': t`Message to ${agent}`,
-			'aria-autocomplete': 'list', 'aria-haspopup': 'listbox', 
+			'aria-autocomplete': 'list', 'aria-haspopup': 'listbox',
 			oninput: () => this.#typed(), onkeydown: (event) => this.#key_(event), onpaste: (event) => this.#pasted(event), onblur: () => this.#offer([]),
 		});
 		this.pick = h('input', { type: 'file', multiple: true, hidden: true, onchange: () => { this.add([...this.pick.files]); this.pick.value = ''; } });
@@ -45,7 +44,6 @@ export class Composer {
 
 	offers(commands) { this.#commands = commands; }
 
-	/** Puts a text back that was not sent. */
 	put({ text, files = [] }) {
 		this.text.value = [this.text.value, text].filter(Boolean).join('\n');
 		for (const done of files) this.#chip({ ...done, done });

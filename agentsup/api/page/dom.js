@@ -11,7 +11,7 @@ export function t(parts, ...given) {
 	return (spoken[key] ?? key).replaceAll('{}', () => given.shift());
 }
 
-/** The page speaks `language` from now on; `words` are its texts by the English ones. */
+/** The page speaks `language`; `words` are its texts by the English ones. */
 export function speak(language, words) {
 	spoken = words;
 	document.documentElement.lang = language;
@@ -23,7 +23,7 @@ export function speak(language, words) {
 	for (const [node, text] of still) node.nodeValue = t([text]);
 }
 
-/** An element: `h('a.class', {href, onclick}, ...children)`; `{}` may be left out. Text is always text. */
+/** An element: `h('a.class', {href, onclick}, ...children)`; `{}` may be left out. */
 export function h(tag, ...children) {
 	const [name, ...classes] = tag.split('.');
 	const made = document.createElement(name);

@@ -36,7 +36,7 @@ function head(message) {
 		message.attempts > 1 && h('span', count(message.attempts, t`attempt`, t`attempts`)),
 		state === 'leased' ? fromNow(message.started_at ?? message.accepted_at, 'for') : fromNow(message.finished_at ?? message.accepted_at),
 		state === 'queued' && notBefore > Date.now() && h('span', t`again `, fromNow(notBefore, 'in')),
-		state === 'queued' && position !== undefined && h('span', eta ? t`${ahead}, about ${duration(Math.round(eta))}` : ahead),
+		state === 'queued' && position !== undefined && h('span', eta > 5 ? t`${ahead}, about ${duration(Math.round(eta))}` : ahead),
 	];
 }
 
@@ -62,7 +62,7 @@ function more(message) {
 	];
 }
 
-/** A row of a message; `actions(read)` makes its controls, each `{node, when(message)}`. */
+/** A row; `actions(read)` makes its controls, each `{node, when(message)}`. */
 export function itemOf(first, actions) {
 	let now = first;
 	const top = h('p.top-line');

@@ -40,7 +40,6 @@ export async function log(view, { parts, params }, app) {
 	const follow = h('input', { type: 'checkbox', checked: true, onchange: () => toEnd() });
 	const find = h('input', { type: 'search', placeholder: t`Filter`, 'aria-label': t`Filter lines`, oninput: () => filter() });
 	const toEnd = () => { if (follow.checked) pane.scrollTop = pane.scrollHeight; };
-	// Who scrolls up reads; who comes back to the end follows.
 	pane.addEventListener('scroll', () => { follow.checked = pane.scrollHeight - pane.scrollTop - pane.clientHeight < NEAR_PX; });
 
 	const shown = () => lines.filter((line) => LEVELS.indexOf(line.level) >= LEVELS.indexOf(least) && line.key.toLowerCase().includes(find.value.toLowerCase()));

@@ -14,26 +14,35 @@ const UNSENT = 'unsent:';
 export const keyOf = (agent, conversation) => `${UNSENT}${agent}:${conversation}`;
 
 let isSending = false;
+let opened = '';
+let rest = {};
+
+export const endRest = () => rest.end?.();
 
 /** Says what waits in other conversations than the open one, one by one. */
 export async function sendRest(open) {
+	opened = open;
+	if (rest.key === open) endRest();
 	if (isSending) return;
 	isSending = true;
-	for (const key of keysOf('tab', UNSENT)) if (key !== open) await sendAll(key);
+	for (const key of keysOf('tab', UNSENT)) if (key !== opened) await sendAll(key);
 	isSending = false;
 }
 
 const sendAll = (key) => new Promise((resolve) => {
 	const [, agent, conversation] = /:(.*):(.*)$/.exec(key);
-	const end = () => { socket.close(); resolve(); };
+	const end = () => { socket.close(); rest = {}; resolve(); };
+	const warn = (why) => why && toast(`${agent}: ${why}`, true);
+	rest = { key, end };
 	const look = () => { if (socket.unsent.every(({ problem }) => problem)) end(); };
 	const socket = new ChatSocket({
-		agent, conversation, onUnsent: look,
+		agent, conversation,
+		onUnsent: ({ problem }) => { warn(problem); look(); },
 		onFrame: ({ type, text }) => {
 			if (type === 'reply') toast(`${agent}: ${text}`);
 			look();
 		},
-		onLink: (isUp) => { if (!isUp) end(); },
+		onLink: (isUp, why) => { warn(why); if (!isUp) end(); },
 	});
 });
 
@@ -50,7 +59,6 @@ export class ChatSocket {
 	/** Texts that are not accepted yet: {id, text, files, at, sent, problem}. */
 	unsent;
 
-	/** Tells what the daemon says, how the connection is, and of a text that is not accepted. */
 	constructor({ agent, conversation, onFrame, onLink, onUnsent }) {
 		Object.assign(this, { agent, conversation, onFrame, onLink, onUnsent });
 		this.#key = keyOf(agent, conversation);
@@ -70,6 +78,12 @@ export class ChatSocket {
 	say(text, files = [], id = newId()) {
 		const said = { id, text, files, at: Date.now(), sent: false, problem: '' };
 		this.discard(id);
+		// A stop holds for what was said before it.
+		for (const each of /^\s*[/!]stop/.test(text) ? this.unsent : []) {
+			if (each.sent || isCommand(each)) continue;
+			each.problem = t`Not sent: ${text}`;
+			this.onUnsent(each);
+		}
 		this.unsent.push(said);
 		this.again(said);
 		return said;
@@ -78,7 +92,7 @@ export class ChatSocket {
 	again(said) {
 		said.problem = '';
 		this.#keep();
-		this.#send(said);
+		this.#next();
 	}
 
 	discard(id) {
@@ -86,11 +100,18 @@ export class ChatSocket {
 		this.#keep();
 	}
 
-	#send(said) {
-		if (!this.#isWelcome || said.problem) return;
-		said.sent = true;
-		this.#keep();
-		this.#socket.send(JSON.stringify({ type: 'say', id: said.id, text: said.text, files: said.files }));
+	/** Says what waits: commands at once, a text when what is before it is done. */
+	#next() {
+		let isBehind = false;
+		for (const said of this.#isWelcome ? this.unsent : []) {
+			const { id, text, files } = said;
+			if (said.problem || (isBehind && !isCommand(said))) continue;
+			isBehind = true;
+			if (said.sent) continue;
+			said.sent = true;
+			this.#keep();
+			this.#socket.send(JSON.stringify({ type: 'say', id, text, files }));
+		}
 	}
 
 	#keep() {
@@ -118,14 +139,9 @@ export class ChatSocket {
 		this.#watchFor(LONGEST_MS);
 	}
 
-	#watchFor(ms) {
+	#watchFor(ms, then = () => this.#lost(0)) {
 		clearTimeout(this.#watch);
-		this.#watch = setTimeout(() => this.#lost(0), ms);
-	}
-
-	#listen() {
-		clearTimeout(this.#watch);
-		this.#watch = setTimeout(() => this.#ping(), SILENCE_MS);
+		this.#watch = setTimeout(then, ms);
 	}
 
 	#ping() {
@@ -135,11 +151,13 @@ export class ChatSocket {
 	}
 
 	#take(frame) {
-		this.#listen();
+		this.#watchFor(SILENCE_MS, () => this.#ping());
 		if (frame.type === 'welcome') this.#welcome(frame);
 		else if (frame.type === 'event') this.#seq = Math.max(this.#seq ?? 0, frame.seq);
-		else if (frame.type === 'accepted' || frame.type === 'reply') this.discard(frame.id);
-		else if (frame.type === 'error' && frame.id) {
+		else if (frame.type === 'accepted' || frame.type === 'reply') {
+			this.discard(frame.id);
+			this.#next();
+		} else if (frame.type === 'error' && frame.id) {
 			this.#refused(frame);
 			return;
 		} else if (frame.type === 'error') this.#trouble = frame.problem;
@@ -151,18 +169,18 @@ export class ChatSocket {
 		this.#isWelcome = true;
 		this.#tries = 0;
 		this.onLink(true, '');
-		queueMicrotask(() => { for (const said of this.unsent) if (!said.sent) this.#send(said); });
+		queueMicrotask(() => this.#next());
 	}
 
 	#refused({ id, problem }) {
 		const said = this.unsent.find((each) => each.id === id);
 		if (!said) return;
-		// Not now: it goes again later. Else the person decides.
 		if (!isCommand(said) && (problem.status === 503 || problem.queue === 'ws.says')) {
 			said.sent = false;
-			setTimeout(() => { if (this.unsent.includes(said) && !said.sent) this.#send(said); }, 1000 * (problem.retry_after_s ?? 1));
+			setTimeout(() => this.#next(), 1000 * (problem.retry_after_s ?? 1));
 		} else said.problem = t`Not sent: ${problem.detail}`;
 		this.#keep();
+		if (said.problem) this.#next();
 		this.onUnsent(said);
 	}
 

@@ -1,5 +1,4 @@
-// The messages of one conversation. What stands is changed, never built anew; an answer stands below
-// what it answers, texts that wait at the bottom.
+// The messages of one conversation. An answer stands below what it answers, what waits at the bottom.
 
 import { act, ApiError, get, post, query } from './api.js';
 import { answer, divide, file, Live, Mine, notice, Question, reply } from './entries.js';
@@ -89,11 +88,12 @@ export class Talk {
 	#trim() {
 		for (const li of [...this.list.children].slice(0, -LEFT)) {
 			const { id, out, seq, waits } = li.dataset;
-			if (waits || !seq) continue;
+			const asked = [...this.#questions.values()].find((each) => each.li === li);
+			if (waits || !seq || asked?.state === 'open') continue;
 			this.#oldest = Math.max(this.#oldest ?? 0, Number(seq) + 1);
 			this.#outs.delete(Number(out));
 			if (this.#mine.get(id)?.li === li) this.#mine.delete(id);
-			for (const [key, question] of this.#questions) if (question.li === li) this.#questions.delete(key);
+			this.#questions.delete(asked?.id);
 			li.remove();
 		}
 		this.earlier.hidden = false;

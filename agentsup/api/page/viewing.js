@@ -41,8 +41,8 @@ function tick(root) {
 	for (const node of root.querySelectorAll('time[data-way]')) tell(node, WAYS[node.dataset.way](Number(node.dataset.at)));
 }
 
-/** A view's frame. `show` shows what `load` fetched and returns a line that sums it up. It looks again
-		at events whose type begins with one of `kinds`, and each `everyMs`. */
+/** A view's frame. `show` shows what `load` fetched and sums it up; it looks again at `kinds` of
+		events, and each `everyMs`. */
 export function board(view, { title, tools = [], load, show, kinds, everyMs = 0 }) {
 	const trouble = h('div.trouble', { role: 'status' }, h('p.soft', t`Loading…`));
 	const summary = h('p.soft', { hidden: true });
@@ -105,8 +105,7 @@ export function board(view, { title, tools = [], load, show, kinds, everyMs = 0 
 
 const CAN_FOCUS = ':is(button, summary, input, a):not([hidden])';
 
-/** Rows by key: `make(item)` gives `{node, show(item)}`. What stays keeps focus, what is typed and
-		opened; what goes hands the focus on. */
+/** Rows by key: `make(item)` gives `{node, show(item)}`. What goes hands the focus on. */
 export function keyed(parent, keyOf, make) {
 	let rows = new Map();
 	return (items) => {
