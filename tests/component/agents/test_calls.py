@@ -12,6 +12,7 @@ from agentsup.agents.pipeline.approval import ModeApprover
 from agentsup.agents.tools import exec_tool, file_tools, web_tool
 from agentsup.daemon import calls
 from agentsup.engines import guard
+from agentsup.engines.registry import EngineRegistry
 from agentsup.model.engine import (
     Done,
     EngineCaps,
@@ -22,8 +23,9 @@ from agentsup.model.engine import (
     Segment,
     ToolFinished,
 )
-from agentsup.model.errors import LeaseLost
+from agentsup.model.errors import Conflict, LeaseLost
 from agentsup.model.hook import Allow, CallFacts, Change, Deny, Gate, Phase, Suspend, Verdict
+from agentsup.model.principal import OPERATOR
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolResult
 from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
@@ -342,6 +344,48 @@ async def test_own_calls_pass_the_same_gates(household: Open) -> None:
     assert [answer.allowed for answer in engine.answers] == [True, False, False]
     assert engine.answers[1].reason == "Edit is not among the tools of bob"
     assert "dangerous" in engine.answers[2].reason
+
+
+async def is_asked(house: Household) -> bool:
+    return bool(await house.daemon.mailbox.questions())
+
+
+@pytest.mark.parametrize("kill", ["", "asked", "answered"])
+async def test_an_own_call_is_asked_about_by_a_question_that_outlives_the_daemon(
+    household: Open, monkeypatch: pytest.MonkeyPatch, kill: str
+) -> None:
+    house = await household(agent("ann"))
+    engine = play(house, OwnEngine(BASH))
+    message = await house.said("ann", "go")
+    await house.until(lambda: is_asked(house))
+    (question,) = await house.daemon.mailbox.questions()
+    assert (await house.state_of(message), question.tool) == ("leased", "exec")
+    if kill == "answered":
+        await house.daemon.mailbox.answer(question.question_id, "once", OPERATOR)
+    if kill:
+        await house.die()
+        engine = OwnEngine(BASH)
+        monkeypatch.setattr(EngineRegistry, "get", lambda registry, name: engine)
+        await house.start()
+        await house.clock.sleep(5)
+    if kill != "answered":
+        await house.daemon.mailbox.answer(question.question_id, "once", OPERATOR)
+    await house.daemon.mailbox.wait_done(message, 600)
+    assert [answer.allowed for answer in engine.answers] == [True]
+    assert await house.sql("SELECT count(*) FROM questions") == [(1,)]
+
+
+async def test_nobody_is_asked_about_an_own_call_of_a_stopped_turn(household: Open) -> None:
+    house = await household(agent("ann"))
+    engine = play(house, OwnEngine(BASH))
+    message = await house.said("ann", "go")
+    await house.until(lambda: is_asked(house))
+    (question,) = await house.daemon.mailbox.questions()
+    await house.command("ann", "/stop")
+    assert await house.state_of(message) == "cancelled"
+    with pytest.raises(Conflict, match="withdrawn"):
+        await house.daemon.mailbox.answer(question.question_id, "once", OPERATOR)
+    assert engine.answers == []
 
 
 @pytest.mark.parametrize("told", [True, False])
