@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +38,9 @@ from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolRegistry,
 _OWN_CHARS = 2_000
 """Kept of what a CLI tells about a call of its own."""
 _UNTOLD = "(The turn ended after it; its output was not told.)"
+
+
+Deciding = Callable[[], AbstractContextManager[None]]
 
 
 def call_key(name: str, args: dict[str, Any]) -> str:
@@ -113,20 +117,21 @@ class TurnHost:
     # -- calls -------------------------------------------------------------------------------------
 
     async def call(self, name: str, args: dict[str, Any]) -> ToolResult:
-        return await self._registered(name, args, can_suspend=self._can_suspend)
+        return await self._registered(name, args)
 
     def served(self) -> tuple[Tool, ...]:
         """What a program is offered over MCP: all but what a coding CLI does by itself."""
         return tuple(tool for tool in self.tools() if not is_own_kind(tool.name))
 
-    async def serve(self, name: str, args: dict[str, Any]) -> ToolResult:
-        """A call over MCP. Its segment can't end for it: where a person is asked, it waits."""
+    async def serve(self, name: str, args: dict[str, Any], deciding: Deciding) -> ToolResult:
+        """A call over MCP. Its segment can't end for it: where a person is asked, it waits, with
+        ``deciding`` around the wait."""
         if is_own_kind(name):
             return ToolResult(False, f"there is no tool {name!r} here", "not_found")
-        return await self._registered(name, args, can_suspend=False)
+        return await self._registered(name, args, deciding=deciding)
 
     async def _registered(
-        self, name: str, args: dict[str, Any], *, can_suspend: bool
+        self, name: str, args: dict[str, Any], *, deciding: Deciding | None = None
     ) -> ToolResult:
         tool = self._s.tools.get(name)
         if tool is None:
@@ -146,7 +151,7 @@ class TurnHost:
         )
         context = self._context(call.call_id)
         return await self._through(
-            call, lambda admitted: tool.run(context, admitted), can_suspend=can_suspend
+            call, lambda admitted: tool.run(context, admitted), deciding=deciding
         )
 
     async def perform(
@@ -154,20 +159,24 @@ class TurnHost:
     ) -> ToolResult:
         # What an engine does by its own code its operator has set up: moderate, and in no ceiling.
         call = self._facts(name, args, effect, Safety.MODERATE, Origin.ENGINE)
-        return await self._through(call, lambda admitted: run(), can_suspend=self._can_suspend)
+        return await self._through(call, lambda admitted: run())
 
-    async def _through(self, call: CallFacts, execute: Execute, *, can_suspend: bool) -> ToolResult:
-        """The whole way of a call that we carry out. Raises ``CallSuspended``."""
+    async def _through(
+        self, call: CallFacts, execute: Execute, *, deciding: Deciding | None = None
+    ) -> ToolResult:
+        """The whole way of a call that we carry out. Raises ``CallSuspended``, but for one that
+        waits for a person here (with ``deciding``)."""
         replay = await self._made_before(call, call.name)
         if replay is not None:
             return self._count(self._s.pipeline.recalled(call, replay))
         admitted, stopped = await self._s.pipeline.admit(call)
         if isinstance(stopped, Suspend):
-            if can_suspend:
+            if self._can_suspend and deciding is None:
                 # It is made again, as the same call.
                 self._counts[call_key(call.name, call.args)] -= 1
                 raise CallSuspended(call.call_id, call.name, stopped)
-            admitted, stopped = await self._held(admitted, stopped)
+            with (deciding or nullcontext)():
+                admitted, stopped = await self._held(admitted, stopped)
         if stopped is not None:
             return self._count(await self._s.pipeline.denied(admitted, stopped))
         name = call.name

@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
+from agentsup.agents.host import TurnHost
+from agentsup.engines.guard import GuardedSession
 from agentsup.kit.tasks import OwnerClosed, TaskOwner
 from agentsup.model.errors import Unauthorised
 from agentsup.model.tool import Tool, ToolResult
@@ -21,11 +23,25 @@ CLOSE_S = 2.0
 
 
 class Served(Protocol):
-    """What a turn lends to a program outside; ``agents.host.TurnHost`` is one."""
+    """What a turn lends to a program outside."""
 
     def served(self) -> tuple[Tool, ...]: ...
 
     async def serve(self, name: str, args: dict[str, Any]) -> ToolResult: ...
+
+
+class Door:
+    """A turn's host, reached from outside; its engine's guard watches these calls too."""
+
+    def __init__(self, host: TurnHost, session: GuardedSession) -> None:
+        self._host = host
+        self._session = session
+
+    def served(self) -> tuple[Tool, ...]:
+        return self._host.served()
+
+    async def serve(self, name: str, args: dict[str, Any]) -> ToolResult:
+        return await self._session.serve(name, args, self._host.serve)
 
 
 class ServedTurn:

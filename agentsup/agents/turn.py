@@ -18,7 +18,7 @@ from agentsup.agents.carried import Carried
 from agentsup.agents.host import HostServices, TurnHost
 from agentsup.agents.memory.before_turn import BeforeTurn, Upcoming
 from agentsup.agents.roles.bounds import Bounds, Roles
-from agentsup.agents.served import ServedTurns
+from agentsup.agents.served import Door, ServedTurns
 from agentsup.agents.surroundings import RunTokens, Surroundings
 from agentsup.engines.guard import GuardedSession, RunLimits, open_guarded
 from agentsup.kit import faults
@@ -185,7 +185,9 @@ class TurnHandler:
             session_id=message.session_id,
             text=message.text,
             prompt=prompt.envelope(message),
-            system="\n\n".join(filter(None, (around.system_prompt(), bounds.instruction, remembered))),
+            system="\n\n".join(
+                filter(None, (around.system_prompt(), bounds.instruction, remembered))
+            ),
             parts=message.parts,
             history=memory.history,
             engine_state=memory.engine_state,
@@ -195,8 +197,7 @@ class TurnHandler:
         services.live.begin(self._agent_id, _conversation(message), message.message_id)
         faults.point("turn.before_engine")
         try:
-            async with services.served.serving(token, host):
-                end = await self._think(host, segment, token, heard)
+            end = await self._think(host, segment, token, heard)
         except BaseException:
             await self._cost_of_unfinished(work, heard)
             raise
@@ -261,7 +262,8 @@ class TurnHandler:
         except EngineFailed as error:
             return Done("failed", error=error.message, code=error.code, permanent=error.permanent)
         try:
-            return await self._consume(session, segment, heard, host)
+            async with self._services.served.serving(token, Door(host, session)):
+                return await self._consume(session, segment, heard, host)
         finally:
             await session.close()
 

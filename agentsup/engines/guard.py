@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -74,6 +75,12 @@ async def open_guarded(
     return GuardedSession(engine.name, session, guarded_host, on_abandoned)
 
 
+Serve = Callable[
+    [str, dict[str, Any], Callable[[], AbstractContextManager[None]]], Awaitable[ToolResult]
+]
+"""Carries a call out; what it is given last stands around the wait for a person."""
+
+
 class GuardedSession:
     """An ``EngineSession`` whose ``run`` keeps the promises of the port.
 
@@ -104,6 +111,10 @@ class GuardedSession:
         if within_s is not None:
             self._cancel_s = within_s
         self._host.end(None)
+
+    async def serve(self, name: str, args: dict[str, Any], serve: Serve) -> ToolResult:
+        """A call that the engine's program makes from outside: watched like those of the run."""
+        return await self._host.serve(name, args, serve)
 
     async def run(self, segment: Segment) -> AsyncGenerator[EngineEvent]:
         """Yield the events of one segment and exactly one ``Done`` or ``Suspended``, the last.
@@ -311,13 +322,21 @@ class _GuardedHost:
         return self._inner.tools()
 
     async def call(self, name: str, args: dict[str, Any]) -> ToolResult:
+        name, args = self._counted(name, args)
+        return await self._watch(self._inner.call(name, args))
+
+    async def serve(self, name: str, args: dict[str, Any], serve: Serve) -> ToolResult:
+        name, args = self._counted(name, args)
+        return await self._watch(serve(name, args, self._decision))
+
+    def _counted(self, name: str, args: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         name, args = clean(name), clean_value(args)
         count = self._repeats.add(name, args)
         if count >= self.limits.identical_calls:
             error = guard_rules.loop_error(name, count)
             self.end(error)
             raise error
-        return await self._watch(self._inner.call(name, args))
+        return name, args
 
     async def perform(
         self, name: str, effect: Effect, args: dict[str, Any], run: Callable[[], Awaitable[str]]
@@ -331,11 +350,17 @@ class _GuardedHost:
             args=clean_value(request.args),
             title=clean(request.title),
         )
+        with self._decision():
+            return await self._watch(self._inner.permit(request))
+
+    @contextmanager
+    def _decision(self) -> Iterator[None]:
+        """Somebody is asked inside the block; the run's time stands still."""
         if not self._deciding:
             self._deciding_since = asyncio.get_running_loop().time()
         self._deciding += 1
         try:
-            return await self._watch(self._inner.permit(request))
+            yield
         finally:
             if self._deciding == 1:
                 self._decided_s = self.deciding_s

@@ -1,0 +1,174 @@
+"""Calls that a program makes over MCP, in the whole daemon: leave, ceilings, and a person who is asked."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.agents.pipeline.approval import ModeApprover
+from agentsup.agents.tools import file_tools
+from agentsup.daemon import calls
+from agentsup.model.engine import (
+    Done,
+    EngineCaps,
+    EngineHost,
+    EngineSpec,
+    Permission,
+    PermissionRequest,
+    Segment,
+)
+from agentsup.model.hook import Allow, CallFacts, Deny, Suspend, Verdict
+from agentsup.model.tool import Safety, Tool, ToolContext, ToolResult
+from agentsup.testing.household import Household, agent
+from tests.component.conftest import Open
+
+pytestmark = pytest.mark.virtual
+
+
+class Program:
+    """Asks leave as a coding CLI does, then calls with the token it was given."""
+
+    name = "scripted"
+    caps = EngineCaps(suspend=True)
+
+    def __init__(self, house: Household, *wanted: tuple[str, dict[str, Any]]) -> None:
+        self._house, self._wanted = house, wanted
+        self.spec: EngineSpec
+        self.leave: list[Permission] = []
+        self.results: list[ToolResult] = []
+        self.offered: tuple[str, ...] = ()
+        self._host: EngineHost
+
+    async def open(self, spec: EngineSpec, host: EngineHost) -> "Program":
+        self.spec, self._host = spec, host
+        return self
+
+    async def run(self, segment: Segment) -> Any:
+        header = self.spec.mcp_servers["agentsup"]["headers"]["Authorization"]
+        turn = _served(self._house).find(header.removeprefix("Bearer "))
+        assert turn is not None
+        self.offered = tuple(tool.name for tool in turn.tools())
+        for number, (name, args) in enumerate(self._wanted):
+            request = PermissionRequest(f"r{number}", f"mcp__agentsup__{name}", args)
+            self.leave.append(await self._host.permit(request))
+            self.results.append(await turn.call(name, args, str(number)))
+        yield Done("ok", text="done")
+
+    async def close(self) -> None:
+        return
+
+
+def _served(house: Household) -> Any:
+    stack = house.unit("ann").stack
+    assert stack is not None
+    return stack._services.served
+
+
+def play(house: Household, *wanted: tuple[str, dict[str, Any]]) -> Program:
+    stack, program = house.unit("ann").stack, Program(house, *wanted)
+    assert stack is not None
+    stack._engine = program
+    return program
+
+
+@pytest.fixture(autouse=True)
+def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every daemon has a blind, dangerous tool, its effect counted in a file outside the store."""
+
+    async def append(context: ToolContext, args: dict[str, Any]) -> str:
+        with (Path(context.workspace) / "log").open("a") as log:
+            log.write(f"{args['text']}\n")
+        return f"appended {args['text']}"
+
+    monkeypatch.setattr(
+        calls, "file_tools", lambda: (*file_tools(), Tool("append", "", {}, append))
+    )
+
+
+def log_of(house: Household) -> list[str]:
+    path = house.home.workspace("ann") / "log"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+async def test_leave_is_judged_with_the_call(household: Open) -> None:
+    house = await household(agent("ann"), approver=ModeApprover())
+    program = play(house, ("list_agents", {}), ("append", {"text": "one"}))
+    await house.ask("ann", "go")
+    assert [each.allowed for each in program.leave] == [True, True]
+    assert [each.ok for each in program.results] == [True, False]
+    assert "dangerous" in program.results[1].text
+    assert log_of(house) == []
+
+
+async def test_names_that_are_none_of_ours_are_judged_as_anything_else(household: Open) -> None:
+    house = await household(agent("ann", tools=["list_agents", "exec"]), approver=ModeApprover())
+    names = ("exec", "append", "fs_write", "nothing", "")
+    program = play(house, *((name, {}) for name in names))
+    await house.ask("ann", "go")
+    assert "list_agents" in program.offered
+    assert not {"exec", "append", "fs_write"} & set(program.offered)
+    assert [each.allowed for each in program.leave] == [False] * 5
+    assert [each.ok for each in program.results] == [False] * 5
+
+
+async def test_without_tools_there_is_no_server(household: Open) -> None:
+    house = await household(agent("ann", tools=[]))
+    stack = house.unit("ann").stack
+    assert stack is not None
+    assert stack.engine_spec("token").mcp_servers == {}
+
+
+class Person:
+    """Is asked about what is dangerous, and takes an hour."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.says = asyncio.Event()
+
+    async def decide(self, call: CallFacts) -> Verdict:
+        dangerous = call.safety is Safety.DANGEROUS
+        return Suspend("May I?", ("yes", "no"), timeout_s=7200) if dangerous else Allow()
+
+    async def wait(self, call: CallFacts, ask: Suspend) -> Allow | Deny:
+        self.asked.set()
+        await self.says.wait()
+        return Allow({"text": "edited"})
+
+
+async def test_a_call_waits_for_a_person_though_its_segment_could_end(household: Open) -> None:
+    """The engine can end its segment for calls of its own; a program that waits is not one."""
+    person = Person()
+    house = await household(agent("ann"), approver=person)
+    program = play(house, ("append", {"text": "one"}))
+    message = await house.said("ann", "go")
+    await person.asked.wait()
+    await house.clock.sleep(3600)
+    assert log_of(house) == []
+    person.says.set()
+    await house.daemon.mailbox.wait_done(message, 60)
+    assert log_of(house) == ["edited"]
+    assert [each.text for each in program.results] == ["appended edited"]
+
+
+async def test_a_stop_ends_the_door_and_what_waits_in_it(household: Open) -> None:
+    person = Person()
+    house = await household(agent("ann"), approver=person)
+    program = play(house, ("append", {"text": "one"}))
+    message = await house.said("ann", "go")
+    await person.asked.wait()
+    token = program.spec.env["AGENTSUP_TOKEN"]
+    assert _served(house).find(token) is not None
+    await house.command("ann", "/stop")
+    assert await house.state_of(message) == "cancelled"
+    assert _served(house).find(token) is None
+    person.says.set()
+    await house.clock.sleep(5)
+    assert log_of(house) == []
+
+
+async def test_the_guard_ends_a_program_that_goes_in_circles(household: Open) -> None:
+    house = await household(agent("ann"))
+    program = play(house, *[("list_agents", {})] * 9)
+    done = await house.ask("ann", "go")
+    assert (done.error_code, len(program.results)) == ("loop_detected", 4)
