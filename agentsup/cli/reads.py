@@ -17,6 +17,7 @@ PAGE = 20
 
 READS: Mapping[tuple[str, ...], str] = MappingProxyType(
     {
+        ("agents", "list"): "/agents",
         ("agents", "show", "NAME"): "/agents/{}",
         ("agents", "diff"): "/diff",
         ("memory", "list", "AGENT"): f"/agents/{{}}/memory?limit={PAGE}",

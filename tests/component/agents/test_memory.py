@@ -145,6 +145,10 @@ async def test_what_a_role_shares_is_for_that_role(household: Open) -> None:
         agent("ben", RECALL, role="scribe"),
         agent("cid", RECALL, role="cook"),
     )
+    for role in ("scribe", "cook"):
+        path = house.home.roles / role / "AGENT.md"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"---\nname: {role}\nmax_tools: [memory_*]\n---\n", encoding="utf-8")
     await house.ask("ann", "type")
     assert (await tool(house, "ben", "recall word"))["results"][0]["own"] is False
     assert (await tool(house, "cid", "recall word"))["count"] == 0
