@@ -37,6 +37,7 @@ CHAT_ID = "telegram-4711"
 """Where she writes from; nobody else's to know."""
 
 NOBODY, ENGINE, VIEWER, USER, OPERATOR = "nobody", "engine", "viewer", "user", "operator"
+RUN = "run"
 EVERYBODY = (NOBODY, ENGINE, VIEWER, USER, OPERATOR)
 TOKENS = (ENGINE, OPERATOR)
 PEOPLE = (VIEWER, USER, OPERATOR)
@@ -50,6 +51,15 @@ WHO: Mapping[str, tuple[str, ...]] = {
     "POST /drain": ALONE,
     "GET /metrics": ALONE,
     "GET /openapi.json": TOKENS,
+    "GET /hooks": ALONE,
+    "GET /agents/{name}/memory": ALONE,
+    "POST /agents/{name}/memory/pin": ALONE,
+    "POST /agents/{name}/memory/forget": ALONE,
+    "POST /agents/{name}/memory/prune": ALONE,
+    "GET /roles": ALONE,
+    "POST /route": ALONE,
+    "POST /mcp": (RUN,),
+    "POST /mcp/{token}": (RUN,),
     "POST /tasks/create": TOKENS,
     "POST /tasks/resume": TOKENS,
     "POST /tasks/ask_parent": TOKENS,
@@ -214,7 +224,8 @@ def test_every_route_is_in_the_table() -> None:
     assert named == set(WHO), "say who may use it, and how others' words might be read from it"
     assert set(HERS) | set(PLACES) | NOT_TRIED | SPECIAL | set(READ_BY_OPERATORS) <= named
     placeless = {name for name in named if "{" in name and name not in {*HERS, *PLACES}}
-    assert all("{name}" in name or "{language}" in name for name in placeless), placeless
+    free = ("{name}", "{language}", "{token}")
+    assert all(any(each in name for each in free) for name in placeless), placeless
 
 
 # -- her things ------------------------------------------------------------------------------------
@@ -356,7 +367,7 @@ async def headers_of(rig: Rig, who: str) -> dict[str, str]:
         return {"Authorization": f"Bearer {OPERATOR_TOKEN}"}
     if who == ENGINE:
         return {"Authorization": f"Bearer {rig.agent_tokens['worker']}"}
-    if who == "run":
+    if who == RUN:
         return {"Authorization": f"Bearer {rig.tokens.issue_run('agt_worker', 'worker', 'msg_1')}"}
     browser = Browser(rig)
     await browser.sign_in({VIEWER: "vera", USER: "uwe"}[who])
@@ -370,7 +381,12 @@ def tries(name: str, things: Mapping[str, str]) -> list[tuple[str, Any]]:
         found = list(HERS[name])
     else:
         ids = dict.fromkeys(("id", "number", "outbox_id"), things[PLACES.get(name, "chat")])
-        found = [(path.format(name="ben", language="en", **ids), {} if method == "POST" else None)]
+        found = [
+            (
+                path.format(name="ben", language="en", token="no", **ids),
+                {} if method == "POST" else None,
+            )
+        ]
     return [
         (path.format(**things), json.loads(_filled(json.dumps(body), things)))
         for path, body in found
@@ -424,12 +440,14 @@ async def chatted(rig: Rig, conversation: str, headers: dict[str, str]) -> Any:
 @pytest.mark.parametrize("name", sorted(WHO))
 async def test_who_may_use_it(rig: Rig, name: str) -> None:
     method, path = name.split()
-    at = path.format(name="nobody", id="nothing", outbox_id="0", number="0", language="en")
-    for who in (NOBODY, ENGINE, "run", VIEWER, USER, OPERATOR):
+    at = path.format(
+        name="nobody", id="nothing", outbox_id="0", number="0", language="en", token="no"
+    )
+    for who in (NOBODY, ENGINE, RUN, VIEWER, USER, OPERATOR):
         headers = await headers_of(rig, who)
         async with rig.client.request(method, rig.url + at, headers=headers) as response:
             status, is_refused = response.status, response.status in (401, 403)
-        may = (ENGINE if who == "run" else who) in WHO[name]
+        may = who in WHO[name] or (who == RUN and ENGINE in WHO[name])
         if name == "POST /web/login" and who not in (VIEWER, USER):
             assert status in (400, 403, 415), (who, status)  # a sign-in is a browser's
         else:
@@ -450,7 +468,7 @@ async def everything(house: House, who: str) -> dict[str, str]:
     return got
 
 
-@pytest.mark.parametrize("who", [NOBODY, ENGINE, "run", VIEWER, USER])
+@pytest.mark.parametrize("who", [NOBODY, ENGINE, RUN, VIEWER, USER])
 async def test_nobody_below_operator_reads_what_others_said(house: House, who: str) -> None:
     for name, text in (await everything(house, who)).items():
         for secret in (SECRET, HOME, CHAT_ID):
