@@ -339,7 +339,7 @@ class _Assembly:
             end=lambda code, reason: self.supervisor.end(code, reason),  # noqa: PLW0108 - as above
             extra_warnings=lambda: self.roles.warnings(self.knowledge, self.channels),
         )
-        self.commands = chat_commands_of(g, self.control, self.mailbox, self.calls, self.roles.shelf)
+        self.commands = chat_commands_of(g, self.control, self.mailbox, self.calls, self.roles)
         self.inbox = Inbox(
             mailbox=self.mailbox,
             events=self.events,

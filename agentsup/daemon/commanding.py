@@ -11,17 +11,17 @@ from agentsup.agents.commands.main_chat import main_commands
 from agentsup.agents.commands.memory import memory_commands
 from agentsup.agents.commands.roles import role_commands
 from agentsup.agents.host import HostServices
-from agentsup.agents.roles.book import RoleShelf
 from agentsup.approvals.grants import Grants
 from agentsup.daemon.ground import Ground
 from agentsup.daemon.remembering import agent_memory
+from agentsup.daemon.roles import DaemonRoles
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.agent import MAIN
 from agentsup.model.control import Control
 
 
 def chat_commands_of(
-    ground: Ground, control: Control, mailbox: Mailbox, calls: HostServices, roles: RoleShelf
+    ground: Ground, control: Control, mailbox: Mailbox, calls: HostServices, roles: DaemonRoles
 ) -> ChatCommands:
     """Every command of every chat."""
     given = CommandServices(
@@ -39,7 +39,7 @@ def chat_commands_of(
             *looking_commands(given),
             *memory_commands(given, agent_memory(ground)),
             *hook_commands(calls.pipeline.hooks),
-            *role_commands(given, roles),
+            *role_commands(given, roles.shelf),
             *approval_commands(Grants(ground.database, ground.clock), ground.roster.name_of),
             *main_commands(given),
         ),

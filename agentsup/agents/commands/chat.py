@@ -9,8 +9,8 @@ from pathlib import Path
 from agentsup.agents.commands import texts
 from agentsup.agents.commands.dispatch import Command, is_operator
 from agentsup.agents.commands.pages import columns, page_of, turning, wanted_page
-from agentsup.approvals.grants import Grants
 from agentsup.agents.roles import rows as role_rows
+from agentsup.approvals.grants import Grants
 from agentsup.catalogue import Words, words
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
