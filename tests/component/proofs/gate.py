@@ -30,6 +30,7 @@ HARMLESS = {
     "outbox_id": "0",
     "number": "0",
     "language": "de",
+    "token": "nothing",
 }
 SECRET = "sk-this-is-a-very-secret-key"
 
