@@ -12,6 +12,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import ClassVar, Generic, Protocol, TypeVar
 
@@ -102,16 +103,18 @@ class AnyStreams(ABC, Generic[Id]):
     async def run(self, draining: asyncio.Event) -> None:
         """Show what is written until ``draining`` is set; then leave all as it is: whatever a
         placeholder still shows is on record, and the next life goes on with it."""
-        while not draining.is_set() and not await self._load():
-            await self._deps.clock.sleep(_LOAD_PAUSE_S)
-        unfollow = self._deps.live.follow(self._deps.agent_id, self.channel, self._begin)
-        try:
+        async with AsyncExitStack() as ends:
+            # First, because a sign may be set while what was left is still looked for.
+            ends.push_async_callback(self._close)
+            while not draining.is_set() and not await self._load():
+                await self._deps.clock.sleep(_LOAD_PAUSE_S)
+            ends.callback(self._deps.live.follow(self._deps.agent_id, self.channel, self._begin))
             await draining.wait()
-        finally:
-            unfollow()
-            self._close_signs()
-            await self._rest()
-            await self._owner.close(_CLOSE_S)
+
+    async def _close(self) -> None:
+        self._close_signs()
+        await self._rest()
+        await self._owner.close(_CLOSE_S)
 
     async def _rest(self) -> None:
         """What is under way may be a placeholder being born, whose id must get on record."""

@@ -14,7 +14,9 @@ from agentsup.channels import poison
 from agentsup.channels.report import ChannelState
 from agentsup.channels.telegram import updates
 from agentsup.channels.telegram.errors import TokenRefused
+from agentsup.channels.telegram.live_answer import LiveAnswer
 from agentsup.channels.telegram.saying import Saying
+from agentsup.channels.telegram.stream import Streams
 from agentsup.kit import faults
 from agentsup.model.errors import Conflict, NotFound, StoreUnavailable
 from agentsup.store.retention import prune
@@ -509,3 +511,24 @@ async def test_an_album_whose_first_picture_is_beyond_us_is_not_lost(
         )
     await rig.people.wait_text(rig.chat, "echo: n1")
     assert await rig.states() == {"quarantined": 1, "done": 2}
+
+
+async def test_a_life_that_ends_while_streams_are_looked_for_leaves_nothing_behind(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eyes may be set by then; that they end is looked at after each test."""
+    looking = asyncio.Event()
+
+    async def never(streams: Streams) -> list[tuple[str, LiveAnswer]]:
+        looking.set()
+        await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(Streams, "_left", never)
+    await rig.people.say(rig.chat, "hello")
+    await rig.start()
+    await looking.wait()
+    async with asyncio.timeout(5):
+        while not rig.agent.seen:
+            await rig.clock.sleep(0.01)
+    await rig.die()
