@@ -30,7 +30,6 @@ class DaemonRoles:
         self.shelf = RoleShelf(ground.home.roles, tools)
         self.turns = Roles(self.shelf, ground.database)
         self.desk = RoleDesk(self.shelf)
-        self._clock = ground.clock
         self._current = current
 
     def spec(self) -> ChildSpec:
@@ -38,7 +37,7 @@ class DaemonRoles:
 
         async def life(ctx: ChildContext) -> None:
             ctx.ready()
-            await watch_roles(self.shelf, stop=ctx.draining, clock=self._clock)
+            await watch_roles(self.shelf, stop=ctx.draining)
 
         return ChildSpec("roles", life, Restart.PERMANENT, grace=SHORT, policy=FOR_EVER)
 

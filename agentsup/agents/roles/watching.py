@@ -3,36 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 from watchfiles import awatch
 
 from agentsup.agents.roles.book import RoleShelf
 from agentsup.config.watch import DEBOUNCE_MS, REREAD_S, STEP_MS, StopSeen
-from agentsup.kit.clock import Clock
 from agentsup.observe.logging import get_logger
 
 _log = get_logger(__name__)
 
-MISSING_S = 1.0
+MISSING_S = 3.0
 """How long until a directory that is not there is looked for again."""
 
 
-async def watch_roles(shelf: RoleShelf, *, stop: asyncio.Event, clock: Clock) -> None:
+async def watch_roles(shelf: RoleShelf, *, stop: asyncio.Event) -> None:
     """Keep the shelf as the files are until ``stop`` is set. A directory that can't be watched is
     looked at every few seconds all the same."""
     while not stop.is_set():
         await shelf.refresh()
         identity = await asyncio.to_thread(_identity, shelf.directory)
         if identity is None:
-            await _pause(MISSING_S, stop, clock)
+            await _pause(MISSING_S, stop)
             continue
         try:
             await _while_same(shelf, identity, stop)
         except (OSError, RuntimeError) as error:
             _log.warning("roles can't be watched; they are looked at", reason=str(error))
-            await _pause(REREAD_S, stop, clock)
+            await _pause(REREAD_S, stop)
 
 
 async def _while_same(shelf: RoleShelf, identity: tuple[int, int], stop: asyncio.Event) -> None:
@@ -58,10 +57,11 @@ async def _while_same(shelf: RoleShelf, identity: tuple[int, int], stop: asyncio
         ended.set()
 
 
-async def _pause(seconds: float, stop: asyncio.Event, clock: Clock) -> None:
-    until = clock.monotonic() + seconds
-    while not stop.is_set() and clock.monotonic() < until:
-        await clock.sleep(min(0.1, seconds))
+async def _pause(seconds: float, stop: asyncio.Event) -> None:
+    """Wait, but no longer than until ``stop`` is set."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stop.wait()
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
