@@ -1,4 +1,4 @@
-"""Sees edits of a few files in about 80 ms, and at the latest after the slow re-read.
+"""Sees edits of files in about 80 ms, and at the latest after the slow re-read.
 
 The *directory* is watched, because a file that is replaced takes its own watch with it. An event
 only means "look now": what counts is whether a file's content differs from what was last told.
@@ -16,7 +16,7 @@ import asyncio
 import hashlib
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 from watchfiles import Change, awatch
@@ -31,6 +31,8 @@ SETTLE_S = 0.015
 SETTLE_AT_MOST_S = 0.5
 """A file that never comes to rest is read all the same."""
 REREAD_S = 3.0
+MISSING_S = 0.25
+"""How long until a directory that is gone is looked for again."""
 
 Hashes = Mapping[str, str | None]
 """Content hash by file name, None for a file that does not exist."""
@@ -53,10 +55,11 @@ async def watch(
     and `OSError` or `RuntimeError` where the directory can't be watched.
     """
     (directory,) = {path.parent for path in paths}
-    watched = _Watched(directory, tuple(sorted(path.name for path in paths)), clock, reread_s)
+    watched = _Files(directory, tuple(sorted(path.name for path in paths)), clock)
+    when = WatchedDirectory(directory, clock, names=watched.names, reread_s=reread_s)
     told = await asyncio.to_thread(watched.hashes)
     told.update(known or {})
-    async with aclosing(watched.looks(stop)) as looks:
+    async with aclosing(when.looks(stop)) as looks:
         async for _ in looks:
             await watched.settle()
             now = await asyncio.to_thread(watched.hashes)
@@ -66,7 +69,7 @@ async def watch(
                 told = now
 
 
-class StopSeen:
+class _StopSeen:
     """What watchfiles polls in its thread: the caller's event, or its own end when cancelled.
 
     watchfiles sets the event it is given when it is cancelled; the caller's must stay untouched.
@@ -83,28 +86,37 @@ class StopSeen:
         self._ended = True
 
 
-class _Watched:
-    """The files of one directory."""
+class WatchedDirectory:
+    """Tells when to look at a directory. That it is missing, or another one than before, is seen."""
 
     def __init__(
-        self, directory: Path, names: tuple[str, ...], clock: Clock, reread_s: float
+        self,
+        path: Path,
+        clock: Clock,
+        *,
+        names: Collection[str] | None = None,
+        reread_s: float = REREAD_S,
+        missing_s: float = MISSING_S,
     ) -> None:
-        self.names = names
-        self._directory = directory
+        """``names`` are the files in it that count; None: whatever lies below it."""
+        self._path = path
         self._clock = clock
+        self._names = names
         self._reread_s = reread_s
+        self._missing_s = min(reread_s, missing_s)
         self._due_at = 0.0
         self._is_lost = False
 
     async def looks(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
-        """Yield whenever the files should be looked at: at the start, on events, and every so often."""
+        """Yield whenever it should be looked at: at the start, on events, and every so often, until
+        ``stop`` is set. Raises ``OSError`` or ``RuntimeError`` where it can't be watched."""
         self._looked()
         yield
         while not stop.is_set():
             identity = await asyncio.to_thread(self._identity)
             if identity is None:
-                # Nothing to watch until the directory is back; then its files are looked at.
-                await self._clock.sleep(min(self._reread_s, 0.25))
+                # Nothing to watch until the directory is back; then it is looked at.
+                await wait_for_stop(stop, self._missing_s)
                 if await asyncio.to_thread(self._identity) is not None:
                     yield
                 continue
@@ -112,21 +124,24 @@ class _Watched:
             async with aclosing(self._events(stop)) as events:
                 async for _ in events:
                     self._looked()
+                    # Asked before the look, so that the last look sees what took its place.
+                    now = await asyncio.to_thread(self._identity)
+                    is_another = self._is_lost or now != identity
                     yield
-                    if self._is_lost or await asyncio.to_thread(self._identity) != identity:
+                    if is_another:
                         break
 
     async def _events(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
-        ended = StopSeen(stop)
+        ended = _StopSeen(stop)
         changes = awatch(
-            self._directory,
+            self._path,
             watch_filter=self._concerns,
             debounce=DEBOUNCE_MS,
             step=STEP_MS,
             stop_event=ended,
             rust_timeout=max(1, int(self._reread_s * 1000)),
             yield_on_timeout=True,
-            recursive=False,
+            recursive=self._names is None,
         )
         try:
             async for _ in changes:
@@ -137,24 +152,42 @@ class _Watched:
     def _concerns(self, change: Change, path: str) -> bool:
         """Whether an event is about our files, or comes when a look is due anyway.
 
-        The store lies in the same directory, so under load there is never a quiet timeout.
+        The store lies beside some of them, so under load there is never a quiet timeout.
         """
-        if path == str(self._directory):
+        if path == str(self._path):
             # A new directory may get the inode of the old one, so this is remembered.
             self._is_lost |= change is Change.deleted
             return True
+        if self._names is None:
+            return True
         name = os.path.basename(path)  # noqa: PTH119 - called for every event
-        return name in self.names or self._clock.monotonic() >= self._due_at
+        return name in self._names or self._clock.monotonic() >= self._due_at
 
     def _looked(self) -> None:
         self._due_at = self._clock.monotonic() + self._reread_s
 
     def _identity(self) -> tuple[int, int] | None:
         try:
-            status = self._directory.stat()
+            status = self._path.stat()
         except OSError:
             return None
         return status.st_dev, status.st_ino
+
+
+async def wait_for_stop(stop: asyncio.Event, seconds: float) -> None:
+    """Wait, but no longer than until ``stop`` is set."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+
+
+class _Files:
+    """The files of one directory."""
+
+    def __init__(self, directory: Path, names: tuple[str, ...], clock: Clock) -> None:
+        self.names = names
+        self._directory = directory
+        self._clock = clock
 
     async def settle(self) -> None:
         """Wait until size and times of the files stand still, so that no half save is read."""

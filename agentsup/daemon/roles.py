@@ -31,13 +31,14 @@ class DaemonRoles:
         self.turns = Roles(self.shelf, ground.database)
         self.desk = RoleDesk(self.shelf)
         self._current = current
+        self._clock = ground.clock
 
     def spec(self) -> ChildSpec:
         """The child that sees edits of roles."""
 
         async def life(ctx: ChildContext) -> None:
             ctx.ready()
-            await watch_roles(self.shelf, stop=ctx.draining)
+            await watch_roles(self.shelf, stop=ctx.draining, clock=self._clock)
 
         return ChildSpec("roles", life, Restart.PERMANENT, grace=SHORT, policy=FOR_EVER)
 

@@ -190,7 +190,7 @@ async def test_the_slow_look_finds_what_no_event_told_also_under_noise(
 
     async with watching(home, told, reread_s=0.3):
         monkeypatch.setattr(
-            "agentsup.config.watch._Watched._concerns",
+            "agentsup.config.watch.WatchedDirectory._concerns",
             lambda self, change, path: (
                 "state.db" in path and self._clock.monotonic() >= self._due_at
             ),

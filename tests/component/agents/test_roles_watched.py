@@ -1,0 +1,63 @@
+"""Edits of roles on a real disk: seen by events, also where the directory comes and goes."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from agentsup.agents.roles import watching
+from agentsup.agents.roles.book import RoleBook, RoleShelf
+from agentsup.agents.roles.watching import watch_roles
+from agentsup.kit.clock import SystemClock
+from agentsup.kit.tasks import TaskOwner
+
+
+class SeenShelf(RoleShelf):
+    """Lets a test wait for the next look."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, tuple)
+        self.looked = asyncio.Event()
+
+    async def refresh(self) -> RoleBook:
+        found = await super().refresh()
+        self.looked.set()
+        return found
+
+    async def until(self, words: str | None) -> None:
+        """Wait until the role ``mine`` is described so; None: until it is gone."""
+        async with asyncio.timeout(10):
+            while self.known is None or self._told(self.known) != words:
+                self.looked.clear()
+                await self.looked.wait()
+
+    def _told(self, book: RoleBook) -> str | None:
+        role = book.find("mine")
+        return role.description if role is not None else None
+
+
+def put(directory: Path, words: str) -> None:
+    path = directory / "mine" / "AGENT.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"---\nname: mine\ndescription: {words}\n---\n", encoding="utf-8")
+
+
+async def test_a_directory_of_roles_may_come_change_and_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "MISSING_S", 0.05)
+    directory = tmp_path / "roles"
+    shelf = SeenShelf(directory)
+    stop, owner = asyncio.Event(), TaskOwner("test")
+    owner.spawn(watch_roles(shelf, stop=stop, clock=SystemClock()), name="watch:roles")
+    await shelf.until(None)
+    for words in ("one", "two"):
+        put(directory, words)
+        await shelf.until(words)
+    shutil.rmtree(directory)
+    await shelf.until(None)
+    put(directory, "three")
+    await shelf.until("three")
+    stop.set()
+    assert await owner.close(5) == []
