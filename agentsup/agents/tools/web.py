@@ -28,7 +28,11 @@ MAX_HOPS = 5
 TIMEOUT_S = 30.0
 _TYPES = re.compile(r"text/|application/(?:[\w.+-]*\+)?(?:json|xml|javascript|yaml|toml)\b")
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
-_HIDDEN = re.compile(r"<(script|style|noscript|svg|head)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
+_HIDDEN = re.compile(r"<(script|style|noscript|svg|head)\b", re.IGNORECASE | re.ASCII)
+_CLOSING = {
+    name: re.compile(rf"</{name}\s*>", re.IGNORECASE | re.ASCII)
+    for name in ("script", "style", "noscript", "svg", "head")
+}
 _BREAKS = re.compile(r"<(?:br|/p|/div|/li|/tr|/h\d|/section|/article)\b[^>]*>", re.IGNORECASE)
 _TAG = re.compile(r"<[^>]*>")
 
@@ -206,6 +210,31 @@ def _readable(raw: bytes, charset: str, kind: str) -> str:
         text = raw.decode("utf-8", "replace")
     if "html" not in kind.lower():
         return text
-    text = _TAG.sub("", _BREAKS.sub("\n", _HIDDEN.sub(" ", text)))
+    text = _without_tags(_without_hidden(text))
     lines = (" ".join(line.split()) for line in html.unescape(text).splitlines())
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+
+
+# A page is anyone's: the time of both is that of its length, whatever is left open in it. A search
+# that starts again at each sign would hold the whole process for hours.
+
+
+def _without_hidden(text: str) -> str:
+    """``text`` without elements that nobody reads; one that is never closed stays."""
+    kept: list[str] = []
+    unclosed: set[str] = set()
+    position = 0
+    while (found := _HIDDEN.search(text, position)) is not None:
+        name = found[1].casefold()
+        end = None if name in unclosed else _CLOSING[name].search(text, found.end())
+        if end is None:
+            unclosed.add(name)
+        kept += (text[position : found.start()], found[0] if end is None else " ")
+        position = found.end() if end is None else end.end()
+    return "".join((*kept, text[position:]))
+
+
+def _without_tags(text: str) -> str:
+    # Before the last ">" each tag has an end, which is found at once.
+    last = text.rfind(">") + 1
+    return _TAG.sub("", _BREAKS.sub("\n", text[:last])) + text[last:]

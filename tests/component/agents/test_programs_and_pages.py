@@ -13,7 +13,7 @@ from aiohttp import web
 
 from agentsup.agents.tools.addresses import is_public
 from agentsup.agents.tools.shell import exec_tool
-from agentsup.agents.tools.web import WebRules, web_tool
+from agentsup.agents.tools.web import MAX_BYTES, WebRules, web_tool
 from agentsup.kit.procgroup import members
 from agentsup.model.errors import AgentsupError, NotFound, TimedOut
 from agentsup.model.ids import AgentId, CallId, MessageId, SessionId
@@ -187,6 +187,28 @@ async def test_a_page_is_fetched_as_text(town: Web) -> None:
         "<head><title>t</title></head><p>Hello <b>you</b> &amp; me</p><script>x</script>"
     )
     assert (await town.fetch(town.at("/"))).endswith("status 200, text/html\n\nHello you & me")
+
+
+@pytest.mark.parametrize(
+    "page_text, shown",
+    [
+        ("a<STYLE>x</style >b<svg>y</svg\n>c", "a b c"),
+        ("a<script>b<style>c</style>d", "ab d"),
+        ("a<scr\u0131pt>b</script>", "ab"),
+        ("one<br/>two</p >three<b", "one\ntwo\nthree<b"),
+        ("1 < 2 <i>and</i> 3", "1 and 3"),
+    ],
+)
+async def test_what_is_kept_of_a_page(town: Web, page_text: str, shown: str) -> None:
+    town.answers["/"] = page(page_text)
+    assert (await town.fetch(town.at("/"))).partition("\n\n")[2] == shown
+
+
+@pytest.mark.parametrize("piece", ["<", "<br ", "<script>", "<script></", "<style><svg>"])
+async def test_no_page_takes_longer_than_its_length(town: Web, piece: str) -> None:
+    # Searched anew from each sign, any of these would hold the process for minutes or hours.
+    town.answers["/"] = page(piece * (MAX_BYTES // len(piece)))
+    assert "status 200" in await town.fetch(town.at("/"))
 
 
 @pytest.mark.parametrize(

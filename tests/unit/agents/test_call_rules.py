@@ -152,6 +152,11 @@ def test_personal_data_is_named() -> None:
     )
 
 
+def test_no_text_makes_the_search_for_numbers_slow() -> None:
+    text = ("+" + "1" * 40 + "a ") * 25_000
+    assert without_personal_data(text) == text
+
+
 # -- calls of a CLI ----------------------------------------------------------------------------------
 
 
