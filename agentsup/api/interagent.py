@@ -73,9 +73,11 @@ async def send(call: Call) -> web.Response:
     caller = _caller(call)
     request = _bus_request(call, body, caller)
     asker = call.deps.asker_of(call.who)
-    answer = await call.api.connections.wait(
+    # Where a turn asks, the wait is its own: only at its end is a late answer put before that turn.
+    answer = await call.wait(
         lambda: call.deps.bus.send(request, caller=caller, timeout_s=body.timeout, asker=asker),
         name="send",
+        is_kept=asker is not None,
     )
     return reply(
         {
@@ -137,7 +139,7 @@ async def result(call: Call) -> web.Response:
     _may_read(call, message)
     if query.wait > 0 and message.state not in TERMINAL:
         try:
-            message = await call.api.connections.wait(
+            message = await call.wait(
                 partial(mailbox.wait_done, message.message_id, query.wait), name="result"
             )
         except TimedOut:

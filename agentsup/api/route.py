@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import hdrs, web
 from pydantic import BaseModel
@@ -21,6 +21,7 @@ from agentsup.model.control import TokenIdentity
 from agentsup.model.errors import Unauthorised
 from agentsup.model.principal import Principal
 
+T = TypeVar("T")
 Answers = Mapping[int, type[BaseModel] | str]
 """Status → the document answered, or a media type where it is no JSON."""
 
@@ -90,6 +91,15 @@ class Call:
         `Overloaded`."""
         who = f"person:{self.session.subject}" if self.session is not None else ""
         return self.api.connections.admit(kind, who, is_operator=self.by.is_operator)
+
+    async def wait(
+        self, start: Callable[[], Coroutine[Any, Any, T]], *, name: str, is_kept: bool = False
+    ) -> T:
+        """Await what `start` begins as one counted wait, given up once the client has left, unless
+        `is_kept`. Raises as `Connections.wait` does."""
+        return await self.api.connections.wait(
+            start, name=name, is_gone=lambda: not is_kept and self.request.transport is None
+        )
 
     def signed_out(self, then: Callable[[], None]) -> AbstractContextManager[None]:
         """Call `then` if the browser's session is ended during the block."""

@@ -62,11 +62,7 @@ async def completions(call: Call) -> web.StreamResponse:
             answer = _Answer(call, entry.name, await accept(call, wanted), created, body.bounds)
             with_usage = body.stream_options is not None and body.stream_options.include_usage
             return await _Stream(answer, entry.agent_id).run(with_usage=with_usage)
-    taken, now = await call.api.connections.wait(
-        partial(_ask, call, wanted),
-        name="completion",
-        is_gone=lambda: call.request.transport is None,
-    )
+    taken, now = await call.wait(partial(_ask, call, wanted), name="completion")
     return await _whole(_Answer(call, entry.name, taken, created, body.bounds), now)
 
 

@@ -18,7 +18,7 @@ from agentsup.channels.inbox import Inbox
 from agentsup.daemon.tokens import TokenBook
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
-from agentsup.mailbox.bus import DirectoryEntry, InterAgentBus
+from agentsup.mailbox.bus import Asker, DirectoryEntry, InterAgentBus
 from agentsup.mailbox.mailbox import Completion, Mailbox, MailboxLimits
 from agentsup.model.control import (
     AgentView,
@@ -213,6 +213,8 @@ class Rig:
     aborted: list[str]
     people: dict[str, PersonRole]
     served: ServedTurns
+    askers: dict[str, Asker]
+    """The running turn of an agent that asks, by the agent's id."""
     agent_tokens: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -261,6 +263,11 @@ class Rig:
             outcome, text=text, error_code="engine_failed" if error else "", error_text=error
         )
         await self.mailbox.complete(lease, completion)
+
+    async def until_open(self, kind: str, count: int) -> None:
+        """Until so many of a kind are open; that a client has left is noticed at a heartbeat."""
+        while self.server.connections[kind] != count:
+            await asyncio.sleep(0.01)
 
     async def tell(self, agent: str, text: str, conversation: str = "console:local") -> int:
         """A delivered answer, as the relay records it."""
@@ -320,7 +327,7 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
     async def metrics() -> bytes:
         return b"agentsup_up 1\n"
 
-    served = ServedTurns()
+    served, askers = ServedTurns(), dict[str, Asker]()
     deps = ApiDeps(
         control=control,
         tokens=tokens,
@@ -340,7 +347,7 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
         live=live,
         metrics=metrics,
         abort_turn=abort_turn,
-        asker_of=lambda identity: None,
+        asker_of=lambda identity: askers.get(identity.agent_id),
         served=served.find,
         clock=clock,
         entropy=entropy,
@@ -374,6 +381,7 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
             aborted,
             people,
             served,
+            askers,
         )
         for name in directory.names():
             agent_id = directory.lookup(name).agent_id

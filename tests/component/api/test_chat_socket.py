@@ -363,8 +363,7 @@ class TestImpatient:
         # The client reads nothing from here on; the server may hold four frames and no more.
         big = "x" * 200_000
         seqs = [await rig.tell("main", big) for _ in range(60)]
-        while rig.server.connections["sockets"]:
-            await asyncio.sleep(0.02)
+        await rig.until_open("sockets", 0)
         writer.close()
         assert max(sizes) <= 4
         assert len(sizes) < len(seqs), "the server went on filling what nobody took"

@@ -264,8 +264,7 @@ async def test_a_client_that_leaves_loses_and_doubles_nothing(rig: Rig, work: Ta
         lease = await rig.lease("main")
         # Its place is given back before its repetition comes.
         for waits in (1, 0, 1):
-            while rig.server.connections["waits"] != waits:
-                await asyncio.sleep(0.01)
+            await rig.until_open("waits", waits)
         await finish(rig, lease, "done")
         got = await asking
     assert got.choices[0].message.content == "done"
@@ -298,8 +297,7 @@ async def test_what_is_asked_again_much_later_is_meant_anew(rig: Rig, work: Task
     asking = work.spawn(rig.call("POST", PATH, body, headers=retry), name="ask")
     first = await rig.lease("main")
     again = work.spawn(rig.call("POST", PATH, body, headers=retry), name="again")
-    while rig.server.connections["waits"] < 2:
-        await asyncio.sleep(0.01)
+    await rig.until_open("waits", 2)
     await finish(rig, first, "this week's")
     for one in (asking, again, work.spawn(rig.call("POST", PATH, body, headers=retry), name="3")):
         assert read_whole((await one)[1])[0] == "this week's"

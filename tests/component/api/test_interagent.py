@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from agentsup.kit.tasks import TaskOwner
-from tests.component.api.conftest import Rig
+from agentsup.mailbox.bus import Asker
+from agentsup.mailbox.slots import Slots
+from agentsup.model.message import Lane, State
+from tests.component.api.conftest import LIMITS, Rig
 
 SEND = "/interagent/send"
 SEND_ASYNC = "/interagent/send_async"
@@ -304,6 +307,43 @@ async def test_waits_are_bounded_and_end_with_the_listener(rig: Rig) -> None:
     await rig.server.close()
     statuses = sorted([(await task)[0] for task in asking])
     assert statuses == [200, 503, 503, 503]
+
+
+@pytest.mark.parametrize("way", ["send", "result"])
+async def test_a_client_that_leaves_gives_its_place_back_and_its_message_goes_on(
+    rig: Rig, way: str
+) -> None:
+    owner = TaskOwner("test")
+    body = {"to": "worker", "message": "slow"}
+    if way == "send":
+        asking = Asking(rig, owner, body).task
+    else:
+        _, sent, _ = await rig.call("POST", SEND_ASYNC, body)
+        path = f"/interagent/results/{sent['task_id']}?wait=60"
+        asking = owner.spawn(rig.call("GET", path), name="test:wait")
+    lease = await rig.lease("worker")
+    await rig.until_open("waits", 1)
+    asking.cancel()
+    await rig.until_open("waits", 0)
+    assert (await rig.mailbox.get(lease.message.message_id)).state is State.LEASED
+    await rig.finish(lease, "here all the same")
+    _, result, _ = await rig.call("GET", f"/interagent/results/{lease.message.message_id}")
+    assert (result["success"], result["text"]) == (True, "here all the same")
+
+
+async def test_a_turn_whose_program_left_while_it_asked_is_told_the_answer_later(rig: Rig) -> None:
+    await rig.call("POST", SEND_ASYNC, {"to": "main", "message": "ask"})
+    turn = await rig.lease("main")
+    slots = Slots(dict.fromkeys(Lane, 1), lambda: None)
+    rig.askers["agt_main"] = Asker(turn, slots.take(Lane.INTERACTIVE))
+    run = rig.tokens.issue_run("agt_main", "main", turn.message.message_id)
+    body = {"to": "worker", "message": "slow", "timeout": 4 * LIMITS.heartbeat_s}
+    asking = Asking(rig, TaskOwner("test"), body, token=run).task
+    asked = (await rig.lease("worker")).message.message_id
+    assert (await rig.mailbox.get(asked)).deliver_to.waited
+    asking.cancel()
+    await rig.until_open("waits", 0)
+    assert not (await rig.mailbox.get(asked)).deliver_to.waited
 
 
 async def test_health_and_names(rig: Rig) -> None:

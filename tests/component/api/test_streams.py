@@ -53,12 +53,6 @@ async def stream(rig: Rig, query: str = "", **headers: str) -> AsyncIterator[Str
         yield Stream(response)
 
 
-async def all_left(rig: Rig) -> None:
-    """Until the listener has noticed that its readers left, at the next heartbeat at the latest."""
-    while rig.server.connections["event streams"]:
-        await asyncio.sleep(0.01)
-
-
 async def test_new_events_arrive_as_they_are_committed(rig: Rig) -> None:
     before = await rig.tell("main", "old")
     async with stream(rig) as reader:
@@ -94,7 +88,7 @@ async def test_filters_by_agent_conversation_and_type(rig: Rig) -> None:
     ):
         async with stream(rig, f"?after=0&{query}") as reader:
             assert int((await reader.next())["id"]) == wanted
-        await all_left(rig)
+        await rig.until_open("event streams", 0)
 
 
 async def test_a_quiet_stream_shows_that_it_lives(rig: Rig) -> None:
@@ -150,7 +144,7 @@ async def test_streams_are_bounded_and_a_place_is_given_back(rig: Rig) -> None:
         status, document, headers = await rig.call("GET", "/events")
         assert (status, document["queue"]) == (429, "api.event_streams")
         assert headers["Retry-After"]
-    await all_left(rig)
+    await rig.until_open("event streams", 0)
     async with stream(rig):
         pass
 
@@ -182,7 +176,7 @@ async def test_a_page_that_was_away_for_long_looks_anew(
         ) as response:
             while not (line := await response.content.readline()).startswith(b"data:"):
                 assert not line.startswith(b"event:"), "a page hears all types with one listener"
-        await all_left(rig)
+        await rig.until_open("event streams", 0)
         return json.loads(line.removeprefix(b"data:"))
 
     assert (await begins(first))["type"] == "chat.out"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import aiohttp
@@ -239,8 +238,7 @@ async def test_a_page_gone_wild_locks_nobody_else_out(rig: Rig) -> None:
                 assert more.close_code == 4429
         async with otto.socket() as other:
             await frame(other, "welcome")
-    while rig.server.connections["sockets"]:
-        await asyncio.sleep(0)
+    await rig.until_open("sockets", 0)
     async with uwe.socket(conversation="uwe") as again:
         await frame(again, "welcome")
 
