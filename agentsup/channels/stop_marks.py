@@ -7,6 +7,7 @@ transaction, and dropped when its turn comes, also after a restart.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -43,12 +44,11 @@ def is_marked(
     reader: Reader, channel: str, row_ids: Iterable[int], *, agent_id: str, conversation: str
 ) -> bool:
     """Whether one of those that this agent was given in that conversation was stopped elsewhere."""
-    return any(
-        reader.scalar(
-            "SELECT 1 FROM stop_marks WHERE channel = ? AND row_id = ?"
-            " AND scope IN ('all', 'agent:' || ?, 'session:' || (SELECT session_id FROM pointers"
-            " WHERE agent_id = ? AND key = ?))",
-            (channel, row_id, agent_id, agent_id, f"chat:{channel}:{conversation}"),
-        )
-        for row_id in row_ids
+    found = reader.scalar(
+        "SELECT 1 FROM stop_marks WHERE channel = ?"
+        " AND row_id IN (SELECT value FROM json_each(?))"
+        " AND scope IN ('all', 'agent:' || ?, 'session:' || (SELECT session_id FROM pointers"
+        " WHERE agent_id = ? AND key = ?)) LIMIT 1",
+        (channel, json.dumps(list(row_ids)), agent_id, agent_id, f"chat:{channel}:{conversation}"),
     )
+    return found is not None

@@ -11,9 +11,8 @@ from agentsup.model.principal import PersonRole, Principal
 
 __all__ = ["ELSEWHERE", "HERE", "Scope", "is_stop", "scope_of"]
 
-_STOP = re.compile(r"[/!](stop|stop_all)(?:@\S+)?(?:\s.*)?\Z", re.IGNORECASE | re.DOTALL)
 _ENDING = re.compile(
-    r"\s*[/!](?:stop|stop_all|interrupt)(?:@\S+)?(?:\s.*)?\Z", re.IGNORECASE | re.DOTALL
+    r"\s*[/!](stop|stop_all|interrupt)(?:@\S+)?(?:\s.*)?\Z", re.IGNORECASE | re.DOTALL
 )
 HERE = "stopped"
 ELSEWHERE = "stopped from another chat"
@@ -44,10 +43,12 @@ def scope_of(
     commands: Commands,
 ) -> Scope | None:
     """What ``text`` stops, or None if it is no stop, or not one that this person may give."""
-    match = _STOP.match(text.strip())
+    match = _ENDING.match(text)
     if match is None or principal.role < PersonRole.USER:
         return None
     name = match[1].casefold()
+    if name == "interrupt":
+        return None  # it ends what runs, and leaves what waits
     info = next((each for each in commands.offered(agent_id) if each.name == name), None)
     if info is None or (info.operator and principal.role < PersonRole.OPERATOR):
         return None

@@ -196,8 +196,9 @@ def _origin_id(event: Mapping[str, Any]) -> str:
 def received(reader: Reader, owner: Owner, *, after: int = 0, limit: int = 500) -> list[Row]:
     """What earlier lives have left to do, oldest first: to handle, or to tell that a stop from
     another chat has dropped it."""
+    # By row, as no index knows the dropped ones: what comes before ``after`` is not looked at.
     rows = reader.all(
-        "SELECT row_id, room_id, event_id, raw, begun FROM matrix_events"
+        "SELECT row_id, room_id, event_id, raw, begun FROM matrix_events NOT INDEXED"
         " WHERE agent_id = ? AND user_id = ? AND row_id > ?"
         " AND (state = 'received' OR (state = 'skipped' AND error = ?))"
         " ORDER BY row_id LIMIT ?",
@@ -207,10 +208,12 @@ def received(reader: Reader, owner: Owner, *, after: int = 0, limit: int = 500) 
 
 
 def waiting(reader: Reader, *, before: int, agent_id: str = "", room_id: str = "") -> list[Row]:
-    """Texts, files and edits older than row ``before`` that were not handled yet; of all agents or one, of
-    all rooms or one."""
+    """Texts, files and edits older than row ``before`` that were not handled yet; of all agents or
+    one, of all rooms or one."""
+    # A stop asks while everybody waits to write; else all events of two days would be looked at.
     rows = reader.all(
         "SELECT row_id, room_id, event_id, raw, begun FROM matrix_events"
+        " INDEXED BY matrix_events_received"
         " WHERE state = 'received' AND row_id < ? AND (? = '' OR agent_id = ?)"
         " AND (? = '' OR room_id = ?) AND raw ->> '$.type' IN ('m.room.message', 'm.sticker')"
         " ORDER BY row_id",

@@ -85,16 +85,18 @@ class Rooms:
             return room
 
     async def event(
-        self, room_id: str, event_id: str, *, patience_s: float = _PATIENCE_S
+        self, room_id: str, event_id: str, *, patience_s: float | None = None
     ) -> Json | None:
-        """An event as the homeserver has it, or None if there is none for us. Raises a
-        ``MatrixError`` after ``patience_s`` without an answer."""
+        """An event as the homeserver has it, or None if there is none for us.
+
+        Raises a ``MatrixError`` after ``patience_s`` without an answer; None: waits as ``get``.
+        """
         return await self._asked(
             lambda: self._client.event(room_id, event_id), patience_s=patience_s, any_refusal=True
         )
 
     async def quoted(
-        self, room: Room, event_id: str, *, patience_s: float = _PATIENCE_S
+        self, room: Room, event_id: str, *, patience_s: float | None = None
     ) -> Quoted | None:
         """The message that was replied to; None if there is none for us. Raises as ``event``."""
         event = await self.event(room.room_id, event_id, patience_s=patience_s)
@@ -114,13 +116,14 @@ class Rooms:
         self,
         ask: Callable[[], Awaitable[Json]],
         *,
-        patience_s: float = _PATIENCE_S,
+        patience_s: float | None = None,
         any_refusal: bool = False,
     ) -> Json | None:
         """The answer, or None for one that says no. What is no answer says nothing about the room:
-        it is asked again. While the homeserver can't be reached at all, or a refused token ends
-        this life, that goes on for ever."""
-        failures, since = 0, self._clock.monotonic()
+        it is asked again, for ``patience_s`` or an hour. Without ``patience_s`` that goes on for
+        ever while the homeserver can't be reached at all, or a refused token ends this life."""
+        failures = 0
+        until = self._clock.monotonic() + (_PATIENCE_S if patience_s is None else patience_s)
         while True:
             try:
                 return await ask()
@@ -129,8 +132,8 @@ class Rooms:
                     return None
                 failures += 1
                 wait_s = _wait_s(error, failures)
-                left_s = since + patience_s - self._clock.monotonic()
-                if patience_s != _PATIENCE_S or not isinstance(error, NotSent | TokenRefused):
+                if patience_s is not None or not isinstance(error, NotSent | TokenRefused):
+                    left_s = until - self._clock.monotonic()
                     if left_s <= 0:
                         raise
                     wait_s = min(wait_s, left_s)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
+from agentsup.channels.desk import is_over
 from agentsup.channels.matrix.batch import FILTER, Batch, read_batch
 from agentsup.channels.matrix.errors import (
     MatrixError,
@@ -38,9 +39,8 @@ from agentsup.kit.entropy import Entropy
 from agentsup.model.errors import AgentsupError, Overloaded, StoreUnavailable
 from agentsup.observe.logging import get_logger
 from agentsup.store.database import Database, Tx
-from agentsup.store.failures import Trouble
 
-__all__ = ["SyncClient", "Syncer", "Trial", "is_over", "is_stale", "judge"]
+__all__ = ["SyncClient", "Syncer", "Trial", "is_stale", "judge"]
 
 _log = get_logger(__name__)
 
@@ -100,11 +100,6 @@ def is_stale(error: MatrixError) -> bool:
         return True
     words = error.description.lower()
     return error.errcode in _STALE_CODES and ("token" in words or "since" in words)
-
-
-def is_over(error: AgentsupError) -> bool:
-    """Whether the store is closed for good, so that waiting for it has no use."""
-    return error.facts.get("reason") in (Trouble.CLOSED.value, Trouble.STOPPED.value)
 
 
 class Syncer:

@@ -6,12 +6,12 @@ Only what is used is looked at, and each update by itself, so that one that make
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from agentsup.channels.stops import is_stop
 from agentsup.channels.telegram.place import Place
 from agentsup.channels.telegram.raw import (
     Json,
@@ -28,9 +28,6 @@ from agentsup.channels.telegram.raw import (
 __all__ = ["Attachment", "Event", "EventKind", "Malformed", "Me", "Quoted", "read"]
 
 _ANONYMOUS = 1087968824  # the account of administrators who write in the name of their group
-_STOP = re.compile(
-    r"\s*[/!](?:stop|stop_all|interrupt)(?:@\S+)?(?:\s.*)?\Z", re.IGNORECASE | re.DOTALL
-)
 _UNREADABLE = ("story", "paid_media", "game", "invoice", "giveaway")  # holds nothing for an agent
 
 
@@ -139,7 +136,7 @@ class Event:
     @property
     def is_stop(self) -> bool:
         """Whether the text is a command that ends what runs."""
-        return _STOP.match(self.text) is not None
+        return is_stop(self.text)
 
     @property
     def has_content(self) -> bool:
