@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from agentsup.engines.acp.presets import PROGRAMS, Preset, SignIn, sign_in_of
+from agentsup.engines.programs import PROGRAMS, Preset, SignIn, sign_in_of
 from agentsup.kit.procgroup import ProcessGroup, child_env
 
 _LIMIT_S = 10.0

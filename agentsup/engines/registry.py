@@ -10,15 +10,15 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from agentsup.engines.acp.presets import (
+from agentsup.engines.child import ChildManager
+from agentsup.engines.failures import ExtraMissing, UnknownEngine
+from agentsup.engines.programs import (
     PRESETS,
     PROGRAMS,
     Preset,
     found_signed_in,
     sign_in_of,
 )
-from agentsup.engines.child import ChildManager
-from agentsup.engines.failures import ExtraMissing, UnknownEngine
 from agentsup.kit.clock import Clock
 from agentsup.model.engine import Engine, EngineSpec
 

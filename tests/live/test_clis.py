@@ -6,7 +6,6 @@ goes on with its conversation in a later process.
 
 import asyncio
 import json
-import platform
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -57,27 +56,32 @@ class Cli:
         return {"command": self.command, "env": self.env}
 
 
+def program(pattern: str) -> str:
+    """The installed program for this machine's kind of processor."""
+    found = sorted(MODULES.glob(pattern))
+    assert found, f"{pattern} is not in {MODULES}: run scripts/live.sh clis"
+    return str(found[0])
+
+
 def gemini(model: CliModel) -> Cli:
     # It can't open a session again in the minute in which it was begun, so ours is told instead.
     env = {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": model.url}
-    command = [str(MODULES / ".bin/gemini"), "--acp"]
+    command = [program(".bin/gemini"), "--acp"]
     return Cli("gemini", command, daemon_env=env, keeps_session=False)
 
 
 def claude_acp(model: CliModel) -> Cli:
     env = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": model.url}
-    return Cli("claude-acp", [str(MODULES / ".bin/claude-agent-acp")], daemon_env=env)
+    return Cli("claude-acp", [program(".bin/claude-agent-acp")], daemon_env=env)
 
 
 def claude(model: CliModel) -> Cli:
-    folders = sorted(MODULES.glob("@anthropic-ai/claude-agent-sdk-linux-*/claude"))
+    command = [program("@anthropic-ai/claude-agent-sdk-linux-*/claude")]
     env = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": model.url}
-    return Cli("claude", [str(folders[0])], daemon_env=env)
+    return Cli("claude", command, daemon_env=env)
 
 
 def opencode(model: CliModel) -> Cli:
-    if platform.machine() != "x86_64":
-        pytest.skip("its program is installed for x86_64 only")
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "name": "loopback",
@@ -94,7 +98,7 @@ def opencode(model: CliModel) -> Cli:
     names = ("MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
     env = {f"OPENCODE_DISABLE_{name}": "1" for name in names}
     env["OPENCODE_CONFIG_CONTENT"] = json.dumps(config)
-    return Cli("opencode", [str(MODULES / "opencode-linux-x64/bin/opencode"), "acp"], env=env)
+    return Cli("opencode", [program("opencode-linux-*/bin/opencode"), "acp"], env=env)
 
 
 CLIS = {"gemini": gemini, "claude-acp": claude_acp, "claude": claude, "opencode": opencode}

@@ -11,10 +11,10 @@ from pathlib import Path
 from types import ModuleType
 
 from agentsup.engines.acp.options import AcpOptions
-from agentsup.engines.acp.presets import Preset, command_of, sign_in_of, variables
 from agentsup.engines.acp.session import AcpSession, Launch
 from agentsup.engines.child import ChildManager, read_options, surroundings_of
 from agentsup.engines.failures import ExtraMissing, NotConfigured
+from agentsup.engines.programs import Preset, command_of, sign_in_of, variables
 from agentsup.model.engine import EngineCaps, EngineHost, EngineSession, EngineSpec
 
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)

@@ -14,23 +14,11 @@ from typing import Any
 
 from agentsup.engines.child import ChildOptions
 from agentsup.engines.failures import NotConfigured
+from agentsup.engines.programs import CLAUDE, variables
 from agentsup.model.engine import EngineSpec, Segment
 
-PROGRAM = "claude"
-REMEDY = (
-    "install Claude Code (npm install -g @anthropic-ai/claude-code), or name its full path in "
-    "engine_options.command"
-)
 _ENGINE = "claude"
 _MODES = frozenset({"default", "acceptEdits", "auto", "bypassPermissions", "dontAsk", "plan"})
-_QUIET = {
-    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-    "DISABLE_AUTOUPDATER": "1",
-    "DISABLE_TELEMETRY": "1",
-    "DISABLE_ERROR_REPORTING": "1",
-}
-_URL = "ANTHROPIC_BASE_URL"
-_KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
 
 
 class ClaudeOptions(ChildOptions):
@@ -86,7 +74,7 @@ def argv(
             f"permission_mode {mode!r} is unknown to claude; one of {', '.join(sorted(_MODES))}"
         )
     found = [
-        *(options.command or (PROGRAM,)),
+        *(options.command or CLAUDE.command),
         "-p",
         *("--input-format", "stream-json", "--output-format", "stream-json", "--verbose"),
         "--include-partial-messages",
@@ -120,10 +108,8 @@ def environment(options: ClaudeOptions, daemon: Mapping[str, str]) -> dict[str, 
     and not where the entry brings a key of its own.
     """
     given = dict(options.env)
-    found = dict(_QUIET)
-    if _URL not in given and not any(name in given for name in _KEYS):
-        found |= {name: daemon[name] for name in (_URL, *_KEYS) if daemon.get(name)}
-    return found | given
+    has_own = any(name in given for name in (*CLAUDE.env_names, *CLAUDE.keys))
+    return variables(CLAUDE, {} if has_own else daemon) | given
 
 
 def mcp_document(spec: EngineSpec) -> bytes:

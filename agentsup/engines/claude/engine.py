@@ -25,6 +25,7 @@ from agentsup.engines.claude.arguments import ClaudeOptions, Session
 from agentsup.engines.claude.dialogue import Dialogue, prompt_of
 from agentsup.engines.claude.stream import Turn
 from agentsup.engines.failures import EmptyAnswer, ProgramEnded
+from agentsup.engines.programs import CLAUDE
 from agentsup.kit.clock import Clock
 from agentsup.kit.files import write_atomic
 from agentsup.model.engine import (
@@ -122,7 +123,7 @@ class ClaudeSession:
                 env=env,
                 secrets=[value for name, value in self._env.items() if not name.endswith("_URL")],
                 limits=ChildLimits(memory_mb=options.memory_mb),
-                remedy=arguments.REMEDY,
+                remedy=CLAUDE.remedy,
             ) as child,
         ):
             dialogue = Dialogue(child, self._host, turn)

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from agentsup.engines.acp.engine import AcpEngine
-from agentsup.engines.acp.presets import PRESETS, Preset
 from agentsup.engines.child import ChildManager
 from agentsup.engines.failures import ExtraMissing, NotConfigured, NotInstalled
 from agentsup.engines.guard import GuardedSession, RunLimits, open_guarded
+from agentsup.engines.programs import PRESETS, Preset
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.procgroup import child_env, members
 from agentsup.model.engine import (

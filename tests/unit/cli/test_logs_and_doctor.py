@@ -13,7 +13,7 @@ from agentsup.cli.home_files import create_home
 from agentsup.cli.locate import Place
 from agentsup.cli.log_lines import tail_log, text_of
 from agentsup.config.home import Home
-from agentsup.engines.acp.presets import PROGRAMS
+from agentsup.engines.programs import PROGRAMS
 from agentsup.kit.files import HomeLock
 
 

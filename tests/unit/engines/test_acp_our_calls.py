@@ -3,7 +3,7 @@
 import pytest
 
 from agentsup.engines.acp.mapping import our_call
-from agentsup.engines.acp.presets import PRESETS
+from agentsup.engines.programs import PRESETS
 from agentsup.model.engine import PermissionRequest
 
 GEMINI, CLAUDE = PRESETS["gemini"].our_title, PRESETS["claude-acp"].our_title

@@ -8,9 +8,9 @@ from typing import Any, get_args
 import pytest
 
 from agentsup.config.entry import Engine
-from agentsup.engines.acp.presets import AUTO_ORDER, PROGRAMS
 from agentsup.engines.failures import AuthFailed, ExtraMissing, UnknownEngine
 from agentsup.engines.llm.settings import ANY_MODEL, NO_KEY, read_settings
+from agentsup.engines.programs import AUTO_ORDER, PROGRAMS
 from agentsup.engines.registry import (
     EngineRegistry,
     best_available,

@@ -7,7 +7,7 @@ The names move with their makers; what is here was right when it was written, an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from types import MappingProxyType
 
@@ -27,9 +27,9 @@ class Preset:
     sign_in: str
     keys: tuple[str, ...] = ()
     env_names: tuple[str, ...] = ()
+    logins: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     """Set always, such as to keep it from updating itself."""
-    logins: tuple[str, ...] = ()
     version: tuple[str, ...] = ("--version",)
     model_args: tuple[str, ...] = ()
     """Arguments that choose the model; ``{model}`` stands for it."""
@@ -51,16 +51,46 @@ class Preset:
         return f"install {self.title} ({self.install}), or name its path in engine_options.command"
 
 
+def _npm(package: str) -> str:
+    return f"npm install -g {package}"
+
+
+def _once(program: str, variables: str) -> str:
+    return f"run {program} once and sign in, or set {variables}"
+
+
+_MODEL_FLAG = ("--model", "{model}")
 _OPENAI = ("OPENAI_API_KEY", "OPENAI_BASE_URL")
 _ANTHROPIC = ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL")
 
+CLAUDE = Preset(
+    "claude",
+    "Claude Code",
+    ("claude",),
+    _npm("@anthropic-ai/claude-code"),
+    _once("claude", "ANTHROPIC_API_KEY"),
+    keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
+    env_names=("ANTHROPIC_BASE_URL",),
+    logins=(".claude/.credentials.json",),
+    env=dict.fromkeys(
+        (
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+            "DISABLE_AUTOUPDATER",
+            "DISABLE_TELEMETRY",
+            "DISABLE_ERROR_REPORTING",
+        ),
+        "1",
+    ),
+)
+"""Has an engine of its own, which does not speak the Agent Client Protocol."""
+
 _ALL = (
     Preset(
-        name="gemini",
-        title="Gemini CLI",
-        command=("gemini", "--acp"),
-        install="npm install -g @google/gemini-cli",
-        sign_in="run gemini once and sign in, or set GEMINI_API_KEY",
+        "gemini",
+        "Gemini CLI",
+        ("gemini", "--acp"),
+        _npm("@google/gemini-cli"),
+        _once("gemini", "GEMINI_API_KEY"),
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         env_names=(
             "GOOGLE_GEMINI_BASE_URL",
@@ -68,108 +98,88 @@ _ALL = (
             "GOOGLE_CLOUD_LOCATION",
             "GOOGLE_GENAI_USE_VERTEXAI",
         ),
-        env={"GEMINI_CLI_TRUST_WORKSPACE": "true"},
         logins=(".gemini/oauth_creds.json",),
-        model_args=("--model", "{model}"),
+        env={"GEMINI_CLI_TRUST_WORKSPACE": "true"},
+        model_args=_MODEL_FLAG,
         auth_method="gemini-api-key",
         our_title=f"{{tool}} ({OUR_MCP_SERVER} MCP Server)",
     ),
-    Preset(
+    replace(
+        CLAUDE,
         name="claude-acp",
         title="the ACP adapter of Claude Code",
         command=("claude-agent-acp",),
-        install="npm install -g @agentclientprotocol/claude-agent-acp",
-        sign_in="run claude once and sign in, or set ANTHROPIC_API_KEY",
-        keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
-        env_names=("ANTHROPIC_BASE_URL",),
-        env={
-            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            "DISABLE_AUTOUPDATER": "1",
-            "DISABLE_TELEMETRY": "1",
-            "DISABLE_ERROR_REPORTING": "1",
-        },
-        logins=(".claude/.credentials.json",),
+        install=_npm("@agentclientprotocol/claude-agent-acp"),
         version=(),
         model_env="ANTHROPIC_MODEL",
         our_title=f"mcp__{OUR_MCP_SERVER}__{{tool}}",
     ),
     Preset(
-        name="codex",
-        title="the ACP adapter of Codex",
-        command=("codex-acp",),
-        install="npm install -g @agentclientprotocol/codex-acp",
-        sign_in="run codex login, or set OPENAI_API_KEY",
+        "codex",
+        "the ACP adapter of Codex",
+        ("codex-acp",),
+        _npm("@agentclientprotocol/codex-acp"),
+        "run codex login, or set OPENAI_API_KEY",
         keys=("OPENAI_API_KEY", "CODEX_API_KEY"),
         env_names=("OPENAI_BASE_URL", "CODEX_HOME"),
         logins=(".codex/auth.json",),
         version=(),
     ),
     Preset(
-        name="opencode",
-        title="OpenCode",
-        command=("opencode", "acp"),
-        install="npm install -g opencode-ai",
-        sign_in="run opencode auth login, or set the API key of a provider",
+        "opencode",
+        "OpenCode",
+        ("opencode", "acp"),
+        _npm("opencode-ai"),
+        "run opencode auth login, or set the API key of a provider",
         keys=("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"),
         env_names=("OPENCODE_CONFIG", "OPENCODE_CONFIG_CONTENT"),
-        env={"OPENCODE_DISABLE_AUTOUPDATE": "1"},
         logins=(".local/share/opencode/auth.json",),
+        env={"OPENCODE_DISABLE_AUTOUPDATE": "1"},
     ),
     Preset(
-        name="goose",
-        title="Goose",
-        command=("goose", "acp"),
-        install="see the installation page of Goose",
-        sign_in="run goose configure",
+        "goose",
+        "Goose",
+        ("goose", "acp"),
+        "see the installation page of Goose",
+        "run goose configure",
         env_names=("GOOSE_PROVIDER", "GOOSE_MODEL", *_OPENAI, *_ANTHROPIC),
         logins=(".config/goose/config.yaml",),
         model_env="GOOSE_MODEL",
     ),
     Preset(
-        name="kimi",
-        title="Kimi CLI",
-        command=("kimi", "acp"),
-        install="uv tool install kimi-cli",
-        sign_in="run kimi once and sign in, or set KIMI_API_KEY",
+        "kimi",
+        "Kimi CLI",
+        ("kimi", "acp"),
+        "uv tool install kimi-cli",
+        _once("kimi", "KIMI_API_KEY"),
         keys=("KIMI_API_KEY", "MOONSHOT_API_KEY"),
         env_names=("KIMI_BASE_URL", "KIMI_MODEL_NAME"),
         logins=(".kimi/config.toml", ".kimi/config.json"),
     ),
     Preset(
-        name="copilot",
-        title="GitHub Copilot CLI",
-        command=("copilot", "--acp"),
-        install="npm install -g @github/copilot",
-        sign_in="run copilot once and sign in, or set COPILOT_GITHUB_TOKEN",
+        "copilot",
+        "GitHub Copilot CLI",
+        ("copilot", "--acp"),
+        _npm("@github/copilot"),
+        _once("copilot", "COPILOT_GITHUB_TOKEN"),
         keys=("COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN"),
         logins=(".copilot/config.json",),
     ),
     Preset(
-        name="qwen",
-        title="Qwen Code",
-        command=("qwen", "--acp"),
-        install="npm install -g @qwen-code/qwen-code",
-        sign_in="run qwen once and sign in, or set OPENAI_API_KEY and OPENAI_BASE_URL",
+        "qwen",
+        "Qwen Code",
+        ("qwen", "--acp"),
+        _npm("@qwen-code/qwen-code"),
+        _once("qwen", "OPENAI_API_KEY and OPENAI_BASE_URL"),
         keys=("OPENAI_API_KEY", "DASHSCOPE_API_KEY"),
         env_names=("OPENAI_BASE_URL", "OPENAI_MODEL"),
         logins=(".qwen/oauth_creds.json",),
-        model_args=("--model", "{model}"),
+        model_args=_MODEL_FLAG,
     ),
 )
 
 PRESETS: Mapping[str, Preset] = MappingProxyType({each.name: each for each in _ALL})
 """Every preset by the name that an entry's ``engine`` may use."""
-
-CLAUDE = Preset(
-    name="claude",
-    title="Claude Code",
-    command=("claude",),
-    install="npm install -g @anthropic-ai/claude-code",
-    sign_in="run claude once and sign in, or set ANTHROPIC_API_KEY",
-    keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
-    logins=(".claude/.credentials.json",),
-)
-"""Has an engine of its own; here only so that it is found like the others."""
 
 PROGRAMS: Mapping[str, Preset] = MappingProxyType({CLAUDE.name: CLAUDE, **PRESETS})
 """Every program that is looked for, by the name of its engine."""
