@@ -89,7 +89,8 @@ async def settled(daemon: DaemonProcess, timeout_s: float = 30.0) -> None:
             ),
             *daemon.sql(
                 "SELECT outbox_id, kind, attempts, detail, body, conversation FROM outbox"
-                " WHERE state = 'pending'"
+                " WHERE state = 'pending' OR (state = 'delivered' AND kind = 'notice'"
+                " AND body ->> '$.cancel' IS NOT NULL)"  # it says that something waits
             ),
         ]
 
