@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 from agentsup.agents import prompt
 from agentsup.agents.knowledge import SharedKnowledge
-from agentsup.agents.turn import TurnHandler, TurnServices
+from agentsup.agents.turn import TurnHandler
+from agentsup.agents.turn_services import TurnServices
 from agentsup.mailbox.bus import AgentDirectory, Asker
 from agentsup.mailbox.pump import EXIT_DRAIN_S, Handler, Pump, Work
 from agentsup.model.agent import AgentSpec

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
 
 from agentsup import __version__
-from agentsup.agents.host import HostServices
 from agentsup.agents.knowledge import SharedKnowledge
 from agentsup.agents.processes import ProcessTable
 from agentsup.agents.stack import AgentStack, StackPlace
 from agentsup.agents.tools import peer_tools, shared_memory_tool
-from agentsup.agents.turn import TurnServices
+from agentsup.agents.turn_services import TurnServices
 from agentsup.api.ports import ApiDeps, ApiLimits
 from agentsup.api.server import ApiServer
 from agentsup.channels.inbox import Inbox
@@ -23,6 +21,7 @@ from agentsup.daemon.calls import calls_of
 from agentsup.daemon.channels import Channels, ChannelServices
 from agentsup.daemon.commanding import chat_commands_of
 from agentsup.daemon.control import DaemonControl, DaemonFacts
+from agentsup.daemon.daemon import Daemon
 from agentsup.daemon.engines import DaemonEngines, engines_of
 from agentsup.daemon.fleet import Fleet
 from agentsup.daemon.ground import (
@@ -40,7 +39,6 @@ from agentsup.daemon.recorder import Recorder
 from agentsup.daemon.roles import DaemonRoles
 from agentsup.daemon.stopping import Stopper
 from agentsup.daemon.supervisor import AgentSupervisor
-from agentsup.engines.registry import EngineRegistry
 from agentsup.kit import sdnotify
 from agentsup.kit.lag import LagProbe
 from agentsup.kit.procgroup import child_env
@@ -65,28 +63,6 @@ __all__ = ["Daemon", "Ground", "build"]
 
 WATCHDOG_S = 5.0
 """How often the probes are asked where systemd doesn't ask for more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Daemon:
-    """The built parts that the entry point and tests speak to."""
-
-    supervisor: AgentSupervisor
-    control: DaemonControl
-    mailbox: Mailbox
-    bus: InterAgentBus
-    inbox: Inbox
-    fleet: Fleet
-    reconciler: Reconciler
-    processes: ProcessTable
-    alarm: Alarm
-    api: ApiServer
-    engines: EngineRegistry
-    board: Board
-    relay: Relay
-    metrics: Metrics
-    calls: HostServices
-    tasks: TaskOwner
 
 
 def build(ground: Ground) -> Daemon:

@@ -15,7 +15,8 @@ from agentsup.agents.knowledge import SharedKnowledge
 from agentsup.agents.processes import ProcessTable
 from agentsup.agents.stack import AgentStack, StackPlace
 from agentsup.agents.tools import peer_tools
-from agentsup.agents.turn import TurnHandler, TurnServices
+from agentsup.agents.turn import TurnHandler
+from agentsup.agents.turn_services import TurnServices
 from agentsup.daemon import services
 from agentsup.daemon.calls import host_services
 from agentsup.daemon.fleet import Fleet

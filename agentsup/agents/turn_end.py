@@ -1,0 +1,179 @@
+"""How a segment ends: one transaction with all that is known of it, or a retry.
+
+What a turn used is paid for however it ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+
+from agentsup.agents import prompt, transcript
+from agentsup.agents.carried import Carried
+from agentsup.agents.surroundings import Surroundings
+from agentsup.agents.turn_services import TurnServices
+from agentsup.mailbox import notices
+from agentsup.mailbox import usage as usage_rows
+from agentsup.mailbox.mailbox import Completion
+from agentsup.mailbox.pump import Work
+from agentsup.model.engine import Done, Suspended, Usage
+from agentsup.model.errors import ExitRequested, StoreUnavailable
+from agentsup.model.ids import AgentId
+from agentsup.model.message import Message, Outcome, Part
+from agentsup.observe.logging import get_logger
+from agentsup.store.database import Tx
+
+_log = get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Heard:
+    """What a segment's events left for its end."""
+
+    files: list[Part] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    usage: list[Usage] = field(default_factory=list)
+
+
+class TurnEnd:
+    """Ends the segments of one agent's turns."""
+
+    def __init__(
+        self, services: TurnServices, agent_id: AgentId, surroundings: Surroundings
+    ) -> None:
+        self._services = services
+        self._agent_id = agent_id
+        self._around = surroundings
+
+    async def settle(self, work: Work, end: Done, heard: Heard, segment_no: int) -> str:
+        if end.outcome == "failed" and not end.permanent:
+            await self._record_usage(work, heard)
+            state = await self._services.mailbox.retry(
+                work.lease, code=end.code, text=end.error, least_s=end.retry_after_s or 0.0
+            )
+            _log.warning("turn will be retried", code=end.code, error=end.error, state=state.value)
+            return "retry"
+        await self._complete(work, end, heard, segment_no)
+        if end.exit_code is not None:
+            raise ExitRequested(
+                end.exit_code, f"asked for by message {work.lease.message.message_id}"
+            )
+        return "ok" if end.outcome == "ok" else "failed"
+
+    async def _complete(self, work: Work, end: Done, heard: Heard, segment_no: int) -> None:
+        services, lease, around = self._services, work.lease, self._around
+        message, now = lease.message, services.clock.now_ms()
+        failed = end.outcome != "ok"
+        if end.outcome == "cancelled":
+            end = Done("failed", text=end.text, error="the engine was cancelled", code="cancelled")
+        completion = Completion(
+            outcome=Outcome.FAILED if failed else Outcome.OK,
+            text=end.text,
+            error_code=end.code,
+            error_text=end.error,
+            parts=tuple(heard.files),
+            engine=around.engine.name,
+            # After an answer, nothing kept means: start from the transcript, not from older state.
+            engine_state=end.engine_state if failed else end.engine_state or b"",
+        )
+
+        def commit(tx: Tx) -> None:
+            services.mailbox.complete_tx(tx, lease, completion)
+            say = partial(
+                transcript.append_tx,
+                tx,
+                session_id=message.session_id,
+                message_id=message.message_id,
+                at=now,
+            )
+            say(role="user", text=prompt.envelope(message), parts=message.parts)
+            if failed:
+                say(role="note", text=f"(failed: {end.error})")
+            else:
+                say(role="assistant", text=end.text, parts=tuple(heard.files))
+            for notice in heard.notices:
+                _notify_tx(tx, message, notice, now)
+            self._usage_tx(tx, message, heard)
+            services.journal.end_segment_tx(tx, message.message_id, segment_no, now)
+
+        await services.database.write(commit, name="turn.complete", closing=True)
+        if failed:
+            _log.warning("turn failed", code=end.code, error=end.error)
+        else:
+            _log.info("turn done", chars=len(end.text))
+
+    async def park(
+        self,
+        work: Work,
+        end: Suspended,
+        *,
+        segment: tuple[int, Carried] | None = None,
+        call_id: str = "",
+        heard: Heard | None = None,
+    ) -> None:
+        """Ask and wait: for the answer to ``segment`` (its number and what it hands on), or for
+        word about the uncertain call ``call_id``."""
+        services, lease = self._services, work.lease
+        now = services.clock.now_ms()
+
+        def commit(tx: Tx) -> None:
+            question = services.mailbox.park_tx(tx, lease, end)
+            if segment is not None:
+                services.journal.suspend_segment_tx(
+                    tx,
+                    lease.message.message_id,
+                    segment[0],
+                    segment[1].pack(),
+                    question.question_id,
+                    now,
+                )
+            if call_id:
+                services.journal.ask_about_tx(tx, call_id, question.question_id)
+            if heard is not None:
+                for notice in heard.notices:
+                    _notify_tx(tx, lease.message, notice, now)
+                self._usage_tx(tx, lease.message, heard)
+
+        await services.database.write(commit, name="turn.park", closing=True)
+        _log.info("turn parked", question=end.text)
+
+    async def _record_usage(self, work: Work, heard: Heard) -> None:
+        if heard.usage:
+            await self._services.database.write(
+                lambda tx: self._usage_tx(tx, work.lease.message, heard), name="turn.usage"
+            )
+
+    def _usage_tx(self, tx: Tx, message: Message, heard: Heard) -> None:
+        for usage in heard.usage:
+            usage_rows.record_tx(
+                tx,
+                usage,
+                message_id=message.message_id,
+                agent_id=self._agent_id,
+                session_id=message.session_id,
+                engine=self._around.engine.name,
+                model=self._around.spec.model or "",
+                at=self._services.clock.now_ms(),
+            )
+
+    async def cost_of_unfinished(self, work: Work, heard: Heard) -> None:
+        """What a stopped or crashed turn has used is paid for all the same."""
+        try:
+            await self._record_usage(work, heard)
+        except StoreUnavailable as error:
+            _log.warning("usage of an unfinished turn is not recorded", reason=error.message)
+
+
+def _notify_tx(tx: Tx, message: Message, text: str, at: int) -> None:
+    """A line of the engine's for the person, beside the answer."""
+    to = message.deliver_to
+    if to.kind == "chat" and not to.silent:
+        notices.notify_tx(
+            tx,
+            message_id=message.message_id,
+            agent_id=to.agent_id or message.agent_id,
+            session_id=message.session_id,
+            text=text,
+            at=at,
+            place=(to.channel, to.conversation),
+        )

@@ -1,0 +1,39 @@
+"""What turns rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from agentsup.agents.host import HostServices
+from agentsup.agents.memory.before_turn import BeforeTurn
+from agentsup.agents.roles.bounds import Roles
+from agentsup.agents.served import ServedTurns
+from agentsup.agents.surroundings import RunTokens
+from agentsup.kit.clock import Clock
+from agentsup.mailbox.journal import Journal
+from agentsup.mailbox.mailbox import Mailbox
+from agentsup.observe.live import LiveHub
+from agentsup.store.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class TurnServices:
+    """What every turn of the daemon shares."""
+
+    database: Database
+    mailbox: Mailbox
+    journal: Journal
+    live: LiveHub
+    clock: Clock
+    calls: HostServices
+    tokens: RunTokens
+    served: ServedTurns = field(default_factory=ServedTurns)
+    """The turns whose programs call our tools over MCP."""
+    before_turn: BeforeTurn | None = None
+    """Remembers, and shortens long sessions; without it neither is done."""
+    roles: Roles | None = None
+    """Says what a turn may use because of its role; without it there are no roles."""
+    turn_ended: Callable[[str, str, float], None] = lambda agent, outcome, seconds: None
+    """Hears of each segment's end: the agent's name, ok | failed | parked | retry | cancelled,
+    and how long it ran."""
