@@ -35,6 +35,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(folder)
 
 
+class _LongestFirst:
+    """Begins with the tests that are allowed most time, so that none of them runs alone at the end
+    while the other worker has nothing to do. Their order is drawn anew within the same time."""
+
+    @staticmethod
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+        items.sort(key=_allowed_s, reverse=True)
+
+
+def _allowed_s(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("timeout")
+    return float(marker.args[0]) if marker is not None and marker.args else 0.0
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(_LongestFirst(), "longest-first")
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Keep captured text printable: half a character in a log line would end an xdist worker."""
