@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -19,16 +18,16 @@ from pydantic import ValidationError
 
 from agentsup.api import documents, privacy
 from agentsup.api.access import Access
-from agentsup.api.frames import HELLO, LATER, Hello, Ping, Say
+from agentsup.api.frames import HELLO, LATER, Hello, Ping
 from agentsup.api.ports import LiveFeed
 from agentsup.api.problems import bad_body, encode, problem
 from agentsup.api.route import Call, Route
+from agentsup.api.saying import Saying
 from agentsup.api.web.chats import greeting
-from agentsup.api.web.files import attached
 from agentsup.api.web.shown import shown
-from agentsup.kit.tasks import OwnerClosed, TaskOwner
+from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.bus import DirectoryEntry
-from agentsup.model.errors import AgentsupError, BadRequest, NotReady, Overloaded, Unauthorised
+from agentsup.model.errors import AgentsupError, BadRequest, Overloaded, Unauthorised
 from agentsup.model.event import Event, EventType
 from agentsup.model.principal import Principal
 from agentsup.store.events import Subscription
@@ -93,8 +92,6 @@ class ChatSocket:
         self._socket = socket
         self._outgoing: asyncio.Queue[bytes] = asyncio.Queue(self._limits.outgoing_frames)
         self._tasks = TaskOwner("ws", on_error=_note_failure)
-        self._in_order = asyncio.Lock()
-        self._says = 0
 
     async def run(self) -> None:
         """Greet, then serve until the client leaves, stalls, or the listener closes."""
@@ -137,7 +134,7 @@ class ChatSocket:
             await self.refuse(error, CLOSE_FAILED)
             return
         parts = {
-            "read": self._read(hello, entry),
+            "read": self._read(self._saying(hello, entry)),
             "write": self._write(),
             "events": self._send_events(hello, entry, seen, subscription),
             "live": self._send_live(feed),
@@ -272,7 +269,19 @@ class ChatSocket:
 
     # -- from the client -------------------------------------------------------------------------
 
-    async def _read(self, hello: Hello, entry: DirectoryEntry) -> None:
+    def _saying(self, hello: Hello, entry: DirectoryEntry) -> Saying:
+        return Saying(
+            self._call,
+            hello,
+            entry,
+            place=_place(hello),
+            post=self._post,
+            tell=self._tell,
+            still_here=partial(self._still_here, hello),
+            is_closed=lambda: self._socket.closed,
+        )
+
+    async def _read(self, saying: Saying) -> None:
         while True:
             message = await self._socket.receive()
             if message.type is not WSMsgType.TEXT:
@@ -288,83 +297,7 @@ class ChatSocket:
             if isinstance(frame, Ping):
                 await self._post({"type": "pong"})
             else:
-                await self._take(hello, entry, frame)
-
-    async def _take(self, hello: Hello, entry: DirectoryEntry, frame: Say) -> None:
-        """Begin to handle one text. It ends by itself: a client that leaves cuts no command short."""
-        if self._says >= self._limits.says_in_flight:
-            error = Overloaded(
-                f"{self._says} texts of this connection are not accepted yet; wait for them",
-                queue="ws.says",
-                size=self._says,
-                limit=self._limits.says_in_flight,
-            )
-            await self._tell(error, frame.id)
-            return
-        try:
-            self._call.api.connections.work.spawn(
-                self._say(hello, entry, frame), name=f"say:{entry.name}"
-            )
-            self._says += 1
-        except OwnerClosed:
-            await self._tell(_draining(), frame.id)
-
-    async def _say(self, hello: Hello, entry: DirectoryEntry, frame: Say) -> None:
-        self._call.used()
-        # A command must not wait behind a text; texts keep their order.
-        is_urgent = not frame.files and frame.text.lstrip().startswith(("/", "!"))
-        try:
-            if not is_urgent and self._deps.control.draining:
-                raise _draining()
-            say = partial(
-                self._deps.inbox.say,
-                agent_name=entry.name,
-                channel=hello.channel,
-                conversation=hello.conversation,
-                text=frame.text,
-                principal=replace(self._still_here(hello), language=self._call.language),
-                language=self._call.language,
-                external_id=frame.id,
-                has_buttons=hello.channel == privacy.CHANNEL,
-            )
-            if is_urgent:
-                key = (entry.agent_id, _place(hello), frame.id, frame.digest)
-                said = await self._call.api.connections.commands.run(key, partial(say, files=()))
-            else:
-                given = [(file.path, file.name) for file in frame.files]
-                async with self._in_order:
-                    # Looking for its files takes a while: the next text must not pass meanwhile.
-                    said = await say(files=await attached(self._call, entry, given))
-        except AgentsupError as error:
-            await self._answer(self._tell(error, frame.id))
-            return
-        finally:
-            self._says -= 1
-        if said.message is None:
-            document = {
-                "type": "reply",
-                "id": frame.id,
-                "text": said.text,
-                "ok": said.ok,
-                "code": said.code,
-                "buttons": [[asdict(button) for button in row] for row in said.buttons],
-            }
-        else:
-            document = {
-                "type": "accepted",
-                "id": frame.id,
-                "message_id": said.message.message_id,
-                "position": said.message.position,
-                "eta_s": said.message.eta_s,
-                "duplicate": said.message.duplicate,
-            }
-        await self._answer(self._post(document))
-
-    async def _answer(self, posting: Coroutine[Any, Any, None]) -> None:
-        """Post from work that may outlive the socket: give up where nobody reads any more."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(0 if self._socket.closed else self._limits.stall_s):
-                await posting
+                await saying.take(frame)
 
     async def _tell(self, error: AgentsupError, say_id: str) -> None:
         told = problem(error, path="/ws", request_id="")
@@ -412,13 +345,6 @@ def _place(hello: Hello) -> str:
 
 def _broken() -> AgentsupError:
     return AgentsupError("the connection ended unexpectedly; come back with the last seq seen")
-
-
-def _draining() -> NotReady:
-    return NotReady(
-        "the daemon is draining and takes no new work; say it again when it is back",
-        retry_after_s=5,
-    )
 
 
 ROUTES = (

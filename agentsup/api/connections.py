@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from agentsup.api.ports import ApiLimits
+from agentsup.api.spoken import Spoken
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.errors import NotReady, Overloaded
 
@@ -42,6 +43,7 @@ class Connections:
         """Work that outlives the connection that asked for it, such as a command under way."""
         self.commands = Once(self.work)
         """Commands by the id that their client gave them."""
+        self.spoken = Spoken()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -147,6 +149,10 @@ class Once:
         self._owner = owner
         self._remembered = remembered
         self._known: OrderedDict[Hashable, asyncio.Task[Any]] = OrderedDict()
+
+    def knows(self, key: Hashable) -> bool:
+        """Whether it runs, or ran a while ago."""
+        return key in self._known
 
     async def run(self, key: Hashable, start: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of what `start` begins, or of what it began before under `key`.

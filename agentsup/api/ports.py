@@ -134,6 +134,7 @@ class Inbox(Protocol):
         files: tuple[Part, ...] = ...,
         language: str = ...,
         has_buttons: bool = ...,
+        also: Callable[[Tx, Accepted], None] | None = ...,
     ) -> Said: ...
 
     async def history(

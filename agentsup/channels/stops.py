@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentsup.model.agent import MAIN
-from agentsup.model.control import Commands
+from agentsup.model.control import CommandInfo
 from agentsup.model.principal import PersonRole, Principal
 
 __all__ = ["ELSEWHERE", "HERE", "Scope", "is_stop", "scope_of"]
@@ -26,6 +27,10 @@ class Scope:
     bot_id: str = ""
     conversation: str = ""
 
+    def covers(self, bot_id: str, conversation: str) -> bool:
+        """Whether that conversation of that bot is in it."""
+        return self.bot_id in ("", bot_id) and self.conversation in ("", conversation)
+
 
 def is_stop(text: str) -> bool:
     """Whether the text is a command that ends what runs."""
@@ -35,21 +40,21 @@ def is_stop(text: str) -> bool:
 def scope_of(
     text: str,
     *,
-    agent_id: str,
     agent_name: str,
     bot_id: str,
     conversation: str,
     principal: Principal,
-    commands: Commands,
+    offered: Sequence[CommandInfo],
 ) -> Scope | None:
-    """What ``text`` stops, or None if it is no stop, or not one that this person may give."""
+    """What ``text`` stops, or None if it is no stop, or not one that this person may give.
+    ``offered``: the commands of that agent's chat."""
     match = _ENDING.match(text)
     if match is None or principal.role < PersonRole.USER:
         return None
     name = match[1].casefold()
     if name == "interrupt":
         return None  # it ends what runs, and leaves what waits
-    info = next((each for each in commands.offered(agent_id) if each.name == name), None)
+    info = next((each for each in offered if each.name == name), None)
     if info is None or (info.operator and principal.role < PersonRole.OPERATOR):
         return None
     if name == "stop":

@@ -265,12 +265,11 @@ class Saying:
         deps, conversation = self._deps, event.place.conversation
         scope = stops.scope_of(
             event.text,
-            agent_id=deps.agent_id,
             agent_name=deps.agent_name,
             bot_id=deps.agent_id,
             conversation=conversation,
             principal=principal,
-            commands=deps.commands,
+            offered=deps.commands.offered(deps.agent_id),
         )
         dropped: tuple[Row, ...] = ()
 

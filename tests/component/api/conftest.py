@@ -176,9 +176,10 @@ class TwinControl:
 
 
 class TwinCommands:
-    """A slash makes a command; `/hold` runs until it is let go."""
+    """A slash makes a command; `/hold`, or what is in `held`, runs until it is let go."""
 
     def __init__(self) -> None:
+        self.held = {"/hold"}
         self.let_go = asyncio.Event()
         self.ran: list[str] = []
 
@@ -186,14 +187,18 @@ class TwinCommands:
         return text.startswith("/")
 
     async def run(self, text: str, context: CommandContext) -> CommandReply:
-        if text == "/hold":
+        if text in self.held:
             await self.let_go.wait()
         self.ran.append(text)
         return CommandReply(f"ran {text} for {context.principal.label}", ok=text != "/wrong")
 
     def offered(self, agent_id: str, language: str = "") -> tuple[CommandInfo, ...]:
         del agent_id, language
-        return (CommandInfo("hold", "", "runs until it is let go", operator=False),)
+        return (
+            CommandInfo("hold", "", "runs until it is let go", operator=False),
+            CommandInfo("stop", "", "ends what runs", operator=False),
+            CommandInfo("stop_all", "", "ends everything", operator=True),
+        )
 
 
 @dataclass

@@ -172,6 +172,112 @@ async def test_a_command_passes_every_text_and_survives_its_client(rig: Rig) -> 
         await rig.call("GET", "/healthz")
 
 
+class Gate:
+    """Holds the first text on its way into the mailbox until it is opened."""
+
+    def __init__(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.open = asyncio.Event()
+        self.reached = asyncio.Event()
+        accept = rig.mailbox.accept
+
+        async def held(new: Any, **more: Any) -> Any:
+            if not self.reached.is_set():
+                self.reached.set()
+                await self.open.wait()
+            return await accept(new, **more)
+
+        monkeypatch.setattr(rig.mailbox, "accept", held)
+
+
+@pytest.mark.parametrize("stop", ["/stop", "!Stop it", "/stop_all"])
+async def test_what_was_typed_before_a_stop_is_not_accepted_after_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, stop: str
+) -> None:
+    gate = Gate(rig, monkeypatch)
+    async with chat(rig) as (client, _):
+        await client.send("say", id="c1", text="go on")
+        await client.send("say", id="c2", text="and on")
+        await gate.reached.wait()
+        rig.commands.is_command = lambda text: text.startswith(("/", "!"))  # type: ignore[method-assign]
+        await client.send("say", id="c3", text=stop)
+        assert (await client.next("reply"))["id"] == "c3"
+        await client.send("say", id="c4", text="something else")
+        gate.open.set()
+        refused = [await client.next("error") for _ in range(2)]
+        assert [(each["id"], each["problem"]["code"]) for each in refused] == [
+            ("c1", "stopped"),
+            ("c2", "stopped"),
+        ]
+        assert (await client.next("accepted"))["id"] == "c4"
+    assert [message.text for message in await rig.mailbox.list()] == ["something else"]
+
+
+async def test_a_stop_leaves_texts_of_another_conversation_or_agent(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(rig, monkeypatch)
+    async with (
+        chat(rig) as (here, _),
+        chat(rig, conversation="desk") as (desk, _),
+        chat(rig, agent="Scout") as (scout, _),
+    ):
+        await desk.send("say", id="d1", text="at the desk")
+        await gate.reached.wait()
+        await here.send("say", id="h1", text="/stop")
+        await here.next("reply")
+        await scout.send("say", id="s1", text="/stop_all")
+        await scout.next("reply")
+        gate.open.set()
+        assert (await desk.next("accepted", "error"))["type"] == "accepted"
+
+
+async def test_a_stop_that_is_said_again_or_not_permitted_drops_nothing(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with chat(rig) as (client, _):
+        await client.send("say", id="c1", text="/stop")
+        await client.next("reply")
+        gate = Gate(rig, monkeypatch)
+        await client.send("say", id="c2", text="after it")
+        await gate.reached.wait()
+        for stop_id, text in (("c1", "/stop"), ("c3", "/interrupt"), ("c4", "stop")):
+            await client.send("say", id=stop_id, text=text)
+        await client.next("reply")
+        gate.open.set()
+        assert [(await client.next("accepted"))["id"] for _ in range(2)] == ["c2", "c4"]
+
+
+async def test_what_is_typed_after_a_stop_waits_until_it_has_ended(rig: Rig) -> None:
+    rig.commands.held.add("/stop")
+    async with chat(rig) as (client, _), chat(rig, conversation="desk") as (desk, _):
+        await client.send("say", id="c1", text="/stop")
+        await client.send("say", id="c2", text="after it")
+        await client.send("ping")
+        await client.next("pong")
+        await desk.send("say", id="d1", text="elsewhere")
+        await desk.next("accepted")
+        assert [message.text for message in await rig.mailbox.list()] == ["elsewhere"]
+        rig.commands.let_go.set()
+        first, second = await client.next("reply", "accepted"), await client.next("accepted")
+        assert (first["id"], second["id"]) == ("c1", "c2")
+
+
+async def test_a_stop_is_taken_however_many_texts_wait(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(rig, monkeypatch)
+    limit = rig.deps.limits.says_in_flight
+    async with chat(rig) as (client, _):
+        for number in range(limit + 1):
+            await client.send("say", id=f"t{number}", text="go on")
+        assert (await client.next("error"))["problem"]["queue"] == "ws.says"
+        await client.send("say", id="s", text="/stop")
+        assert (await client.next("reply", "error"))["type"] == "reply"
+        gate.open.set()
+        for _ in range(limit):
+            assert (await client.next("error"))["problem"]["code"] == "stopped"
+
+
 async def test_what_is_remembered_of_commands_is_small(rig: Rig) -> None:
     """The latest ids with their results, and not what was typed."""
     from agentsup.api.app import API
