@@ -259,6 +259,7 @@ class TurnHost:
 
     async def own_finished(self, name: str, ok: bool, preview: str) -> None:
         """The engine's stream tells that a call of its own has ended: the oldest of that name."""
+        self._s.pipeline.tracer.own_ended(self._work.lease.message.message_id, name, ok)
         found = next((i for i, tool in self._own.under_way.items() if tool == name), None)
         if found is not None:
             del self._own.under_way[found]

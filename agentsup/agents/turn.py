@@ -76,13 +76,16 @@ class TurnHandler:
             "cancelled",
         )
         try:
-            with bind(
-                agent=name,
-                session=message.session_id,
-                message=message.message_id,
-                trace=message.traceparent[3:35],
+            with (
+                bind(
+                    agent=name,
+                    session=message.session_id,
+                    message=message.message_id,
+                    trace=message.traceparent[3:35],
+                ),
+                self._services.tracer.segment(message, name) as traced,
             ):
-                outcome = await self._work_on(work)
+                outcome = traced.outcome = await self._work_on(work)
         except ExitRequested:
             outcome = "ok"
             raise
@@ -161,7 +164,10 @@ class TurnHandler:
         services.live.begin(self._agent_id, _conversation(message), message.message_id)
         faults.point("turn.before_engine")
         try:
-            end = await self._think(host, segment, token, heard)
+            engine, model = around.engine.name, around.spec.model or ""
+            with services.tracer.engine(message.message_id, engine, model) as traced:
+                end = await self._think(host, segment, token, heard)
+                traced.ended(end, heard.usage)
         except BaseException:
             await self._end.cost_of_unfinished(work, heard)
             raise

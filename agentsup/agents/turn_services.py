@@ -13,6 +13,7 @@ from agentsup.agents.surroundings import RunTokens
 from agentsup.kit.clock import Clock
 from agentsup.mailbox.journal import Journal
 from agentsup.mailbox.mailbox import Mailbox
+from agentsup.model.trace import UNTRACED, Tracer
 from agentsup.observe.live import LiveHub
 from agentsup.store.database import Database
 
@@ -34,6 +35,8 @@ class TurnServices:
     """Remembers, and shortens long sessions; without it neither is done."""
     roles: Roles | None = None
     """Says what a turn may use because of its role; without it there are no roles."""
+    tracer: Tracer = UNTRACED
+    """Hears of segments and of engines' runs."""
     turn_ended: Callable[[str, str, float], None] = lambda agent, outcome, seconds: None
     """Hears of each segment's end: the agent's name, ok | failed | parked | retry | cancelled,
     and how long it ran."""

@@ -42,7 +42,7 @@ from agentsup.model.message import (
     text_parts,
 )
 from agentsup.model.principal import Principal, PrincipalKind
-from agentsup.model.trace import child_of
+from agentsup.model.trace import by_turn_of, child_of
 from agentsup.store.database import Database, Tx
 
 DEFAULT_TIMEOUT_S = 300.0
@@ -242,7 +242,7 @@ class InterAgentBus:
             root_id=parent.root_id if parent else "",
             path=path,
             traceparent=child_of(
-                request.traceparent or (parent.traceparent if parent else ""), self._hex_digits
+                request.traceparent or (by_turn_of(parent) if parent else ""), self._hex_digits
             ),
             expires_at=request.expires_at,
             idempotency_key=request.idempotency_key,

@@ -17,6 +17,7 @@ from agentsup.mailbox.values import Desk
 from agentsup.model.ids import AgentId
 from agentsup.model.message import NOWHERE, DeliverTo, Kind, Lane, Message, NewMessage, Part
 from agentsup.model.principal import Principal, PrincipalKind
+from agentsup.model.trace import by_turn_of
 from agentsup.store.database import Tx
 
 __all__ = ["Result", "deliver_tx"]
@@ -114,7 +115,7 @@ def _reply(desk: Desk, tx: Tx, message: Message, result: Result, at: int) -> boo
         in_reply_to=message.message_id,
         root_id=message.root_id,
         path=path[:-1] if path and path[-1] == to.agent_id else path,
-        traceparent=message.traceparent,
+        traceparent=by_turn_of(message),
         sender_agent_id=message.agent_id,
         silent=True,
         epochs=message.epochs,

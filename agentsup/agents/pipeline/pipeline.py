@@ -13,6 +13,7 @@ from agentsup.mailbox.journal import Journal, Replay, bounded
 from agentsup.model.errors import AgentsupError, LeaseLost, StoreUnavailable
 from agentsup.model.hook import Allow, CallFacts, Change, Deny, Gate, Suspend, Verdict, Watch
 from agentsup.model.tool import Effect, ToolResult
+from agentsup.model.trace import UNTRACED, Tracer
 from agentsup.observe.logging import get_logger
 
 _log = get_logger(__name__)
@@ -26,15 +27,20 @@ Execute = Callable[[dict[str, Any]], Awaitable[str]]
 class Pipeline:
     """Leads a call through its stages. Shared by all agents; it keeps nothing of a call."""
 
-    def __init__(self, hooks: Hooks, journal: Journal, clock: Clock) -> None:
+    def __init__(
+        self, hooks: Hooks, journal: Journal, clock: Clock, tracer: Tracer = UNTRACED
+    ) -> None:
         self.hooks = hooks
+        self.tracer = tracer
         self._journal = journal
         self._clock = clock
 
     async def admit(self, call: CallFacts) -> tuple[CallFacts, Deny | Suspend | None]:
         """Pass the gates in order: the call with the arguments it may have, and what stopped it."""
+        self.tracer.call_asked(call)
         for gate in self.hooks.of(Gate):
             verdict = await self._ask(gate, call)
+            self.tracer.call_judged(call, gate.name, type(verdict).__name__.lower())
             if isinstance(verdict, Deny | Suspend):
                 return call, verdict
             call, problem = self.edited(call, verdict)
@@ -136,6 +142,7 @@ class Pipeline:
             return ToolResult(False, text, "tool_failed")
 
     def _observe(self, call: CallFacts, result: ToolResult, seconds: float) -> None:
+        self.tracer.call_ended(call, result)
         for watch in self.hooks.of(Watch):
             try:
                 watch.run(call, result, seconds)

@@ -13,6 +13,7 @@ from agentsup.mailbox.bus import AgentDirectory, Asker, BusRequest, InterAgentBu
 from agentsup.model.errors import LeaseLost
 from agentsup.model.principal import Principal, PrincipalKind
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
+from agentsup.model.trace import UNTRACED, Tracer
 
 ASK_TIMEOUT_S = 300.0
 
@@ -54,9 +55,11 @@ _ASK_ASYNC = {
 }
 
 
-def peer_tools(bus: InterAgentBus, directory: AgentDirectory, askers: Askers) -> tuple[Tool, ...]:
+def peer_tools(
+    bus: InterAgentBus, directory: AgentDirectory, askers: Askers, tracer: Tracer = UNTRACED
+) -> tuple[Tool, ...]:
     """The three tools over one bus."""
-    peers = _Peers(bus, directory, askers)
+    peers = _Peers(bus, directory, askers, tracer)
     return (
         Tool(
             "ask_agent",
@@ -88,22 +91,29 @@ def peer_tools(bus: InterAgentBus, directory: AgentDirectory, askers: Askers) ->
 class _Peers:
     """What the tools do, on behalf of the turn that calls them."""
 
-    def __init__(self, bus: InterAgentBus, directory: AgentDirectory, askers: Askers) -> None:
+    def __init__(
+        self, bus: InterAgentBus, directory: AgentDirectory, askers: Askers, tracer: Tracer
+    ) -> None:
         self._bus = bus
         self._directory = directory
         self._askers = askers
+        self._tracer = tracer
 
     async def ask(self, context: ToolContext, args: dict[str, Any]) -> str:
-        reply = await self._bus.send(
-            _request(context, args),
-            caller=_caller(context),
-            timeout_s=arguments.number(args, "timeout", default=ASK_TIMEOUT_S),
-            asker=self._asker(context),
-        )
+        timeout_s = arguments.number(args, "timeout", default=ASK_TIMEOUT_S)
+        to = arguments.text(args, "to")
+        with self._tracer.waiting_for(context.message_id, context.call_id, to) as header:
+            reply = await self._bus.send(
+                _request(context, args, header),
+                caller=_caller(context),
+                timeout_s=timeout_s,
+                asker=self._asker(context),
+            )
         return reply.text
 
     async def ask_async(self, context: ToolContext, args: dict[str, Any]) -> str:
-        wanted = _request(context, args)
+        header = self._tracer.header_of(context.message_id, context.call_id)
+        wanted = _request(context, args, header)
         accepted = await self._bus.send_async(
             wanted, caller=_caller(context), asker=self._asker(context)
         )
@@ -126,7 +136,7 @@ class _Peers:
         return found
 
 
-def _request(context: ToolContext, args: dict[str, Any]) -> BusRequest:
+def _request(context: ToolContext, args: dict[str, Any], traceparent: str) -> BusRequest:
     return BusRequest(
         to=arguments.text(args, "to"),
         text=arguments.text(args, "message"),
@@ -134,6 +144,7 @@ def _request(context: ToolContext, args: dict[str, Any]) -> BusRequest:
         summary=arguments.text(args, "summary", default=""),
         silent=arguments.flag(args, "silent"),
         idempotency_key=context.call_id,
+        traceparent=traceparent,
     )
 
 
