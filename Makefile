@@ -64,8 +64,9 @@ layers: setup ## import contracts
 types: setup ## mypy, strict
 	@$(BIN)/mypy $(SOURCES)
 
+# Most of them wait for loopback answers more than they compute, so four share two cores well.
 unit: setup ## unit, contract, component, simulation: whatever may run side by side
-	@$(PYTEST) -q -n 2 --dist worksteal -m "not process and $(NOT_HERE)" tests
+	@$(PYTEST) -q -n 4 --dist worksteal -m "not process and $(NOT_HERE)" tests
 
 # Two side by side and nothing beside them: these tests start real processes and watch the clock.
 # Exit code 5 is "nothing selected".
@@ -89,7 +90,7 @@ $(BROWSER): requirements/browser/package-lock.json scripts/live.sh
 	@scripts/live.sh browser
 	@touch $@
 
-clis: $(CLIS) ## install the command line agents of live tests (600 MB)
+clis: $(CLIS) ## install the command line agents of live tests (1 GB)
 	@:
 
 $(CLIS): requirements/clis/package-lock.json scripts/live.sh
