@@ -14,7 +14,7 @@ from typing import Final
 
 from agentsup.store.database import Reader, Tx
 
-__all__ = ["is_marked", "mark_tx"]
+__all__ = ["is_marked", "mark_tx", "sharing"]
 
 _KEPT: Final[Mapping[str, str]] = MappingProxyType(
     {"telegram": "updates", "matrix": "matrix_events"}
@@ -52,3 +52,16 @@ def is_marked(
         (channel, json.dumps(list(row_ids)), agent_id, agent_id, f"chat:{channel}:{conversation}"),
     )
     return found is not None
+
+
+def sharing(reader: Reader, agent_id: str, channel: str, conversation: str) -> frozenset[str]:
+    """The other conversations of that agent and channel that are in the same session."""
+    prefix = f"chat:{channel}:"
+    rows = reader.all(
+        "SELECT substr(other.key, ?) FROM pointers AS here JOIN pointers AS other"
+        " ON other.agent_id = here.agent_id AND other.session_id = here.session_id"
+        " WHERE here.agent_id = ? AND here.key = ? AND other.key <> here.key"
+        " AND substr(other.key, 1, ?) = ?",
+        (len(prefix) + 1, agent_id, prefix + conversation, len(prefix), prefix),
+    )
+    return frozenset(str(row[0]) for row in rows)

@@ -95,6 +95,16 @@ def may(event: Event, spec: AgentSpec, people: People, room: Room, me: str) -> V
     return Verdict(Reason.ALLOWED, principal)
 
 
+def would_answer(event: Event, spec: AgentSpec, people: People, room: Room | None, me: str) -> bool:
+    """Whether a text that nobody has read yet is for the agent, as far as that is known: what it
+    refers to, and perhaps who is in the room, was not asked for."""
+    if room is None:
+        return True
+    is_related = bool(event.reply_to or event.thread_id)  # to what we said, perhaps
+    event = replace(event, addressed=event.addressed or is_related)
+    return may(event, spec, people, room, me).allowed
+
+
 def may_enter(event: Event, spec: AgentSpec, people: People) -> bool:
     """Whether to accept an invitation: from one of its people, or into one of its rooms."""
     return event.room_id in spec.matrix.allowed_rooms or people(spec, event.sender) is not None

@@ -24,6 +24,7 @@ __all__ = [
     "RoomGone",
     "TokenRefused",
     "TooLong",
+    "Unkept",
     "error_of",
 ]
 
@@ -115,6 +116,14 @@ class FateUnknown(MatrixError):
     code = "matrix_fate_unknown"
 
 
+class Unkept(MatrixError):
+    """The session can't be kept on the disk, so it is not begun: a restart would lose it, and with
+    it the device by which the homeserver knows what was sent."""
+
+    code = "matrix_session_not_kept"
+    status = 503
+
+
 class Dropped(MatrixError):
     """Something droppable (typing, a reaction, an edit of a stream) gave way; never sent."""
 
@@ -159,7 +168,7 @@ def error_of(status: int, body: bytes, *, retry_after: str = "") -> MatrixError:
 def _answer(body: bytes) -> Mapping[str, Any]:
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, Mapping) else {}
 

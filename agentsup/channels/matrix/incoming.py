@@ -18,6 +18,7 @@ from agentsup.channels.matrix.access import (
     may,
     named,
     remedy,
+    would_answer,
 )
 from agentsup.channels.matrix.clear import tell_tx
 from agentsup.channels.matrix.context import Context
@@ -94,7 +95,7 @@ class Incoming:
         self._spec = spec
         self._people = people
         self._menus = menus
-        self._saying = Saying(deps, waiting)
+        self._saying = Saying(deps, waiting, self._is_for_us)
         self._rooms = rooms
         self._context = Context(deps, rooms)
         self._marks = marks
@@ -347,6 +348,10 @@ class Incoming:
             kept.skip_tx(tx, [item.row], "a gap")
 
         await write_patiently(deps, step, "matrix.gap")
+
+    def _is_for_us(self, event: Event) -> bool:
+        room = self._rooms.known(event.room_id)
+        return would_answer(event, self._spec(), self._people, room, self._deps.me.user_id)
 
     # -- late --------------------------------------------------------------------------------------
 

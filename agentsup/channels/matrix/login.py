@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agentsup.channels.matrix.client import Session
-from agentsup.channels.matrix.errors import TokenRefused
+from agentsup.channels.matrix.errors import TokenRefused, Unkept
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.kit.files import write_atomic
@@ -97,8 +97,8 @@ class SignIn:
     async def session(self) -> SignedIn:
         """A session that the homeserver accepts now; the kept one as long as it does.
 
-        Raises ``TokenRefused``, and another ``MatrixError`` where the homeserver can't be asked.
-        ``OSError`` if the session can't be kept: without that it would be lost with the process.
+        Raises ``TokenRefused``, and another ``MatrixError`` where the homeserver can't be asked:
+        ``Unkept`` if the session can't be kept, without which it would be lost with the process.
         """
         account = self._account
         kept = await asyncio.to_thread(self._read)
@@ -176,6 +176,12 @@ class SignIn:
         )
 
     def _write(self, kept: _Kept) -> None:
-        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         body = {name: getattr(kept, name) for name in _Kept.__dataclass_fields__}
-        write_atomic(self._file, json.dumps(body).encode(), mode=0o600)
+        try:
+            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomic(self._file, json.dumps(body).encode(), mode=0o600)
+        except OSError as error:
+            raise Unkept(
+                f"the Matrix session of {self._name} can't be kept in {self._file} "
+                f"({error.strerror or error}); make room or mend its folder, it is tried again"
+            ) from error

@@ -6,7 +6,7 @@ has lost our place, or shows more than it was asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,6 +32,8 @@ _GAP_MAX = 500
 _PAGE = 100
 _PAGES = 20
 _GAP_TRIES = 3
+_PATIENCE_S = 3600.0
+"""A homeserver that asks for pauses is obeyed this long for one page."""
 
 
 class PastClient(Protocol):
@@ -53,11 +55,15 @@ class Read:
 
 
 class Past:
-    """Completes what syncs tell of rooms. ``me`` is the bot's user id."""
+    """Completes what syncs tell of rooms. ``me`` is the bot's user id; ``rest`` waits as long as a
+    homeserver asks for."""
 
-    def __init__(self, client: PastClient, me: str) -> None:
+    def __init__(
+        self, client: PastClient, me: str, *, rest: Callable[[RateLimited], Awaitable[None]]
+    ) -> None:
         self._client = client
         self._me = me
+        self._rest = rest
         self._failures: dict[str, int] = {}
 
     async def news(
@@ -117,13 +123,13 @@ class Past:
             if not start:
                 return tuple(reversed(found)), True
             try:
-                answer = await self._client.messages(
-                    room.room_id, start=start, end=end, limit=_PAGE, filter_=MESSAGES_FILTER
-                )
+                answer = await self._page(room.room_id, start, end)
             except Refused as error:
                 _log.warning("older messages were refused", room=room.room_id, why=error.message)
                 break
-            except (NotSent, FateUnknown, RateLimited):
+            except RateLimited:
+                break  # an hour of it, and all other rooms wait
+            except (NotSent, FateUnknown):
                 self._failures[room.room_id] = self._failures.get(room.room_id, 0) + 1
                 if self._failures[room.room_id] <= _GAP_TRIES:
                     raise
@@ -140,6 +146,21 @@ class Past:
             following = answer.get("end")
             start = following if isinstance(following, str) and following != start else ""
         return tuple(reversed(found)), False
+
+    async def _page(self, room_id: str, start: str, end: str | None) -> dict[str, Any]:
+        """One page; a pause that the homeserver asks for is kept, and what was read stays read.
+        Raises a ``MatrixError``."""
+        waited_s = 0.0
+        while True:
+            try:
+                return await self._client.messages(
+                    room_id, start=start, end=end, limit=_PAGE, filter_=MESSAGES_FILTER
+                )
+            except RateLimited as error:
+                waited_s += error.retry_after_s
+                if waited_s > _PATIENCE_S:
+                    raise
+                await self._rest(error)
 
 
 def _is_later(event: Json, at: int) -> bool:

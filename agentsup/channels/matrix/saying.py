@@ -49,8 +49,12 @@ class _Dropped(Exception):
 class Saying:
     """Handles messages that were let through. Used by the lanes of one bot."""
 
-    def __init__(self, deps: SayDeps, waiting: Watching) -> None:
+    def __init__(
+        self, deps: SayDeps, waiting: Watching, would_answer: Callable[[Event], bool]
+    ) -> None:
+        """``would_answer`` tells of a text that nobody has read yet whether it is for the agent."""
         self._deps = deps
+        self._would_answer = would_answer
         self._waiting = waiting
         self._editing = Editing(deps)
         self._downloads = asyncio.Semaphore(_DOWNLOADS)
@@ -261,7 +265,7 @@ class Saying:
 
     async def _begin(self, row: Row, event: Event, principal: Principal) -> int:
         """Mark that the command runs; if it is a stop, also how many texts of this conversation
-        it drops that nobody has read yet."""
+        it drops that nobody has read yet, and that would have been answered."""
         deps, conversation = self._deps, event.place.conversation
         scope = stops.scope_of(
             event.text,
@@ -271,7 +275,7 @@ class Saying:
             principal=principal,
             offered=deps.commands.offered(deps.agent_id),
         )
-        dropped: tuple[Row, ...] = ()
+        dropped: tuple[tuple[Row, Event], ...] = ()
 
         def step(tx: Tx) -> None:
             nonlocal dropped
@@ -287,8 +291,8 @@ class Saying:
                 )
 
         await write_patiently(deps, step, "matrix.begin")
-        self._dropped |= {each.row_id for each in dropped}
-        return len(dropped)
+        self._dropped |= {each.row_id for each, _ in dropped}
+        return sum(self._would_answer(each) for _, each in dropped)
 
     def _is_marked(self, reader: Reader, row: Row, event: Event) -> bool:
         return is_marked(

@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 from agentsup.channels.matrix import kept
 from agentsup.channels.matrix.context import as_first_said
-from agentsup.channels.matrix.event import EventKind, Malformed, Me, read
+from agentsup.channels.matrix.event import Event, EventKind, Malformed, Me, read
 from agentsup.channels.matrix.kept import Row
+from agentsup.channels.stop_marks import sharing
 from agentsup.channels.stops import ELSEWHERE, HERE, Scope, scope_of
 from agentsup.store.database import Tx
 
@@ -29,12 +30,17 @@ def drop_tx(
     me: Me,
     conversation: str,
     is_command: Callable[[str], bool],
-) -> tuple[Row, ...]:
+) -> tuple[tuple[Row, Event], ...]:
     """Drop the texts and files in ``scope`` (its ``bot_id`` is an agent's id) that came before the
-    stop ``row`` and are not in a mailbox yet; commands stay. Returns those of ``conversation``,
-    whose people are told by the answer to the stop."""
-    room_id = scope.conversation.partition("/")[0]
-    here, elsewhere = [], []
+    stop ``row`` and are not in a mailbox yet; commands stay. A stop of one conversation is one of
+    its session, wherever else that is. Returns those of ``conversation``, whose people are told by
+    the answer to the stop."""
+    shared: frozenset[str] = frozenset()
+    if scope.conversation:
+        shared = sharing(tx, scope.bot_id, kept.CHANNEL, scope.conversation)
+    room_id = "" if shared else scope.conversation.partition("/")[0]
+    here: list[tuple[Row, Event]] = []
+    elsewhere: list[Row] = []
     for each in kept.waiting(tx, before=row.row_id, agent_id=scope.bot_id, room_id=room_id):
         try:
             event = read(kept.load(each.raw), each.room_id, me)
@@ -49,9 +55,9 @@ def drop_tx(
             event = event if raw is None else as_first_said(event, raw, me)
         place = event.place.conversation
         if place == conversation:
-            here.append(each)
-        elif not scope.conversation:
+            here.append((each, event))
+        elif not scope.conversation or place in shared:
             elsewhere.append(each)
-    kept.skip_tx(tx, here, HERE)
+    kept.skip_tx(tx, [each for each, _ in here], HERE)
     kept.skip_tx(tx, elsewhere, ELSEWHERE)
     return tuple(here)

@@ -20,6 +20,7 @@ from agentsup.channels.matrix.errors import (
     RateLimited,
     Refused,
     TokenRefused,
+    Unkept,
 )
 from agentsup.channels.matrix.kept import (
     Owner,
@@ -84,6 +85,8 @@ def judge(error: MatrixError, failures: int, unit: float) -> Trial:
     if isinstance(error, RateLimited):
         return Trial(error.message, error.retry_after_s)
     wait_s = delay_s(failures - 1, base_s=1.0, cap_s=30.0, unit=unit)
+    if isinstance(error, Unkept):
+        return Trial(error.message, wait_s)
     return Trial(f"the Matrix homeserver can't be reached: {error.message}", wait_s)
 
 
@@ -133,7 +136,7 @@ class Syncer:
         self._tell = tell
         self._changed = changed
         self._agent_name = agent_name
-        self._past = Past(client, owner.user_id)
+        self._past = Past(client, owner.user_id, rest=self._suffer)
         self._since: str | None = None
         self._kept_at = 0
         self._known: dict[str, str] = {}

@@ -180,7 +180,7 @@ def _refusal(body: bytes) -> dict[str, Any] | None:
     """The answer of the Bot API, if it is one and a refusal."""
     try:
         answer = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if isinstance(answer, dict) and answer.get("ok") is False:
         return answer

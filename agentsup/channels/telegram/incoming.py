@@ -76,7 +76,7 @@ class Incoming:
         self._spec = spec
         self._people = people
         self._menus = menus
-        self._saying = Saying(deps, waiting)
+        self._saying = Saying(deps, waiting, self._would_answer)
         self._max_age_s = max_age_s
         self._tell = tell
         self._caught_up = caught_up
@@ -255,6 +255,9 @@ class Incoming:
             except AgentsupError as error:
                 _log.warning("nobody could be told", agent=name, why=str(error))
         await self._skip([item], "the group has moved")
+
+    def _would_answer(self, event: Event) -> bool:
+        return may(event, self._spec(), self._people).allowed
 
     # -- late --------------------------------------------------------------------------------------
 

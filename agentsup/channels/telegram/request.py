@@ -85,7 +85,7 @@ class Request(BaseRequest):
         """The answer of a successful call. Raises ``Carried`` if it makes no sense."""
         try:
             answer = json.loads(payload)
-        except ValueError:
+        except (ValueError, RecursionError):
             answer = None
         if isinstance(answer, dict) and answer.get("ok") is True and "result" in answer:
             return answer

@@ -43,8 +43,12 @@ class _Dropped(Exception):
 class Saying:
     """Handles messages that were let through. Used by the lanes of one bot."""
 
-    def __init__(self, deps: SayDeps, waiting: Waiting) -> None:
+    def __init__(
+        self, deps: SayDeps, waiting: Waiting, would_answer: Callable[[Event], bool]
+    ) -> None:
+        """``would_answer`` tells of a text that nobody has read yet whether it is for the agent."""
         self._deps = deps
+        self._would_answer = would_answer
         self._waiting = waiting
         self._editing = Editing(deps)
         self._refusals: Refusals[Row] = Refusals(deps.clock, self._tell_refused)
@@ -58,7 +62,10 @@ class Saying:
     async def handle(self, item: Item, event: Event, principal: Principal, lane: Lane) -> None:
         """Say it to the agent, or answer why not. Raises ``StoreUnavailable`` at the end."""
         rows = [each.row for each in (item, *lane.taken)]
-        if any(row.row_id in self._dropped for row in rows):
+        if any(row.row_id in self._dropped for row in rows) or await self._deps.database.read(
+            lambda reader: updates.is_skipped(reader, rows, why=stops.ELSEWHERE),
+            name="telegram.dropped",
+        ):
             await self._stopped(rows, event)
             return
         if event.kind is EventKind.EDITED and await self._editing.edit(item.row, event, principal):
@@ -309,7 +316,7 @@ class Saying:
 
     async def _begin(self, row: Row, event: Event, principal: Principal) -> int:
         """Mark that the command runs; if it is a stop, also how many texts of this conversation
-        it drops that nobody has read yet."""
+        it drops that nobody has read yet, and that would have been answered."""
         deps, conversation = self._deps, event.place.conversation
         scope = stops.scope_of(
             event.text,
@@ -319,7 +326,7 @@ class Saying:
             principal=principal,
             offered=deps.commands.offered(deps.agent_id),
         )
-        dropped: tuple[Row, ...] = ()
+        dropped: tuple[tuple[Row, Event], ...] = ()
 
         def step(tx: Tx) -> None:
             nonlocal dropped
@@ -330,16 +337,17 @@ class Saying:
                     scope,
                     row,
                     me=deps.me,
+                    agent_id=deps.agent_id,
                     conversation=conversation,
                     is_command=deps.commands.is_command,
                 )
 
         await write_patiently(deps, step, "telegram.begin")
-        self._dropped |= {each.row_id for each in dropped}
-        for each in dropped:
+        self._dropped |= {each.row_id for each, _ in dropped}
+        for each, _ in dropped:
             if (fetching := self._fetching.get(each.row_id)) is not None:
                 fetching.cancel()
-        return len(dropped)
+        return sum(self._would_answer(each) for _, each in dropped)
 
     def _is_marked(self, reader: Reader, rows: Sequence[Row], event: Event) -> bool:
         return is_marked(

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agentsup.channels.stops import ELSEWHERE
 from agentsup.store.database import Reader, Tx
 from agentsup.store.retention import Retention
 
@@ -158,12 +159,15 @@ def _number(value: object) -> int | None:
 
 
 def received(reader: Reader, bot_id: str, *, after: int = 0, limit: int = 500) -> list[Row]:
-    """What earlier lives have left to do, oldest first."""
+    """What earlier lives have left to do, oldest first: to handle, or to tell that a stop from
+    another chat has dropped it."""
+    # By row, as no index knows the dropped ones: what comes before ``after`` is not looked at.
     rows = reader.all(
-        "SELECT row_id, run, update_id, raw, begun FROM updates"
-        " WHERE channel = ? AND bot_id = ? AND state = 'received' AND row_id > ?"
+        "SELECT row_id, run, update_id, raw, begun FROM updates NOT INDEXED"
+        " WHERE channel = ? AND bot_id = ? AND row_id > ?"
+        " AND (state = 'received' OR (state = 'skipped' AND error = ?))"
         " ORDER BY row_id LIMIT ?",
-        (CHANNEL, bot_id, after, limit),
+        (CHANNEL, bot_id, after, ELSEWHERE, limit),
     )
     return [Row(r[0], r[1], r[2], r[3], bool(r[4])) for r in rows]
 
@@ -273,10 +277,11 @@ def is_skipped(reader: Reader, rows: Sequence[Row], *, why: str = "") -> bool:
 
 
 def last_received(reader: Reader, bot_id: str) -> int:
-    """The number of the last row that is left to do, or 0."""
+    """The number of the last row that is left to do, as ``received`` finds it, or 0."""
     found = reader.scalar(
-        "SELECT MAX(row_id) FROM updates WHERE channel = ? AND bot_id = ? AND state = 'received'",
-        (CHANNEL, bot_id),
+        "SELECT MAX(row_id) FROM updates WHERE channel = ? AND bot_id = ?"
+        " AND (state = 'received' OR (state = 'skipped' AND error = ?))",
+        (CHANNEL, bot_id, ELSEWHERE),
     )
     return int(found or 0)
 

@@ -266,6 +266,12 @@ def test_the_type_of_an_error_is_what_is_done_about_it(
     assert type(error_of(status, body)) is kind
 
 
+def test_an_answer_of_any_depth_is_an_error_and_no_more() -> None:
+    deep = b'{"errcode": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    assert type(error_of(400, deep)) is FateUnknown
+    assert type(error_of(429, deep)) is RateLimited
+
+
 def test_how_long_a_pause_is() -> None:
     def wait(body: bytes, header: str = "") -> float:
         error = error_of(429, body, retry_after=header)

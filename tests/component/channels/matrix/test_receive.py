@@ -20,6 +20,7 @@ from agentsup.channels.matrix.errors import (
 from agentsup.channels.matrix.event import DOUBTFUL
 from agentsup.channels.matrix.kept import RoomNews, keep_tx, skip_tx
 from agentsup.channels.matrix.stops import ELSEWHERE
+from agentsup.mailbox.sessions import point_tx
 from agentsup.model.agent import AgentSpec, MatrixIdentity
 from agentsup.model.errors import StoreUnavailable
 from agentsup.store.database import Tx
@@ -138,6 +139,48 @@ async def test_a_stop_finds_edits_where_their_messages_are(rig: ReceiveRig) -> N
     assert (await rig.state(row))[0] == "received", "the stop was for the room"
     await stopped(THREAD)
     assert await rig.state(row) == ("skipped", "stopped")
+
+
+async def test_a_stop_reaches_every_conversation_of_its_session(rig: ReceiveRig) -> None:
+    rig.server.rooms[OTHER] = {ME: {}, ANN: {}}
+    first = await rig.say("first")
+    await rig.say("in another room", room=OTHER)
+    ((session_id,), _) = await rig.mail.sql("SELECT session_id FROM messages ORDER BY seq")
+    key = f"chat:matrix:{IN_THREAD}"
+    await rig.mail.db.write(lambda tx: point_tx(tx, "agt_bob", key, session_id))
+    await rig.close()
+    rows = [
+        await rig.say("in the thread", THREAD, wait_s=0),
+        await rig.say("in a thread of its own", THREAD | {"event_id": "$own"}, wait_s=0),
+        await rig.say("there", room=OTHER, wait_s=0),
+    ]
+    rig.open()
+    await rig.say("/stop")
+    states = [(await rig.state(row)) for row in (first, *rows)]
+    assert [state for state, _ in states] == ["done", "skipped", "received", "received"]
+    await rig.reopen()
+    rig.incoming.take_leftovers()
+    await asyncio.sleep(1)
+    heard = {text for _, text in await rig.heard()}
+    assert heard == {"first", "in another room", "in a thread of its own", "there"}
+    told = [room for room, text in await rig.notices() if "not read yet" in text]
+    assert told == [IN_THREAD]
+
+
+async def test_a_stop_counts_what_would_have_been_answered(rig: ReceiveRig) -> None:
+    rig.server.rooms[ROOM] = {ME: {}, ANN: {}}
+    rig.group()
+    await rig.close()
+    for text, who in (("Bob: do it", EVE), ("Bob: do it", BEN), ("among us", ANN), ("so?", EVE)):
+        await rig.say(text, sender=who, wait_s=0)
+    rig.open()
+    await rig.say("/stop")
+    ((_, text),) = await rig.notices()
+    assert text.splitlines()[1:] == ["A message that was not read yet was dropped too."]
+    await rig.reopen()
+    rig.incoming.take_leftovers()
+    await asyncio.sleep(1)
+    assert await rig.heard() == []
 
 
 # -- places and bounds -----------------------------------------------------------------------------

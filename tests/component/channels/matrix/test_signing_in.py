@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from agentsup.channels.matrix import login
 from agentsup.channels.matrix.client import Session
-from agentsup.channels.matrix.errors import NotSent, TokenRefused
+from agentsup.channels.matrix.errors import NotSent, TokenRefused, Unkept
 from agentsup.channels.matrix.login import Account, SignedIn, SignIn
+from agentsup.channels.matrix.sync import judge
 from agentsup.kit.clock import LoopClock
 from agentsup.kit.entropy import SeededEntropy
 from agentsup.model.agent import Secret
@@ -162,3 +165,22 @@ async def test_a_wrong_password_is_a_refusal(stage: Stage) -> None:
 
 def test_no_secret_is_shown() -> None:
     assert "syt" not in repr(Session("@bot:h", "D", "syt"))
+
+
+async def test_a_session_that_can_not_be_kept_is_not_begun_and_says_why(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+
+        def full(*given: Any, **more: Any) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        patch.setattr(login, "write_atomic", full)
+        with pytest.raises(Unkept, match="No space left") as caught:
+            await stage.sign_in()
+        assert stage.server.logins == []
+    first, later = judge(caught.value, 1, 0.5), judge(caught.value, 6, 0.5)
+    assert str(stage.file) in first.detail
+    assert "homeserver" not in first.detail
+    assert 0 < first.wait_s < later.wait_s <= 30.0
+    assert (await stage.sign_in()).session.user_id == "@bot:h"

@@ -76,6 +76,6 @@ async def test_a_stop_drops_whatever_would_become_a_message_and_came_before_it(
             is_command=lambda said: said.startswith("/"),
         )
     )
-    assert [row.row_id for row in dropped] == [row.row_id for row in before]
+    assert [row.row_id for row, _ in dropped] == [row.row_id for row in before]
     left = await rig.db.read(lambda reader: kept.received(reader, OWNER))
     assert {row.row_id for row in left} == {stop.row_id, *(row.row_id for row in kept_on)}

@@ -337,6 +337,36 @@ async def test_a_short_trouble_while_a_gap_is_filled_costs_nothing(stage: Stage)
     assert stage.ids == said
 
 
+async def test_pauses_that_the_server_asks_for_lose_nothing_of_a_gap(stage: Stage) -> None:
+    await stage.begun()
+    await stage.stop()
+    said = [stage.server.add() for _ in range(240)]
+    stage.server.page_trouble = [RateLimited(40.0)] * 12
+    began = stage.rig.clock.monotonic()
+    stage.start()
+    await stage.until(lambda: len(stage.taken) >= 200)
+    assert stage.ids == said
+    assert 480.0 <= stage.rig.clock.monotonic() - began <= 490.0
+    assert stage.server.pages == 12 + 2
+    assert ChannelState.RETRYING in stage.states
+    assert len(stage.told) == 2, "that nothing was heard for long, and that it is"
+
+
+async def test_a_server_that_asks_for_pauses_for_ever_makes_nobody_deaf_for_ever(
+    stage: Stage,
+) -> None:
+    await stage.begun()
+    await stage.stop()
+    said = [stage.server.add() for _ in range(60)]
+    stage.server.page_trouble = [RateLimited(600.0)] * 100
+    began = stage.rig.clock.monotonic()
+    stage.start()
+    await stage.until(lambda: len(stage.taken) >= 51, 8000.0)
+    assert 3_000 <= stage.rig.clock.monotonic() - began <= 4_000
+    assert stage.ids[1:] == said[-50:]
+    assert GAP in stage.taken[0].raw
+
+
 async def test_what_followed_an_invitation_is_read_also_when_it_is_more_than_one_sync_holds(
     stage: Stage,
 ) -> None:

@@ -237,6 +237,8 @@ def test_the_wait_is_taken_from_wherever_it_is_said() -> None:
     body = b'{"ok":false,"error_code":429,"parameters":{"retry_after":3}}'
     assert error_of(429, body, retry_after="12").facts["retry_after_s"] == 3.0
     assert error_of(429, b"nonsense", retry_after="soon").facts["retry_after_s"] == 5.0
+    deep = b"[" * 100_000 + b"]" * 100_000
+    assert error_of(429, deep).facts["retry_after_s"] == 5.0
 
 
 async def test_no_error_carries_the_token(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

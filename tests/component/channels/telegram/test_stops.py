@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ import pytest
 
 from agentsup.agents.commands.dispatch import Command
 from agentsup.channels.stop_marks import mark_tx
+from agentsup.channels.stops import ELSEWHERE
+from agentsup.channels.telegram import updates
+from agentsup.mailbox.sessions import point_tx
 from agentsup.model.control import CommandContext, CommandReply
 from agentsup.model.errors import StoreUnavailable
 from agentsup.model.principal import SYSTEM
@@ -210,6 +214,76 @@ async def test_a_stop_of_all_chats_is_told_where_it_dropped_something(rig: Rig) 
     await rig.people.wait_text(chat, "not read yet was dropped")
     await rig.settled()
     assert rig.agent.texts == []
+
+
+async def test_a_stop_reaches_every_chat_of_its_session(rig: Rig) -> None:
+    chat = await another(rig, "Ben")
+    await rig.start()
+    await rig.people.say(rig.chat, "first")
+    await rig.people.wait_text(rig.chat, "echo: first")
+    ((session_id,),) = await rig.rows("SELECT session_id FROM sessions")
+    key = f"chat:telegram:{chat.partition('@')[0]}"
+    await rig.database.write(lambda tx: point_tx(tx, AGENT_ID, key, session_id))
+    async with a_file_that_takes_long(rig):
+        await rig.people.say(chat, "/stop")
+        await rig.people.wait_text(chat, "stopped")
+    await rig.people.say(rig.chat, "after it")
+    await rig.people.wait_text(rig.chat, "echo: after it")
+    await rig.settled()
+    assert rig.agent.texts == ["first", "after it"]
+    told = await rig.people.texts(rig.chat)
+    assert sum("was not read yet was dropped" in text for text in told) == 2
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+async def test_what_a_stop_from_another_chat_has_dropped_is_told_after_a_restart(
+    rig: Rig, is_read: bool
+) -> None:
+    rig.commands._table["stop_all"] = Command(
+        "stop_all", "", "", rig.commands._table["stop"].run, operator=True
+    )
+    chat = await another(rig, "Ben")
+    if is_read:
+        await rig.start()
+        await rig.people.fault("hang", method="getFile", count=1, seconds=2.5)
+        await rig.people.send_file(chat, b"data", name="a.txt", caption="goes")
+        await rig.people.say(chat, "behind it")
+        async with asyncio.timeout(5):
+            while (await rig.states()).get("received", 0) < 2:
+                await asyncio.sleep(0.01)
+        found = await rig.database.read(lambda r: updates.waiting(r, before=1 << 40))
+        await rig.database.write(lambda tx: updates.skip_tx(tx, found, ELSEWHERE))
+        await rig.die()
+        await rig.people.clear_faults()
+    else:
+        rig.agent.gate.clear()
+        await rig.people.say(chat, "goes")
+        await rig.people.say(chat, "and so does this")
+        await rig.people.say(rig.chat, "/stop_all")
+    for _ in range(2):
+        await rig.start()
+        await rig.people.say(rig.chat, "/ping on")
+        await rig.people.wait_text(rig.chat, "pong on")
+        await rig.settled()
+        await rig.stop()
+    told = await rig.people.texts(chat)
+    assert sum("was not read yet was dropped" in text for text in told) == 2
+
+
+async def test_a_stop_counts_what_would_have_been_answered(rig: Rig) -> None:
+    eve = await rig.people.user("Eve")
+    group = await rig.people.group("Team", [rig.ann, eve, rig.bot.bot_id])
+    await rig.people.add_bot(rig.bot.token, can_read_all_group_messages=True)
+    rig.allow(groups=(int(group),))
+    rig.spec = replace(rig.spec, group_mention_only=False)
+    await rig.start()
+    await rig.people.fault("hang", method="getFile", count=1, seconds=2.5)
+    await rig.people.send_file(group, b"data", name="a.txt", caption="a file", user=rig.ann)
+    await rig.people.say(group, "a stranger's", user=eve)
+    await rig.people.say(group, "for us", user=rig.ann)
+    await rig.people.say(group, "/stop", user=rig.ann)
+    await rig.people.wait_text(group, "2 messages that were not read yet were dropped too")
+    await rig.people.clear_faults()
 
 
 async def test_many_presses_are_a_bounded_number_of_tasks(rig: Rig) -> None:
