@@ -59,4 +59,5 @@ def _bounded(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     half = most // 2
-    return f"{text[:half]} … {len(text) - 2 * half} characters not shown … {text[-half:]}"
+    cut = f"{text[:half]} … {len(text) - 2 * half} characters not shown … {text[-half:]}"
+    return cut if len(cut) < len(text) else text

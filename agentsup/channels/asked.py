@@ -260,7 +260,8 @@ class Asked:
                 return Said(words.text(key, language), counts=False, question=question)
             if is_typed and not question.options and self._shows.needs_no_end(conversation):
                 _mark_tx(tx, question_id, self._clock.now_ms())
-            told = words.text("press.answered", language, answer=option)
+            answer = choices.answer_label(question, language)
+            told = words.text("press.answered", language, answer=answer)
             buttons.note_tx(tx, press_id, told, self._clock.now_ms())
             return Said(told, counts=True, question=question)
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from agentsup.catalogue import load
+from agentsup.mailbox.choices import answer_label
 from agentsup.model.question import Question, QuestionState
 
 __all__ = [
@@ -88,7 +89,7 @@ def ended_text(
         body = {"text": question.text, "options": question.options}
         return text_of("question", body, timezone=timezone, language=language)
     if question.state is QuestionState.ANSWERED:
-        who, answer = shown(question.answered_by), shown(question.answer)
+        who, answer = shown(question.answered_by), shown(answer_label(question, language))
         end = words.text("question.answered", language, who=who, answer=answer)
     else:
         end = words.text(f"question.{question.state.value}", language)
@@ -109,7 +110,7 @@ def outcome_text(question: Question, *, timezone: tzinfo | None = None, language
                 language,
                 who=question.answered_by,
                 when=when,
-                answer=question.answer,
+                answer=answer_label(question, language),
             )
         case QuestionState.CANCELLED:
             return words.text("press.late_cancelled", language, when=when)

@@ -123,6 +123,8 @@ _ALL = (
         keys=("OPENAI_API_KEY", "CODEX_API_KEY"),
         env_names=("OPENAI_BASE_URL", "CODEX_HOME"),
         logins=(".codex/auth.json",),
+        # Its own default lets a model of its maker's judge what it does. In this mode it asks.
+        env={"INITIAL_AGENT_MODE": "read-only"},
         version=(),
     ),
     Preset(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from agentsup.catalogue import load
 from agentsup.model.question import APPROVAL, Question
 
-__all__ = ["ALWAYS", "DENY", "ONCE", "RUN", "labels", "meant"]
+__all__ = ["ALWAYS", "DENY", "ONCE", "RUN", "answer_label", "labels", "meant"]
 
 ONCE, RUN, ALWAYS, DENY = "once", "run", "always", "deny"
 _CHOICES = (ONCE, RUN, ALWAYS, DENY)
@@ -19,6 +19,14 @@ def labels(kind: str, options: Sequence[str], language: str) -> list[str]:
     if kind != APPROVAL:
         return list(options)
     return [_label(option, language) for option in options]
+
+
+def answer_label(question: Question, language: str) -> str:
+    """The answer that a question was given, as a person reads it."""
+    if question.kind != APPROVAL:
+        return question.answer
+    word, colon, reason = question.answer.partition(":")
+    return f"{_label(word, language)}{colon}{reason}"
 
 
 def meant(question: Question, text: str) -> str | None:

@@ -1,4 +1,4 @@
-"""A model for real command line agents, on the loopback: three providers' ways to stream an answer.
+"""A model for real command line agents, on the loopback: four ways to stream an answer.
 
 Unlike ``model_server`` it is lenient: what real programs send beside their turns (titles, token
 counts, lists of models) is answered with something harmless. What it says is decided by the last
@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shlex
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,9 @@ from agentsup.testing.model_server import (
 _ORDER = re.compile(r"\b(SAY|SLOW|WRITE|USE)\(([^)]*)\)")
 _WRITERS = {"write_file": "file_path", "write": "filePath", "Write": "file_path"}
 """Tools of known programs that write a file, with the name of their path argument."""
+_RUNNER = "exec_command"
+"""Codex writes by commands, in a sandbox that it asks to leave."""
+_OUT_OF_THE_SANDBOX = {"sandbox_permissions": "require_escalated", "justification": "to write it"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ class Said:
 
 
 class CliModel:
-    """Serves Anthropic messages, OpenAI chat completions and Gemini's generateContent."""
+    """Serves Anthropic messages, OpenAI chat completions and responses, Gemini's generateContent."""
 
     def __init__(self) -> None:
         self._runner: web.AppRunner | None = None
@@ -80,6 +84,7 @@ class CliModel:
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=64 * 1024 * 1024)
         app.router.add_post("/v1/chat/completions", self._openai)
+        app.router.add_post("/v1/responses", self._responses)
         app.router.add_post("/v1/messages", self._anthropic)
         app.router.add_post("/v1/messages/count_tokens", self._count)
         app.router.add_post("/{version}/models/{call}", self._gemini)
@@ -121,6 +126,12 @@ class CliModel:
         offered = [tool.get("name", "") for tool in body.get("tools") or ()]
         reply = self._reply(_chat_entries(body.get("messages", [])), offered, json.dumps(body))
         return await self._answer("anthropic", request, body, reply)
+
+    async def _responses(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        offered = [name for tool in body.get("tools") or () for name in _names_in(tool)]
+        reply = self._reply(_response_entries(body.get("input", [])), offered, json.dumps(body))
+        return await self._stream(request, _response_events(reply), reply.every_s)
 
     async def _answer(
         self, dialect: Dialect, request: web.Request, body: dict[str, Any], reply: Reply
@@ -195,10 +206,14 @@ class CliModel:
             args = json.loads(given.replace('\\"', '"') or "{}")
             return Reply(calls=(Call(tool, args, f"call_{len(self.orders)}"),))
         if word == "WRITE":
-            tool = next((name for name in offered if name in _WRITERS), "")
+            tool = next((name for name in offered if name in (*_WRITERS, _RUNNER)), "")
             if not tool:
                 return Reply(f"no tool to write with among {offered}")
-            args = {_WRITERS[tool]: str(Path(argument)), "content": "written\n"}
+            if tool == _RUNNER:
+                command = f"echo written > {shlex.quote(argument)}"
+                args = {"cmd": command, **_OUT_OF_THE_SANDBOX}
+            else:
+                args = {_WRITERS[tool]: str(Path(argument)), "content": "written\n"}
             # An id that came before would be taken for the earlier call.
             return Reply(calls=(Call(tool, args, f"call_{len(self.orders)}"),))
         words = tuple(f"{each} " for each in argument.split())
@@ -219,6 +234,68 @@ def _chat_entries(messages: list[dict[str, Any]]) -> list[Said]:
             text = inner if isinstance(inner, str) else json.dumps(inner)
             entries.append(Said(role, text, is_result))
     return entries
+
+
+def _names_in(tool: dict[str, Any]) -> list[str]:
+    """The functions of a tool; those of a namespace with it before a slash."""
+    name = str(tool.get("name", ""))
+    if tool.get("type") != "namespace":
+        return [name]
+    return [f"{name}/{inner.get('name', '')}" for inner in tool.get("tools") or ()]
+
+
+def _response_entries(items: list[dict[str, Any]]) -> list[Said]:
+    """What people and calls said, of OpenAI's responses."""
+    entries = []
+    for item in items:
+        if item.get("type") in {"function_call_output", "custom_tool_call_output"}:
+            output = item.get("output")
+            text = output if isinstance(output, str) else json.dumps(output)
+            entries.append(Said("tool", text, is_result=True))
+        elif item.get("role") == "user":
+            content = item.get("content")
+            blocks = content if isinstance(content, list) else [{"text": content}]
+            entries += [Said("user", str(block.get("text") or "")) for block in blocks]
+    return entries
+
+
+async def _response_events(reply: Reply) -> AsyncIterator[tuple[bytes, bool]]:
+    """One message or the calls, as events of OpenAI's responses."""
+
+    def event(kind: str, **more: Any) -> bytes:
+        data = json.dumps({"type": kind, **more})
+        return f"event: {kind}\ndata: {data}\n\n".encode()
+
+    yield event("response.created", response={"id": "resp_scripted"}), False
+    text = "".join(reply.deltas)
+    message: dict[str, Any] = {"type": "message", "id": "msg_scripted", "role": "assistant"}
+    if text:
+        empty = message | {"content": [], "status": "in_progress"}
+        yield event("response.output_item.added", output_index=0, item=empty), False
+        place = {"item_id": "msg_scripted", "output_index": 0, "content_index": 0}
+        for delta in reply.deltas:
+            yield event("response.output_text.delta", delta=delta, **place), True
+        whole = message | {"content": [{"type": "output_text", "text": text}]}
+        yield event("response.output_item.done", output_index=0, item=whole), False
+    for index, call in enumerate(reply.calls):
+        namespace, _, name = call.name.rpartition("/")
+        item = {
+            "type": "function_call",
+            "id": f"fc_{call.call_id}",
+            "call_id": call.call_id,
+            "name": name,
+            "arguments": json.dumps(call.args),
+            **({"namespace": namespace} if namespace else {}),
+        }
+        yield event("response.output_item.done", output_index=index, item=item), True
+    usage = {
+        "input_tokens": reply.input_tokens,
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens": reply.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": reply.input_tokens + reply.output_tokens,
+    }
+    yield event("response.completed", response={"id": "resp_scripted", "usage": usage}), False
 
 
 def _gemini_entries(contents: list[dict[str, Any]]) -> list[Said]:

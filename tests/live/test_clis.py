@@ -8,9 +8,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -33,75 +31,9 @@ from agentsup.model.engine import (
 from agentsup.testing.cli_model import CliModel
 from agentsup.testing.daemon_process import DaemonProcess, write_home
 from agentsup.testing.engine_host import MemoryHost, segment
+from tests.live.clis import CLIS, Cli, claude_acp
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
-
-MODULES = Path(__file__).parents[2] / "requirements/clis/node_modules"
-KEY = "sk-loopback-0123456789"
-
-
-@dataclass
-class Cli:
-    """A program, how it is reached, and what is known of it."""
-
-    engine: str
-    command: list[str]
-    env: dict[str, str] = field(default_factory=dict)
-    """For the program, by its options."""
-    daemon_env: dict[str, str] = field(default_factory=dict)
-    """What the daemon has, of which the preset hands on its share."""
-    keeps_session: bool = True
-
-    def options(self) -> dict[str, Any]:
-        return {"command": self.command, "env": self.env}
-
-
-def program(pattern: str) -> str:
-    """The installed program for this machine's kind of processor."""
-    found = sorted(MODULES.glob(pattern))
-    assert found, f"{pattern} is not in {MODULES}: run scripts/live.sh clis"
-    return str(found[0])
-
-
-def gemini(model: CliModel) -> Cli:
-    # It can't open a session again in the minute in which it was begun, so ours is told instead.
-    env = {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": model.url}
-    command = [program(".bin/gemini"), "--acp"]
-    return Cli("gemini", command, daemon_env=env, keeps_session=False)
-
-
-def claude_acp(model: CliModel) -> Cli:
-    env = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": model.url}
-    return Cli("claude-acp", [program(".bin/claude-agent-acp")], daemon_env=env)
-
-
-def claude(model: CliModel) -> Cli:
-    command = [program("@anthropic-ai/claude-agent-sdk-linux-*/claude")]
-    env = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": model.url}
-    return Cli("claude", command, daemon_env=env)
-
-
-def opencode(model: CliModel) -> Cli:
-    provider = {
-        "npm": "@ai-sdk/openai-compatible",
-        "name": "loopback",
-        "options": {"baseURL": f"{model.url}/v1", "apiKey": KEY},
-        "models": {"m": {"name": "m", "tool_call": True}},
-    }
-    config = {
-        "provider": {"loopback": provider},
-        "model": "loopback/m",
-        "small_model": "loopback/m",
-        "permission": {"edit": "ask", "bash": "ask"},
-        "share": "disabled",
-    }
-    names = ("MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
-    env = {f"OPENCODE_DISABLE_{name}": "1" for name in names}
-    env["OPENCODE_CONFIG_CONTENT"] = json.dumps(config)
-    return Cli("opencode", [program("opencode-linux-*/bin/opencode"), "acp"], env=env)
-
-
-CLIS = {"gemini": gemini, "claude-acp": claude_acp, "claude": claude, "opencode": opencode}
 
 
 class Conversation:

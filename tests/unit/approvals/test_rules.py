@@ -13,7 +13,7 @@ from agentsup.approvals.rules import (
     who_decides,
 )
 from agentsup.approvals.schema import problem
-from agentsup.approvals.summary import plain_name, summary, visible
+from agentsup.approvals.summary import VALUE_CHARS, plain_name, summary, visible
 from agentsup.mailbox.choices import labels, meant
 from agentsup.model.hook import Allow, CallFacts, Deny, Origin
 from agentsup.model.ids import AgentId, CallId, MessageId, SessionId
@@ -155,6 +155,10 @@ def test_a_summary_is_bounded_and_says_what_it_leaves_out() -> None:
     assert len(shown) < 9_000
     assert "… 38 more" in shown
     assert "characters not shown" in shown
+    barely = "x" * (VALUE_CHARS + 1)
+    assert barely in summary("exec", "", {"command": barely}), (
+        "a note would be longer than the rest"
+    )
 
 
 def test_secrets_go_before_anything_is_cut() -> None:

@@ -37,6 +37,17 @@ def test_a_question_says_until_when_and_has_its_options_as_buttons() -> None:
     assert data_of(markup) == [["q:q_1:0", "q:q_1:1"]]
 
 
+def test_what_was_decided_about_a_call_is_said_in_the_readers_language() -> None:
+    call = replace(
+        ASKED, kind="approval", options=("once", "deny"), state=QuestionState.ANSWERED,
+        answer="deny: it rains", answered_by="Ann", answered_at=AT,
+    )  # fmt: skip
+    assert "Ablehnen: it rains" in cards.ended_text(call, language="de")
+    assert "Deny: it rains" in cards.outcome_text(call)
+    own = replace(call, kind="question", options=("once",), answer="once")
+    assert "Einmal" not in cards.outcome_text(own, language="de")
+
+
 def test_wide_options_stand_one_below_the_other() -> None:
     options = ["it worked", "it did not work, do it again", "leave it"]
     body = {"question_id": "q_1", "text": "?", "options": options}
