@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from agentsup.catalogue import words
+from agentsup.channels import desk
 from agentsup.kit.clock import Clock
 from agentsup.kit.tasks import OwnerClosed, TaskOwner
 from agentsup.mailbox import outbox
@@ -29,8 +30,8 @@ _AHEAD = (
     "SELECT COUNT(*) FROM messages WHERE agent_id = ? AND session_id = ?"
     " AND state IN ('queued', 'leased', 'parked') AND message_id < ?"
 )
-_KEPT_MS: Final = 2 * 86_400_000
-"""A note older than this stays as it is; the platform bears no edit of much older ones."""
+_KEPT_MS: Final = 14 * 86_400_000
+"""A note older than this is not looked for after a restart; it may stay as it is."""
 _LOOK_GAP_S: Final = 0.3
 _LOOK_AGAIN_S: Final = 10.0
 _TRY_AGAIN_S: Final = 2.0
@@ -122,7 +123,7 @@ class Waiting:
             try:
                 await life
             except (StoreUnavailable, Overloaded) as error:
-                _log.info("the note about %s is left as it is: %s", message_id, error)
+                _log.info("a note about %s is left to the next life: %s", message_id, error)
             finally:
                 self._noted.discard(conversation)
 
@@ -183,20 +184,27 @@ class Waiting:
         return [(row[0], row[1]) for row in found]
 
     async def _end(self, message_id: str, conversation: str) -> None:
-        """Wait until the message waits no longer, then let its notes say so."""
+        """Wait until the message waits no longer, then let its notes say so, whatever the store
+        does meanwhile. Raises ``StoreUnavailable`` once that is closed."""
         changed = asyncio.Event()
         unlisten = self._listen(changed.set)
         try:
             while True:
                 changed.clear()
-                notes = await self._database.read(
-                    lambda reader: _notes(reader, message_id), name="channel.waiting_note"
-                )
-                if not notes:
-                    return
-                is_over = all(note.ended for note in notes)
-                if is_over and await self._end_all(notes, conversation):
-                    return
+                try:
+                    notes = await self._database.read(
+                        lambda reader: _notes(reader, message_id), name="channel.waiting_note"
+                    )
+                    if not notes:
+                        return
+                    is_over = all(note.ended for note in notes)
+                    if is_over and await self._end_all(notes, conversation):
+                        return
+                except (StoreUnavailable, Overloaded) as error:
+                    if desk.is_over(error):
+                        raise
+                    await self._clock.sleep(_TRY_AGAIN_S)
+                    continue
                 await self._clock.sleep(_LOOK_GAP_S)  # much else makes events
                 if is_over:
                     continue

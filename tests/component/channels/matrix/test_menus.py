@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from agentsup.channels.matrix.errors import FateUnknown, RateLimited
 from agentsup.kit.tasks import TaskOwner
+from agentsup.model.errors import AgentsupError, Overloaded, StoreUnavailable
 from agentsup.model.principal import PersonRole
 from tests.component.channels.matrix.menu_rig import ANN, ROOM, VERA, MenuRig, menu_rigged
 
@@ -486,6 +487,57 @@ async def test_what_a_press_led_to_is_said_anew_where_the_note_is_gone(rig: Menu
     await rig.react(note, "1️⃣")
     await rig.quiet(5.0)
     assert rig.rooms.texts().count("Taken back: “second”") == 1
+
+
+@pytest.mark.parametrize("door", ["read channel.waiting_note", "write matrix.close"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        StoreUnavailable("the disk reports an error", reason="io_error"),
+        Overloaded("too many wait", queue="store.read", size=1, limit=1),
+    ],
+)
+async def test_a_note_is_ended_also_where_the_store_fails_for_a_while(
+    rig: MenuRig, monkeypatch: pytest.MonkeyPatch, door: str, error: AgentsupError
+) -> None:
+    await rig.put("first")
+    (lease,) = await rig.mail.claim("agt_main")
+    waits = await rig.put("second")
+    rig.waiting.watch(waits.message_id, ROOM)
+    await rig.quiet(5.0)
+    note = rig.last()
+    kind, _, name = door.partition(" ")
+    real, failures = getattr(rig.mail.db, kind), [error] * 4
+
+    async def failing(fn: Any, **options: Any) -> Any:
+        if options.get("name") == name and failures:
+            raise failures.pop()
+        return await real(fn, **options)
+
+    monkeypatch.setattr(rig.mail.db, kind, failing)
+    await rig.mail.finish(lease, "done")
+    await rig.mail.finish(await rig.mail.one("agt_main"), "done")
+    await rig.quiet(30.0)
+    assert failures == []
+    assert rig.shown(note) == "▸ Your message waited; its turn has begun."
+    assert await rig.mail.sql("SELECT 1 FROM outbox WHERE body ->> '$.cancel' IS NOT NULL") == []
+
+
+async def test_a_note_of_last_week_is_ended_after_a_restart(rig: MenuRig) -> None:
+    await rig.put("first")
+    (lease,) = await rig.mail.claim("agt_main")
+    waits = await rig.put("second")
+    rig.waiting.watch(waits.message_id, ROOM)
+    await rig.quiet(5.0)
+    note = rig.last()
+    await rig.mail.db.write(
+        lambda tx: tx.execute("UPDATE outbox SET ended_at = ended_at - ?", (6 * 86_400_000,))
+    )
+    await rig.restart()
+    await rig.mail.finish(await rig.mail.one("agt_main"), "done")
+    await rig.mail.finish(await rig.mail.one("agt_main"), "done")
+    await rig.quiet(30.0)
+    assert rig.shown(note) == "▸ Your message waited; its turn has begun."
 
 
 async def test_a_note_says_that_the_message_waits_no_longer(rig: MenuRig) -> None:
