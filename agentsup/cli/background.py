@@ -220,11 +220,7 @@ def refuse_if_supervised(place: Place) -> None:
     pid = written.get("pid") if written else None
     if not isinstance(pid, int) or not is_alive(pid):
         return
-    try:
-        environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return
-    if any(each.startswith(b"NOTIFY_SOCKET=") for each in environ):
+    if written is not None and written.get("systemd"):
         raise Failed("systemd runs this daemon; use `systemctl --user restart agentsup`")
     if _is_of_container(pid):
         raise Failed("a container runs this daemon; restart the container")

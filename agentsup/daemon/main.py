@@ -48,6 +48,7 @@ def run_daemon(home: Path, *, port: int | None) -> int:
     Where nothing outside would restart it, an end with 42 re-executes the process in place and
     does not return.
     """
+    procgroup.close_memory()
     place = Home(home.expanduser().absolute())
     try:
         place.create()

@@ -42,6 +42,7 @@ __all__ = [
     "Stdio",
     "become_subreaper",
     "child_env",
+    "close_memory",
     "members",
     "reap_orphans",
     "sweep",
@@ -49,7 +50,9 @@ __all__ = [
 
 _IS_LINUX = sys.platform == "linux"
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
 _EXIT_POLL_S = 0.02
 _FIRST_LOOK_S = 0.001
 _LAST_LOOK_S = 0.032
@@ -98,6 +101,15 @@ def become_subreaper() -> bool:
     Returns False where the system cannot do it. To be called once at the start of the daemon.
     """
     return _libc is not None and _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
+
+def close_memory() -> bool:
+    """Keep this process's memory and environment from programs of the same user (`/proc`, ptrace).
+
+    What it starts is open again, by its own `exec`. Who has the rights of root still gets in, and
+    there are no crash dumps. Returns False where the system cannot do it.
+    """
+    return _libc is not None and _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0
 
 
 def reap_orphans(seen: frozenset[int] = frozenset()) -> frozenset[int]:
@@ -151,10 +163,12 @@ class ProcessGroup:
         stdout: Stdio = Stdio.PIPE,
         stderr: Stdio = Stdio.TAIL,
         keep_stderr_bytes: int = 64 * 1024,
+        gains_rights: bool = True,
     ) -> "ProcessGroup":
         """Start `argv` in `cwd` with exactly `env` (see `child_env`) plus our mark.
 
-        `stdin` is nothing, bytes to send, or `Stdio.PIPE` for a dialogue. Raises `OSError` if
+        `stdin` is nothing, bytes to send, or `Stdio.PIPE` for a dialogue. With `gains_rights`
+        false nothing that it starts gets another user's rights (`sudo`, setuid). Raises `OSError` if
         the program cannot be started, `RuntimeError` outside the main thread: the kernel would
         kill the child when that thread ends. Has no await inside, so it cannot be cut in half.
         """
@@ -170,7 +184,7 @@ class ProcessGroup:
             stderr=_stderr_argument(stderr),
             bufsize=0,
             start_new_session=True,
-            preexec_fn=_die_with_parent(),  # noqa: PLW1509 - one system call, no locks
+            preexec_fn=_before_exec(gains_rights=gains_rights),  # noqa: PLW1509 - one system call, no locks
         )
         group = cls(popen, argv[0], mark)
         try:
@@ -401,14 +415,17 @@ def _take_descriptor(stream: IO[bytes]) -> int:
     return descriptor
 
 
-def _die_with_parent() -> Callable[[], None] | None:
-    """What the child runs between fork and exec: ask to be killed when this thread dies."""
+def _before_exec(*, gains_rights: bool) -> Callable[[], None] | None:
+    """What the child runs between fork and exec: ask to be killed when this thread dies, and give
+    up what rights there are to gain."""
     if _libc is None:
         return None
     prctl, daemon_pid = _libc.prctl, os.getpid()
 
     def ask() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if not gains_rights:
+            prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         if os.getppid() != daemon_pid:  # it died between fork and prctl
             os._exit(1)
 

@@ -33,8 +33,8 @@ _GATE = (
 
 
 def exec_tool(environment: Callable[[], Mapping[str, str]]) -> Tool:
-    """``environment`` is the allow-listed one, asked for at each call; a home in the workspace is
-    added. Only for agents whose ``tools`` name ``exec``."""
+    """``environment`` is the allow-listed one, asked for at each call; a home beside the workspace
+    is added. Only for agents whose ``tools`` name ``exec``."""
 
     async def run(context: ToolContext, args: dict[str, Any]) -> str:
         argv = words_of(args)
@@ -112,14 +112,17 @@ async def _run(
     if children is None or not context.workspace:
         raise Conflict("this agent can't run programs: it has no workspace")
     workspace = os.path.abspath(context.workspace)  # noqa: ASYNC240, PTH100 - words, no I/O
-    env = {**environment, "HOME": workspace, "PWD": workspace}
-    program = await asyncio.to_thread(_find, argv[0], env, workspace)
+    home = os.path.join(os.path.dirname(workspace), "exec-home")  # noqa: PTH118, PTH120 - as above
+    path = await asyncio.to_thread(_fixed, environment.get("PATH", os.defpath), workspace)
+    env = {**environment, "HOME": home, "PWD": workspace, "PATH": path}
+    program = await asyncio.to_thread(_prepared, argv[0], env, workspace)
     group = await ProcessGroup.spawn(
         [*_GATE, program, *argv[1:]],
         env=env,
         cwd=workspace,
         stdin=Stdio.PIPE,
         stderr=Stdio.MERGE,
+        gains_rights=False,
     )
     try:
         await children.spawned(group.pgid, group.record.started_ticks, program)
@@ -148,13 +151,28 @@ def told(output: Output) -> str:
     return f"{head}\n{text}{more}" if text else f"{head}, no output"
 
 
-def _find(program: str, env: Mapping[str, str], workspace: str) -> str:
+def _fixed(path: str, workspace: str) -> str:
+    """``path`` without places that an agent's files could be in: a name means the same program
+    whatever was written to the workspace."""
+    root = os.path.realpath(workspace) + os.sep
+    places = [
+        place
+        for place in path.split(os.pathsep)
+        if place.startswith("/") and not (os.path.realpath(place) + os.sep).startswith(root)
+    ]
+    return os.pathsep.join(places) or os.defpath
+
+
+def _prepared(program: str, env: Mapping[str, str], workspace: str) -> str:
+    """The file of ``program``. Its home is there then, where no file tool reaches: what programs
+    read in their home, they take orders from."""
+    Path(env["HOME"]).mkdir(mode=0o700, exist_ok=True)
     if "/" in program:
         found = Path(workspace, program)
         if not found.is_file():
             raise NotFound(f"there is no program {program}")
         return str(found)
-    where = shutil.which(program, path=env.get("PATH", "/usr/bin:/bin"))
+    where = shutil.which(program, path=env["PATH"])
     if where is None:
         raise NotFound(f"there is no program {program} on the path")
     return where

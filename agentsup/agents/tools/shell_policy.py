@@ -2,7 +2,7 @@
 
 The rules see a program's argument list as the kernel will, so quoting changes nothing. Programs
 that only start another one (``env``, ``timeout``, ``nice`` …) are looked through, and so is the
-script of a shell; a script whose commands can't be known before it runs is refused.
+script of a shell; what can't be known before it runs is refused.
 
 These rules stop accidents and plain attacks. They are no sandbox: a program that is let in can do
 whatever its user can, which is why running one is dangerous and asked about.
@@ -10,52 +10,43 @@ whatever its user can, which is why running one is dangerous and asked about.
 
 from __future__ import annotations
 
-import itertools
+import posixpath
 import re
-import shlex
+import unicodedata
 from collections.abc import Sequence
 
+from agentsup.agents.tools.shell_options import started_in
+from agentsup.agents.tools.shell_reader import UNKNOWN, WILD, Unreadable, commands_of
+from agentsup.agents.tools.shell_starters import Found, Refused, Setting, Started, started_by
+
 _DENIED = {
-    "another user's rights": "sudo su doas pkexec runuser setpriv newgrp sg gosu chroot",
+    "another user's rights": "sudo su doas pkexec runuser setpriv newgrp sg gosu chroot sudoedit"
+    " sudo-rs run0 su-exec chpst setuidgid s6-setuidgid s6-applyuidgid please capsh",
     "other namespaces": "nsenter unshare systemd-run machinectl",
     "the machine's power": "shutdown reboot halt poweroff kexec init telinit",
     "disks and mounts": "mount umount losetup mkswap swapon swapoff fdisk parted sgdisk wipefs"
     " cryptsetup dd mkfs",
     "the kernel": "insmod rmmod modprobe sysctl",
-    "other processes": "killall pkill kill gdb strace ptrace",
+    "other processes": "killall pkill kill gdb strace ptrace skill snice xkill",
     "accounts and schedules": "passwd chpasswd useradd usermod userdel visudo crontab at batch",
     "the firewall": "iptables ip6tables nft ufw",
 }
 _WHY = {program: what for what, names in _DENIED.items() for program in names.split()}
-_SHELLS = frozenset(["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash"])
-_MULTI = frozenset(("busybox", "toybox"))
+_SHELL = re.compile(
+    r"(?:static-)?(?:(?:ba|da|z|k|mk|a|rba|po|ya|lk|pdk)?sh|fish)(?:[-.]?[\d.]+|\.distrib|-static)?"
+)
+_STRANGE_SHELLS = frozenset(
+    ["csh", "tcsh", "pwsh", "powershell", "nu", "elvish", "xonsh", "oil", "osh", "ion", "rc", "es"]
+)
+_SHELL_TAKING = ("-O", "+O", "-o", "+o", "--rcfile", "--init-file")
+_SHELL_SCRIPTS = ("--command", "--init-command", "-C")
+_INPUTS = re.compile(r"-|/dev/(?:stdin|fd/.*)|/proc/[^/]+/fd/.*")
 _RECURSIVE = frozenset(["rm", "chmod", "chown", "chgrp", "shred"])
-_BUILTINS = frozenset(["eval", "source", ".", "exec", "trap", "alias", "command", "builtin"])
-
-# Programs that start another: which of their options take a word of their own.
-_STARTERS: dict[str, str] = {
-    "env": "-u --unset -C --chdir -S --split-string",
-    "nice": "-n --adjustment",
-    "ionice": "-c -n -p --class --classdata",
-    "timeout": "-k --kill-after -s --signal",
-    "nohup": "",
-    "setsid": "",
-    "stdbuf": "-i -o -e --input --output --error",
-    "xargs": "-I -n -P -L -d -E -s -a --max-args --max-procs --delimiter --arg-file --replace",
-    "time": "-o -f --output --format",
-    "watch": "-n --interval",
-    "taskset": "",
-    "chrt": "",
-    "flock": "-w --timeout -E",
-    "unbuffer": "",
-    "caffeinate": "",
-    "script": "",
-}
-_OPERANDS = {"timeout": 1, "taskset": 1, "chrt": 1, "flock": 1}
-_MAX_DEPTH = 8
-_OPERATOR = re.compile(r"[();<>|&\n]+")
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=.*", re.DOTALL)
-_WORDS = frozenset(
+_DESTROYING = _RECURSIVE | {"mv", "unlink", "rmdir", "truncate", "rsync"}
+_BUILTINS = frozenset(
+    ["eval", "source", ".", "trap", "alias", "coproc", "enable", "hash", "bind", "complete", "fc"]
+)
+_KEYWORDS = frozenset(
     [
         "if",
         "then",
@@ -70,19 +61,45 @@ _WORDS = frozenset(
         "in",
         "case",
         "esac",
+        "select",
         "{",
         "}",
         "!",
-        "time",
+        "-",
+        "begin",
+        "end",
+        "and",
+        "or",
+        "not",
+        "noglob",
+        "nocorrect",
     ]
 )
-_SYSTEM = re.compile(
-    r"/(?:bin|boot|dev|etc|lib\w*|opt|proc|root|run|sbin|srv|sys|usr|var|home)?/?\*?"
+_DECLARING = frozenset(["export", "declare", "typeset", "readonly", "local"])
+_MAX_DEPTH = 8
+_ASSIGNMENT = re.compile(rf"([A-Za-z_]\w*)(?:{UNKNOWN}[^=]*)?\+?=(.*)", re.DOTALL | re.ASCII)
+_CODE_VARIABLES = re.compile(
+    r"LD_.*|DYLD_.*|BASH_ENV|ENV|BASH_FUNC_.*|PROMPT_COMMAND|PS[0124]|SHELLOPTS|BASHOPTS|IFS|ZDOTDIR"
+    r"|PYTHONSTARTUP|PYTHONHOME|PERL5OPT|PERL5DB|RUBYOPT|LESSOPEN|LESSCLOSE|GIT_EXEC_PATH"
+    r"|GIT_CONFIG.*|GIT_TEMPLATE_DIR|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|GCONV_PATH|HOME"
+)
+_COMMAND_VARIABLES = re.compile(
+    r"(?:GIT_)?(?:PAGER|EDITOR|ASKPASS|SSH|SSH_COMMAND|PROXY_COMMAND|EXTERNAL_DIFF|SEQUENCE_EDITOR)"
+    r"|VISUAL|BROWSER|MANPAGER|SHELL|SSH_ASKPASS|SUDO_ASKPASS|TAR_OPTIONS|RSYNC_RSH|CVS_RSH|RUSTC_WRAPPER"
+)
+_SYSTEM = re.compile(r"/(?:bin|boot|dev|etc|lib\w*|opt|proc|root|run|sbin|srv|sys|usr)(?:/.*)?")
+_PRIVATE = re.compile(r"(?:.*/)?(?:api\.token|state\.db(?:-wal|-shm|-journal)?)")
+_OTHERS = re.compile(
+    r"/proc/(?!self/|thread-self/)[^/]+/(?:task/[^/]+/)?(?:environ|mem|maps|fd|cwd|root)(?:/.*)?"
+)
+_DEVICE = re.compile(
+    r"/dev(?:/(?!null$|zero$|full$|stdout$|stderr$|stdin$|tty$|u?random$|fd/|shm/).*)?"
 )
 
 
-def problem(argv: Sequence[str], depth: int = 0) -> str | None:
-    """Why a command of these words is refused, or None."""
+def problem(argv: Sequence[str], depth: int = 0, *, from_input: bool = False) -> str | None:
+    """Why a command of these words is refused, or None. ``from_input``: more words follow that
+    nobody knows yet."""
     words = list(argv)
     if not words or not words[0]:
         return "there is no command"
@@ -90,268 +107,242 @@ def problem(argv: Sequence[str], depth: int = 0) -> str | None:
         return "commands within commands are nested too deep to be judged"
     if any("\0" in word for word in words):
         return "a word of a command can't hold a NUL character"
-    program = words[0].rsplit("/", 1)[-1].casefold()
-    if program in _MULTI:
-        return problem(words[1:], depth + 1) if len(words) > 1 else None
-    if program.startswith("mkfs."):
-        program = "mkfs"
+    if words[0].startswith(("-", "+")) or UNKNOWN in words[0] or WILD in words[0]:
+        return f"what {_shown(words[0])} would run can't be known before it runs"
+    program = _name(words[0])
     if program in _WHY:
         return f"{program} is refused: it is about {_WHY[program]}"
-    if program in _SHELLS:
-        return _shell_problem(words, depth)
-    if program in _STARTERS:
-        return _started_problem(program, words[1:], depth)
+    if _SHELL.fullmatch(program):
+        return _shell_problem(words, depth, from_input=from_input)
+    if program in _STRANGE_SHELLS and any(word.startswith("-") for word in words[1:]):
+        return f"what {program} would run can't be judged"
+    try:
+        inner = started_by(program, words[1:])
+        starts = inner is not None
+        found = [*(inner or []), *started_in(program, words[1:])]
+    except Refused as refused:
+        return str(refused)
+    for each in found:
+        if (why := _found_problem(each, depth, from_input=from_input)) is not None:
+            return why
+    if starts and not found and from_input:
+        return f"what {program} would run can't be known before it runs"
     if program == "find":
-        return _find_problem(words, depth)
-    if program in _RECURSIVE:
-        return _recursive_problem(program, words[1:])
-    return _device_problem(program, words[1:])
+        return _find_problem(words, found)
+    return None if starts else _own_problem(program, words[1:], from_input=from_input)
 
 
 def script_problem(script: str, depth: int = 0) -> str | None:
     """Why a shell script is refused, or None: each command in it is judged."""
     if depth > _MAX_DEPTH:
         return "commands within commands are nested too deep to be judged"
-    if "\0" in script:
-        return "a script can't hold a NUL character"
-    for inner in _substitutions(script):
-        if (found := script_problem(inner, depth + 1)) is not None:
-            return found
     try:
-        commands = _commands(script)
-    except ValueError as error:
-        return f"the script can't be read: {error}"
-    for command, raw in commands:
-        found = _command_problem(command, raw, depth)
-        if found is not None:
+        commands = commands_of(script)
+    except Unreadable as error:
+        return f"the script can't be judged: {error}"
+    is_away = False
+    for command in commands:
+        if (found := _command_problem(command, depth, is_away=is_away)) is not None:
             return found
+        is_away |= command[0] in ("cd", "pushd", "chdir", "z") and _leads_away(command[1:])
     return None
+
+
+def _name(word: str) -> str:
+    """A program's name as a person reads it, so that none only looks like another."""
+    folded = unicodedata.normalize("NFKC", word.rstrip("/").rsplit("/", 1)[-1])
+    name = "".join(c for c in folded if unicodedata.category(c)[0] not in "CZ").casefold()
+    return "mkfs" if name.startswith("mkfs.") else name
+
+
+def _shown(word: str) -> str:
+    return repr(word.replace(UNKNOWN + "{", "{").replace(UNKNOWN, "$").replace(WILD, "*"))
 
 
 # -- programs that start others --------------------------------------------------------------------
 
 
-def _started_problem(program: str, rest: list[str], depth: int) -> str | None:
-    takes = set(_STARTERS[program].split())
-    operands = _OPERANDS.get(program, 0)
-    position = 0
-    while position < len(rest):
-        word = rest[position]
-        position += 1
-        if word == "--":
-            break
-        if program == "env" and word.partition("=")[0] in ("-S", "--split-string"):
-            text = word.partition("=")[2] or " ".join(rest[position : position + 1])
-            return script_problem(text, depth + 1)
-        if program == "env" and word.startswith("-S"):
-            return script_problem(word[2:], depth + 1)
-        if word.startswith("-") and len(word) > 1:
-            position += word in takes
-        elif program == "env" and _ASSIGNMENT.fullmatch(word):
-            if word.startswith(("LD_", "BASH_ENV=", "ENV=", "PYTHONSTARTUP=", "PROMPT_COMMAND=")):
-                return f"{word.partition('=')[0]} makes programs run other code"
-        elif operands:
-            operands -= 1
-        else:
-            position -= 1
-            break
-    inner = rest[position:]
-    if program == "flock" and inner[:1] == ["-c"]:
-        return script_problem(" ".join(inner[1:]), depth + 1)
-    return problem(inner, depth + 1) if inner else None
+def _found_problem(found: Found, depth: int, *, from_input: bool) -> str | None:
+    if isinstance(found, Setting):
+        return _setting_problem(found.name, found.value, depth)
+    if isinstance(found, Started):
+        return problem(found.words, depth + 1, from_input=from_input or found.from_input)
+    return script_problem(found.text, depth + 1)
 
 
-def _find_problem(words: list[str], depth: int) -> str | None:
-    for position, word in enumerate(words):
-        if word in ("-exec", "-execdir", "-ok", "-okdir"):
-            inner = words[position + 1 :]
-            if inner and (found := problem(inner, depth + 1)) is not None:
-                return found
-        if word == "-delete" and any(_is_system(each) for each in words[1:position]):
-            return "find -delete outside the workspace is refused"
+def _setting_problem(name: str, value: str, depth: int) -> str | None:
+    if _CODE_VARIABLES.fullmatch(name):
+        return f"{name} makes programs run other code"
+    if name == "NODE_OPTIONS" and re.search(r"-r\b|--require|--import|--loader|eval", value):
+        return f"{name} makes programs run other code"
+    if name == "PATH":
+        for entry in value.split(":"):
+            if not entry.startswith(("/", "~/", f"{UNKNOWN}PATH", f"{UNKNOWN}HOME/")):
+                return "PATH with a place that isn't fixed makes other programs of known names"
+    if _COMMAND_VARIABLES.fullmatch(name) and value:
+        return script_problem(value.replace(UNKNOWN, "$"), depth + 1)
     return None
 
 
-def _shell_problem(words: list[str], depth: int) -> str | None:
-    """A shell: its ``-c`` script, wherever among its options the letter stands."""
-    for position, word in enumerate(words[1:], 1):
-        if word.startswith(("-", "+")) and not word.startswith("--"):
-            if "c" in word[1:]:
-                scripts = [each for each in words[position + 1 :] if not each.startswith("-")]
-                return script_problem(scripts[0], depth + 1) if scripts else None
-            if "s" in word[1:]:
-                return "a shell that reads its commands from its input can't be judged"
-        elif word.startswith("--"):
+def _find_problem(words: list[str], found: list[Found]) -> str | None:
+    starts: list[str] = []
+    for word in words[1:]:
+        if word.startswith(("-", "(", "!")) and word not in ("-H", "-L", "-P"):
+            break
+        starts.append(word)
+    is_destroying = "-delete" in words or any(
+        isinstance(each, Started) and _name(each.words[0]) in _DESTROYING for each in found
+    )
+    if is_destroying and any(_is_system(each) for each in starts):
+        return "find that deletes outside the workspace is refused"
+    return _touching_problem("find", words[1:])
+
+
+def _shell_problem(words: list[str], depth: int, *, from_input: bool) -> str | None:
+    """A shell: its script, wherever among its options the letter stands."""
+    rest = words[1:]
+    while rest:
+        word = rest.pop(0)
+        name, has_value, value = word.partition("=")
+        if UNKNOWN in word or WILD in word:
+            break
+        if name in _SHELL_SCRIPTS and (word != "-C" or _name(words[0]) == "fish"):
+            script = value if has_value else "".join(rest[:1])
+            return script_problem(script, depth + 1)
+        if word in _SHELL_TAKING:
+            rest = rest[1:]
+        elif word.startswith("--") and word != "--":
             continue
+        elif word.startswith(("-", "+")) and len(word) > 1 and word != "--":
+            if "c" in word[1:]:
+                scripts = [each for each in rest if not each.startswith("-")]
+                return script_problem(scripts[0], depth + 1) if scripts else _UNTOLD
+            if set(word[1:]) & set("si"):
+                return _UNTOLD
         else:
+            file = rest[0] if word == "--" and rest else word
+            if file == "--" or _INPUTS.fullmatch(file) or WILD in file or UNKNOWN in file:
+                return _UNTOLD
             return None  # a script file: it is judged as the program it is, by a person
-    return "a shell that reads its commands from its input can't be judged"
+    return _UNTOLD
+
+
+_UNTOLD = "a shell that is told only later what to run can't be judged"
 
 
 # -- programs that destroy -------------------------------------------------------------------------
 
 
-def _recursive_problem(program: str, rest: list[str]) -> str | None:
+def _own_problem(program: str, rest: list[str], *, from_input: bool = False) -> str | None:
     options = [word for word in rest if word.startswith("-") and word != "--"]
-    is_recursive = any(
-        word.startswith("--recursive") or (not word.startswith("--") and re.search("[rR]", word))
+    others = [word for word in rest if word not in options]
+    is_recursive = program in ("shred", "mv") or any(
+        (len(word) > 3 and "--recursive".startswith(word))
+        or (len(word) > 4 and "--no-preserve-root".startswith(word))
+        or (not word.startswith("--") and re.search("[rR]", word))
         for word in options
     )
-    if program == "shred" or is_recursive or "--no-preserve-root" in options:
-        for word in rest:
-            if word not in options and _is_system(word):
-                return f"{program} of {word} as a whole is refused: it is not in the workspace"
-    return _device_problem(program, rest)
+    if program == "rsync":
+        is_recursive = any(word.startswith("--del") for word in options)
+    if program in _DESTROYING:
+        if from_input and is_recursive and program in _RECURSIVE:
+            return f"what {program} would be about can't be known before it runs"
+        # Without quotation marks, more words and options may come out of one.
+        opens = [word for word in others if word.startswith(UNKNOWN)]
+        judged = [w for w in others if is_recursive or w not in opens or w[1:2] == "{"]
+        found = next((word for word in judged if _is_system(word)), None)
+        if found is not None and (is_recursive or opens):
+            return (
+                f"{program} of {_shown(found)} as a whole is refused: it is not for certain in the "
+                "workspace"
+            )
+    if program == "fuser" and any(re.match("-[a-zA-Z]*k|--k", word) for word in options):
+        return f"{program} is refused: it is about {_WHY['kill']}"
+    return _touching_problem(program, rest)
 
 
 def _is_system(word: str) -> bool:
-    """The root, a directory of the system, a home, or whatever is above the workspace."""
-    clean = re.sub(r"/(?:\./)+|//+", "/", word)
-    if clean.startswith("~") or clean in ("$HOME", "${HOME}", "$HOME/", "..", "../"):
+    """The root, what belongs to the system, a home, what is above the workspace, or unknown."""
+    if word.startswith((UNKNOWN, "~")):
         return True
-    if clean.startswith("/") and ".." in clean.split("/"):
+    known = re.split(f"[{UNKNOWN}{WILD}]", word, maxsplit=1)[0]
+    if ".." in word.split("/") and known != word:
         return True
-    return bool(_SYSTEM.fullmatch(clean)) or clean.startswith("../")
+    clean = posixpath.normpath(re.sub("/{2,}", "/", word)) if word else ""
+    if not clean.startswith("/"):
+        return clean == ".." or clean.startswith("../")
+    parts = clean.strip("/").split("/")
+    if known != word:
+        parts = known.strip("/").split("/") if known.endswith("/") else known.split("/")[1:-1]
+    is_temporary = clean.startswith(("/tmp/", "/var/tmp/"))  # noqa: S108 - a word, not a file
+    return bool(_SYSTEM.fullmatch(clean)) or (len(parts) < 3 and not is_temporary)
 
 
-def _device_problem(program: str, rest: list[str]) -> str | None:
+def _leads_away(words: list[str]) -> bool:
+    """Whether a change of directory may leave the workspace."""
+    targets = [word for word in words if not word.startswith("-") or word == "-"]
+    return not targets or targets[0] == "-" or UNKNOWN in targets[0] or _is_system(targets[0])
+
+
+def _touching_problem(program: str, rest: list[str]) -> str | None:
     for word in rest:
-        target = word.rpartition("=")[2]
-        if re.match(r"/dev/(?!null$|zero$|stdout$|stderr$|stdin$|u?random$|fd/)", target):
+        bare = word.rpartition("=")[2]
+        if bare[:1] == "-" and "/" in bare:
+            bare = bare[bare.index("/") :]
+        target = posixpath.normpath(re.sub("/{2,}", "/", bare)) if "/" in bare else bare
+        if _DEVICE.fullmatch(target):
             return f"{program} on the device {target} is refused"
+        if _PRIVATE.fullmatch(target) or _OTHERS.fullmatch(target):
+            return f"{target} holds secrets that are not an agent's to read"
     return None
 
 
 # -- scripts ---------------------------------------------------------------------------------------
 
 
-def _command_problem(command: list[str], raw: list[str], depth: int) -> str | None:
-    """One simple command of a script; ``raw`` are its words as written."""
-    while command and (command[0] in _WORDS or _ASSIGNMENT.fullmatch(command[0])):
-        if command[0].startswith(("LD_", "BASH_ENV=", "ENV=")):
-            return f"{command[0].partition('=')[0]} makes programs run other code"
-        command, raw = command[1:], raw[1:]
+def _command_problem(words: list[str], depth: int, *, is_away: bool) -> str | None:
+    """One simple command of a script."""
+    command = list(words)
+    while command:
+        word = command[0]
+        if word == "time":
+            command = command[1:]
+            while command and command[0].startswith("-"):
+                command = command[1:]
+        elif word in ("function", "for", "select", "case"):
+            # A name, and what it goes through or the pattern it is compared with.
+            command = [] if command[2:3] == ["in"] else command[2:]
+        elif (setting := _ASSIGNMENT.fullmatch(word)) is not None:
+            if (why := _setting_problem(setting[1], setting[2], depth)) is not None:
+                return why
+            command = command[1:]
+        elif word in _KEYWORDS:
+            command = command[1:]
+        else:
+            break
     if not command:
         return None
-    if re.search(r"[$`*?\[{]", raw[0]) or "\\" in raw[0]:
-        return f"what {raw[0]!r} would run can't be known before it runs"
-    if command[0] in _BUILTINS:
-        if command[0] in ("command", "exec", "builtin") and len(command) > 1:
-            return problem(command[1:], depth + 1)
-        return f"{command[0]} in a script can't be judged"
-    return problem(command, depth + 1)
-
-
-def _commands(script: str) -> list[tuple[list[str], list[str]]]:
-    """Simple commands with their words, unquoted and as written; a redirection counts as one that
-    touches its target. Raises ``ValueError``."""
-    found: list[tuple[list[str], list[str]]] = []
-    words: list[str] = []
-    raw: list[str] = []
-    is_target = False
-    for token in _tokens(script.replace("\\\n", "")):
-        if _OPERATOR.fullmatch(token):
-            is_target = bool(re.search("[<>]", token))
-            if not is_target:
-                found.append((words, raw))
-                words, raw = [], []
-        elif is_target:
-            found.append((["tee", _unquoted(token)], ["tee", token]))
-            is_target = False
-        else:
-            words.append(_unquoted(token))
-            raw.append(token)
-    return [pair for pair in [*found, (words, raw)] if pair[0]]
-
-
-def _tokens(script: str) -> list[str]:
-    """Operators, and words as they are written: quoted and bare parts of one stay together. The
-    bodies of here-documents are no commands and are left out. Raises ``ValueError``."""
-    tokens: list[str] = []
-    word, quote, position = "", "", 0
-    while position < len(script):
-        character = script[position]
-        pair = script[position : position + 2]
-        if quote:
-            taken = pair if character == "\\" and quote == '"' else character
-            quote = "" if taken == quote else quote
-        elif character in " \t\r" or _OPERATOR.match(character):
-            # The digit of "2>" is no word of the command.
-            if word and not (word.isdigit() and character in "<>"):
-                tokens.append(word)
-            word = ""
-            operator = _OPERATOR.match(script, position)
-            taken = operator[0].partition("\n")[0] or "\n" if operator else character
-            if operator:
-                tokens.append(taken)
-            position += len(taken)
-            if taken == "\n":
-                position = _after_documents(script, position, tokens)
-            continue
-        elif character == "#" and not word:
-            line_end = script.find("\n", position)
-            position = len(script) if line_end < 0 else line_end
-            continue
-        else:
-            taken = pair if character == "\\" else character
-            quote = character if character in "'\"" else ""
-        word += taken
-        position += len(taken)
-    if quote:
-        raise ValueError("a quotation is not closed")
-    return [*tokens, word] if word else tokens
-
-
-def _after_documents(script: str, position: int, tokens: list[str]) -> int:
-    """Where the script goes on after the here-documents that the line before has opened."""
-    line_began = len(tokens) - 1
-    while line_began > 0 and tokens[line_began - 1] != "\n":
-        line_began -= 1
-    line = tokens[line_began:-1]
-    for operator, name in itertools.pairwise(line):
-        if operator != "<<":
-            continue
-        end = _unquoted(name.removeprefix("-"))
-        found = re.compile(rf"^\t*{re.escape(end)}$", re.MULTILINE).search(script, position)
-        if found is None:
-            raise ValueError("a here-document is not closed")
-        position = found.end()
-    return position
-
-
-def _unquoted(token: str) -> str:
-    """A word as the program will get it, but for expansions. Raises ``ValueError``."""
-    if "$'" in token:
-        raise ValueError("$'…' hides what is said")
-    return "".join(shlex.split(token, posix=True)) if token.strip("'\"") else ""
-
-
-def _substitutions(script: str) -> list[str]:
-    """The scripts in ``$( )``, `` ` ` `` and ``<( )``; the outermost. Quotation is not looked at:
-    here-documents have their own, and a script in a quoted text is judged once too often at worst."""
-    found: list[str] = []
-    position = 0
-    while position < len(script):
-        if script[position] == "\\":
-            position += 2
-            continue
-        end = position
-        if script[position] == "`":
-            end = script.find("`", position + 1)
-            end = len(script) if end < 0 else end
-            found.append(script[position + 1 : end])
-        elif script.startswith(("$(", "<(", ">("), position):
-            end = _closing(script, position + 2)
-            found.append(script[position + 2 : end])
-        position = end + 1
-    return found
-
-
-def _closing(script: str, position: int) -> int:
-    depth = 1
-    while position < len(script):
-        depth += (script[position] == "(") - (script[position] == ")")
-        if depth == 0:
-            return position
-        position += 1
-    return position
+    first = command[0]
+    if first.startswith(("=", "~")) or UNKNOWN in first or WILD in first:
+        return f"what {_shown(first)} would run can't be known before it runs"
+    if first in _BUILTINS or (first in ("mapfile", "readarray") and "-C" in command):
+        return f"{first} in a script can't be judged"
+    if first in _DECLARING:
+        return _command_problem([w for w in command[1:] if w[:1] not in "-+"], depth, is_away=False)
+    if first in ("command", "exec", "builtin"):
+        try:
+            inner = started_by(first, command[1:]) or []
+        except Refused:
+            return None if command[1:2] in (["-v"], ["-V"]) else f"{first} can't be judged"
+        started = [each.words for each in inner if isinstance(each, Started)]
+        return next(
+            (
+                why
+                for each in started
+                if (why := _command_problem(list(each), depth + 1, is_away=is_away))
+            ),
+            None,
+        )
+    if is_away and _name(first) in _RECURSIVE and any(re.match("-.*[rR]", w) for w in command[1:]):
+        return f"{first} after leaving the workspace can't be judged"
+    return problem(command, depth)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,7 +81,36 @@ async def test_no_secret_is_in_its_environment(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-hunter2")
     shown = await run(tmp_path, "cat", "/proc/self/environ", "/proc/self/cmdline")
     assert "hunter2" not in shown
-    assert f"HOME={tmp_path}" in shown
+    assert f"HOME={tmp_path}" not in shown
+
+
+async def test_what_is_written_to_the_workspace_changes_no_program(tmp_path: Path) -> None:
+    """Programs take orders from files in their home, and are found by their path."""
+    workspace = tmp_path / "ann" / "workspace"
+    (workspace / "bin").mkdir(parents=True)
+    (workspace / ".gitconfig").write_text("[alias]\n\tplanted = !echo from the workspace\n")
+    for place in (workspace, workspace / "bin"):
+        (place / "true").write_text("#!/bin/sh\necho from the workspace\n")
+        (place / "true").chmod(0o755)
+    (tmp_path / "link").symlink_to(workspace / "bin")
+    path = f".:bin::{workspace}/bin:{tmp_path}/link:{os.environ['PATH']}"
+    tool = exec_tool(lambda: {"PATH": path})
+
+    async def said(*argv: str) -> str:
+        return await tool.run(context(workspace, Book()), {"argv": list(argv)})
+
+    assert await said("true") == "exit code 0, no output"
+    assert await said("sh", "-c", "exec true") == "exit code 0, no output"
+    assert "from the workspace" not in await said("git", "planted")
+    assert "from the workspace" in await said("bin/true")
+    home = tmp_path / "ann" / "exec-home"
+    assert home.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux does it")
+async def test_nothing_it_starts_gains_anothers_rights(tmp_path: Path) -> None:
+    shown = await run(tmp_path, "sh", "-c", "grep NoNewPrivs /proc/self/status")
+    assert shown.split()[-1] == "1"
 
 
 async def test_output_without_end_is_bounded(tmp_path: Path) -> None:
