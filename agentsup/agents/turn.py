@@ -8,6 +8,7 @@ repeated; where a blind call's outcome is unknown, a person is asked before anyt
 from __future__ import annotations
 
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 from agentsup.agents import prompt, transcript
@@ -17,8 +18,9 @@ from agentsup.agents.memory.before_turn import Upcoming
 from agentsup.agents.roles.bounds import Bounds
 from agentsup.agents.served import Door
 from agentsup.agents.surroundings import Surroundings
-from agentsup.agents.turn_end import Heard, TurnEnd
+from agentsup.agents.turn_end import TurnEnd
 from agentsup.agents.turn_services import TurnServices
+from agentsup.agents.turn_usage import Heard, TurnUsage
 from agentsup.engines.guard import GuardedSession, RunLimits, open_guarded
 from agentsup.kit import faults
 from agentsup.mailbox.journal import Resolution
@@ -90,6 +92,7 @@ class TurnHandler:
             outcome = "ok"
             raise
         finally:
+            self._end.usage.forget(work)
             seconds = self._services.clock.monotonic() - began_s
             self._services.turn_ended(name, outcome, seconds)
 
@@ -131,7 +134,11 @@ class TurnHandler:
         """Returns how it ended: ok | failed | parked | retry."""
         services, message, around = self._services, work.lease.message, self._around
         carried = Carried.of(resume)
-        heard = Heard(files=list(carried.files))
+        heard = Heard(message, files=list(carried.files))
+        if (refused := await self._end.usage.reserve(work, heard)) is not None:
+            return await self._end.settle(
+                work, refused, heard, (await self._begin_segment(work))[0]
+            )
         remembered = await self._remember(work, heard, may_shorten=resume is None)
         bounds = await self._bounds(message.session_id)
         segment_no, memory = await self._begin_segment(work)
@@ -169,7 +176,7 @@ class TurnHandler:
                 end = await self._think(host, segment, token, heard)
                 traced.ended(end, heard.usage)
         except BaseException:
-            await self._end.cost_of_unfinished(work, heard)
+            await self._end.usage.of_unfinished(heard)
             raise
         finally:
             services.tokens.revoke(token)
@@ -206,7 +213,7 @@ class TurnHandler:
         try:
             return await services.before_turn.prepare(turn)
         except BaseException:
-            await self._end.cost_of_unfinished(work, heard)
+            await self._end.usage.of_unfinished(heard)
             raise
 
     async def _begin_segment(self, work: Work) -> tuple[int, transcript.SessionMemory]:
@@ -226,9 +233,8 @@ class TurnHandler:
         around = self._around
         limits = RunLimits(hard_s=around.spec.turn_timeout_s)
         try:
-            session = await open_guarded(
-                around.engine, around.engine_spec(token), host, limits=limits
-            )
+            spec = replace(around.engine_spec(token), max_usd=heard.usd_left)
+            session = await open_guarded(around.engine, spec, host, limits=limits)
         except EngineFailed as error:
             return Done("failed", error=error.message, code=error.code, permanent=error.permanent)
         try:
@@ -250,6 +256,10 @@ class TurnHandler:
                     await host.own_ended()
                 if isinstance(event, Done | Suspended):
                     return event
+                if heard.over and TurnUsage.goes_on(event):
+                    return TurnUsage.over_budget(heard)
+                if isinstance(event, Usage):
+                    await self._end.usage.note(event, heard)
                 self._note(event, segment, heard)
         raise AssertionError("the guard ends every run")
 
@@ -257,12 +267,11 @@ class TurnHandler:
         match event:
             case TextDelta(text=text):
                 self._services.live.delta(segment.message_id, text)
+                heard.said.append(text)
             case FileOut(path=path):
                 heard.files.append(Part("file", path=path, name=Path(path).name))
             case Notice(text=text):
                 heard.notices.append(text)
-            case Usage():
-                heard.usage.append(event)
             case ToolStarted(name=name):
                 _log.debug("tool", tool=name)
             case _:

@@ -5,34 +5,24 @@ What a turn used is paid for however it ended.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
 
 from agentsup.agents import prompt, transcript
 from agentsup.agents.carried import Carried
 from agentsup.agents.surroundings import Surroundings
 from agentsup.agents.turn_services import TurnServices
+from agentsup.agents.turn_usage import Heard, TurnUsage
 from agentsup.mailbox import notices
-from agentsup.mailbox import usage as usage_rows
 from agentsup.mailbox.mailbox import Completion
 from agentsup.mailbox.pump import Work
-from agentsup.model.engine import Done, Suspended, Usage
-from agentsup.model.errors import ExitRequested, StoreUnavailable
+from agentsup.model.engine import Done, Suspended
+from agentsup.model.errors import ExitRequested
 from agentsup.model.ids import AgentId
-from agentsup.model.message import Message, Outcome, Part
+from agentsup.model.message import Message, Outcome
 from agentsup.observe.logging import get_logger
 from agentsup.store.database import Tx
 
 _log = get_logger(__name__)
-
-
-@dataclass(slots=True)
-class Heard:
-    """What a segment's events left for its end."""
-
-    files: list[Part] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
-    usage: list[Usage] = field(default_factory=list)
 
 
 class TurnEnd:
@@ -44,10 +34,11 @@ class TurnEnd:
         self._services = services
         self._agent_id = agent_id
         self._around = surroundings
+        self.usage = TurnUsage(services, agent_id, surroundings)
 
     async def settle(self, work: Work, end: Done, heard: Heard, segment_no: int) -> str:
         if end.outcome == "failed" and not end.permanent:
-            await self._record_usage(work, heard)
+            await self.usage.record(heard)
             state = await self._services.mailbox.retry(
                 work.lease, code=end.code, text=end.error, least_s=end.retry_after_s or 0.0
             )
@@ -93,7 +84,7 @@ class TurnEnd:
                 say(role="assistant", text=end.text, parts=tuple(heard.files))
             for notice in heard.notices:
                 _notify_tx(tx, message, notice, now)
-            self._usage_tx(tx, message, heard)
+            self.usage.end_tx(tx, heard)
             services.journal.end_segment_tx(tx, message.message_id, segment_no, now)
 
         await services.database.write(commit, name="turn.complete", closing=True)
@@ -132,36 +123,10 @@ class TurnEnd:
             if heard is not None:
                 for notice in heard.notices:
                     _notify_tx(tx, lease.message, notice, now)
-                self._usage_tx(tx, lease.message, heard)
+                self.usage.end_tx(tx, heard)
 
         await services.database.write(commit, name="turn.park", closing=True)
         _log.info("turn parked", question=end.text)
-
-    async def _record_usage(self, work: Work, heard: Heard) -> None:
-        if heard.usage:
-            await self._services.database.write(
-                lambda tx: self._usage_tx(tx, work.lease.message, heard), name="turn.usage"
-            )
-
-    def _usage_tx(self, tx: Tx, message: Message, heard: Heard) -> None:
-        for usage in heard.usage:
-            usage_rows.record_tx(
-                tx,
-                usage,
-                message_id=message.message_id,
-                agent_id=self._agent_id,
-                session_id=message.session_id,
-                engine=self._around.engine.name,
-                model=self._around.spec.model or "",
-                at=self._services.clock.now_ms(),
-            )
-
-    async def cost_of_unfinished(self, work: Work, heard: Heard) -> None:
-        """What a stopped or crashed turn has used is paid for all the same."""
-        try:
-            await self._record_usage(work, heard)
-        except StoreUnavailable as error:
-            _log.warning("usage of an unfinished turn is not recorded", reason=error.message)
 
 
 def _notify_tx(tx: Tx, message: Message, text: str, at: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from agentsup.agents.budget.spending import Spending
 from agentsup.agents.host import HostServices
 from agentsup.agents.memory.before_turn import BeforeTurn
 from agentsup.agents.roles.bounds import Roles
@@ -35,6 +36,8 @@ class TurnServices:
     """Remembers, and shortens long sessions; without it neither is done."""
     roles: Roles | None = None
     """Says what a turn may use because of its role; without it there are no roles."""
+    spending: Spending | None = None
+    """Holds what turns will use, and ends those that use too much; without it nothing is bounded."""
     tracer: Tracer = UNTRACED
     """Hears of segments and of engines' runs."""
     turn_ended: Callable[[str, str, float], None] = lambda agent, outcome, seconds: None

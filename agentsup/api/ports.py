@@ -153,6 +153,13 @@ class RoleDesk(Protocol):
         """Which role a text is for, and why."""
 
 
+class Account(Protocol):
+    """What was used."""
+
+    async def document(self, name: str | None = None) -> Mapping[str, Any]:
+        """Of every agent, or of one. Raises `NotFound` or `Gone`."""
+
+
 class ServedTurn(Protocol):
     """A running turn, as a program outside sees it."""
 
@@ -259,5 +266,6 @@ class ApiDeps:
     hooks: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     """The stages that a call passes now, one document each."""
     roles: RoleDesk | None = None
+    cost: Account | None = None
     allowed_hosts: tuple[str, ...] = ()
     limits: ApiLimits = field(default_factory=ApiLimits)

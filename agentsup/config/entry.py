@@ -158,6 +158,8 @@ class BudgetBlock(Strict):
     per_month_usd: Money | None = None
     per_turn_tokens: Tokens | None = None
     per_day_tokens: Tokens | None = None
+    per_tree_usd: Money | None = None
+    per_tree_tokens: Tokens | None = None
 
 
 class RestartBlock(Strict):

@@ -48,6 +48,8 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
 Seconds = Annotated[float, Field(gt=0, le=100_000_000, allow_inf_nan=False)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Count = Annotated[int, Field(ge=1, le=100_000_000)]
+Money = Annotated[float, Field(ge=0, le=1_000_000_000, allow_inf_nan=False)]
+TokenCount = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
 class _Section(BaseModel):
@@ -97,6 +99,23 @@ class LimitSettings(_Section):
     backups: Annotated[int, Field(ge=0, le=1000)] = 7
 
 
+class BudgetSettings(_Section):
+    """`[budget]`: what all agents together may use, and what one request may set off."""
+
+    per_day_usd: Money | None = None
+    per_month_usd: Money | None = None
+    per_day_tokens: TokenCount | None = None
+    per_tree_usd: Money | None = None
+    per_tree_tokens: TokenCount | None = None
+
+
+class PriceSettings(_Section):
+    """`[prices."MODEL"]`: US dollars for a million tokens of a model that no table knows."""
+
+    input: Money
+    output: Money
+
+
 class LogSettings(_Section):
     """`[log]`: what is logged, and how."""
 
@@ -132,6 +151,8 @@ class SettingsFile(BaseModel):
     api: ApiSettings = ApiSettings()
     tasks: TaskSettings = TaskSettings()
     limits: LimitSettings = LimitSettings()
+    budget: BudgetSettings = BudgetSettings()
+    prices: dict[str, PriceSettings] = Field(default_factory=dict)
     log: LogSettings = LogSettings()
     people: dict[str, Person] = Field(default_factory=dict)
     hooks: dict[str, bool] = Field(default_factory=dict)
@@ -172,6 +193,8 @@ SETTING_CLASSES: Mapping[str, FieldClass] = MappingProxyType(
         "tasks.enabled": FieldClass.PROCESS,
         "limits": FieldClass.LIVE,
         "limits.body_bytes": FieldClass.PROCESS,
+        "budget": FieldClass.LIVE,
+        "prices": FieldClass.LIVE,
         "log": FieldClass.PROCESS,
         "log.level": FieldClass.LIVE,
         "people": FieldClass.LIVE,
@@ -287,6 +310,7 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
     "api": ApiSettings,
     "tasks": TaskSettings,
     "limits": LimitSettings,
+    "budget": BudgetSettings,
     "log": LogSettings,
 }
 
@@ -294,7 +318,8 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
 def _known(where: KeyPath) -> tuple[str, ...]:
     if not where:
         return tuple(SettingsFile.model_fields)
-    section = Person if where[0] == "people" else _SECTIONS.get(str(where[0]))
+    of_names: dict[object, type[BaseModel]] = {"people": Person, "prices": PriceSettings}
+    section = of_names.get(where[0]) or _SECTIONS.get(str(where[0]))
     return tuple(section.model_fields) if section else ()
 
 

@@ -37,6 +37,7 @@ from agentsup.daemon.people import People
 from agentsup.daemon.reconcile import Reconciler
 from agentsup.daemon.recorder import Recorder
 from agentsup.daemon.roles import DaemonRoles
+from agentsup.daemon.spending import DaemonSpending
 from agentsup.daemon.stopping import Stopper
 from agentsup.daemon.supervisor import AgentSupervisor
 from agentsup.kit import sdnotify
@@ -202,10 +203,10 @@ class _Assembly:
     def _turns(self) -> None:
         g = self.ground
         own = (*peer_tools(self.bus, g.roster, self.fleet), shared_memory_tool(self.knowledge))
-        memory = remembering.remembering_tools(g, lambda: self.snapshot)
-        self.calls = calls_of(
-            g, lambda: self.snapshot, self.processes, self.mailbox, (*own, *memory)
-        )
+        given = (*own, *remembering.remembering_tools(g, lambda: self.snapshot))
+        self.spending = DaemonSpending(g, lambda: self.snapshot, self.alarm.tell)
+        spent = self.spending.turns.exhausted
+        self.calls = calls_of(g, lambda: self.snapshot, self.processes, self.mailbox, given, spent)
         self.roles = DaemonRoles(g, lambda: self.snapshot, self.calls.tools.all)
         self.turn_services = TurnServices(
             database=g.database,
@@ -217,6 +218,7 @@ class _Assembly:
             tokens=g.tokens,
             before_turn=remembering.before_turn(g),
             roles=self.roles.turns,
+            spending=self.spending.turns,
             turn_ended=lambda *facts: self.metrics.turn_ended(*facts),  # noqa: PLW0108 - built later
         )
 
@@ -315,7 +317,9 @@ class _Assembly:
             end=lambda code, reason: self.supervisor.end(code, reason),  # noqa: PLW0108 - as above
             extra_warnings=lambda: self.roles.warnings(self.knowledge, self.channels),
         )
-        self.commands = chat_commands_of(g, self.control, self.mailbox, self.calls, self.roles)
+        self.commands = chat_commands_of(
+            g, self.control, self.mailbox, self.calls, self.roles, self.spending
+        )
         self.inbox = Inbox(
             mailbox=self.mailbox,
             events=self.events,
@@ -364,6 +368,7 @@ class _Assembly:
             served=self.turn_services.served.find,
             hooks=self.calls.documents,
             roles=self.roles.desk,
+            cost=self.spending.desk,
             allowed_hosts=settings.api.allowed_hosts,
             limits=ApiLimits(body_bytes=settings.limits.body_bytes),
         )
@@ -387,6 +392,7 @@ class _Assembly:
                 ),
                 services.watchdog_spec(self.watchdog),
                 self.roles.spec(),
+                self.spending.spec(),
             ),
             clock=g.clock,
             entropy=g.entropy,

@@ -33,6 +33,7 @@ def calls_of(
     processes: ProcessTable,
     mailbox: Mailbox,
     tools: Iterable[Tool],
+    exhausted: Callable[[str], str | None] = lambda message_id: None,
 ) -> HostServices:
     """``tools`` beside those of every daemon: files, programs and the web. People are asked about
     dangerous calls by questions of ``mailbox``."""
@@ -60,6 +61,7 @@ def calls_of(
         redactor=ground.redactor,
         approver=ground.approver or gate,
         switches=lambda: current().settings.hooks,
+        exhausted=exhausted,
     )
     return made
 
@@ -74,13 +76,18 @@ def host_services(
     redactor: Redactor | None = None,
     approver: Approver | None = None,
     switches: Callable[[], Mapping[str, bool]] = dict,
+    exhausted: Callable[[str], str | None] = lambda message_id: None,
 ) -> HostServices:
     """The pipeline over one store, with these tools and the one that reads stored results."""
     results = Results(database, clock, entropy)
     journal = Journal(database, clock)
     who = approver or ModeApprover()
     hooks = default_hooks(
-        redactor=redactor or Redactor(), results=results, approver=who, switches=switches
+        redactor=redactor or Redactor(),
+        results=results,
+        approver=who,
+        switches=switches,
+        exhausted=exhausted,
     )
     return HostServices(
         tools=Tools((*tools, result_tool(results))),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from agentsup.agents.commands import ChatCommands
 from agentsup.agents.commands.approvals import approval_commands
 from agentsup.agents.commands.chat import CommandServices, chat_commands
+from agentsup.agents.commands.cost import cost_commands
 from agentsup.agents.commands.hooks import hook_commands
 from agentsup.agents.commands.looking import looking_commands
 from agentsup.agents.commands.main_chat import main_commands
@@ -15,13 +16,19 @@ from agentsup.approvals.grants import Grants
 from agentsup.daemon.ground import Ground
 from agentsup.daemon.remembering import agent_memory
 from agentsup.daemon.roles import DaemonRoles
+from agentsup.daemon.spending import DaemonSpending
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.agent import MAIN
 from agentsup.model.control import Control
 
 
 def chat_commands_of(
-    ground: Ground, control: Control, mailbox: Mailbox, calls: HostServices, roles: DaemonRoles
+    ground: Ground,
+    control: Control,
+    mailbox: Mailbox,
+    calls: HostServices,
+    roles: DaemonRoles,
+    spending: DaemonSpending,
 ) -> ChatCommands:
     """Every command of every chat."""
     given = CommandServices(
@@ -40,6 +47,7 @@ def chat_commands_of(
             *memory_commands(given, agent_memory(ground)),
             *hook_commands(calls.pipeline.hooks),
             *role_commands(given, roles.shelf),
+            *cost_commands(spending.desk.document),
             *approval_commands(Grants(ground.database, ground.clock), ground.roster.name_of),
             *main_commands(given),
         ),

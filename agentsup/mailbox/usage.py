@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 from agentsup.model.engine import Usage
 from agentsup.store.database import Reader, Tx
 
-__all__ = ["UsageSum", "by_agent", "by_day", "of_message", "of_root", "record_tx"]
+__all__ = ["UsageSum", "by_agent", "by_day", "of_message", "of_root", "record_tx", "total"]
 
+MOST_USD = 1_000_000.0
+MOST_TOKENS = 1_000_000_000
+"""No single report counts for more."""
 _DAY_MS = 86_400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -36,25 +40,41 @@ def record_tx(
     engine: str,
     model: str,
     at: int,
-) -> int:
-    """Store one report of an engine in this transaction and return its row id; ``at`` is wall ms."""
+    report_id: str | None = None,
+) -> Usage | None:
+    """Store one report of an engine in this transaction and return it as it counts; ``at`` is wall
+    ms. A report of a ``report_id`` that is there already is not stored again: None."""
+    usage = _sound(usage)
     cursor = tx.execute(
         "INSERT INTO usage (message_id, agent_id, session_id, engine, model, input_tokens,"
-        " output_tokens, usd, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " output_tokens, usd, at, report_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT DO NOTHING",
         (
             message_id,
             agent_id,
             session_id,
             engine,
             model,
-            max(0, usage.input_tokens),
-            max(0, usage.output_tokens),
+            usage.input_tokens,
+            usage.output_tokens,
             usage.usd,
             at,
+            report_id,
         ),
     )
-    assert cursor.lastrowid is not None
-    return cursor.lastrowid
+    return usage if cursor.rowcount else None
+
+
+def _sound(usage: Usage) -> Usage:
+    """A report whose sums stay numbers, whatever an engine tells."""
+    usd = usage.usd
+    if usd is not None:
+        usd = min(max(0.0, usd), MOST_USD) if math.isfinite(usd) else None
+    return Usage(
+        min(max(0, usage.input_tokens), MOST_TOKENS),
+        min(max(0, usage.output_tokens), MOST_TOKENS),
+        usd,
+    )
 
 
 _SUMS = (
@@ -62,6 +82,17 @@ _SUMS = (
     " coalesce(sum(u.output_tokens), 0) AS output_tokens, sum(u.usd) AS usd,"
     " count(*) - count(u.usd) AS unpriced"
 )
+
+
+_TURNS = (
+    f" FROM (SELECT {_SUMS} FROM usage u WHERE u.at >= :since AND u.at < :until"  # noqa: S608 - constants
+    " AND (:agent IS NULL OR u.agent_id = :agent) GROUP BY u.message_id)"
+)
+_BY_TURN = (
+    "SELECT coalesce(sum(rows), 0) AS rows, coalesce(sum(input_tokens), 0) AS input_tokens,"
+    " coalesce(sum(output_tokens), 0) AS output_tokens, sum(usd) AS usd,"
+    " coalesce(sum(usd IS NULL AND input_tokens + output_tokens > 0), 0) AS unpriced"
+) + _TURNS
 
 
 def by_agent(reader: Reader, *, since: int = 0, until: int | None = None) -> dict[str, UsageSum]:
@@ -100,6 +131,18 @@ def by_day(
     return {(_EPOCH + timedelta(days=row["day"])).date().isoformat(): _sum(row) for row in rows}
 
 
+def total(
+    reader: Reader, *, agent_id: str | None = None, since: int = 0, until: int | None = None
+) -> UsageSum:
+    """The sum of one agent, or of all, in [since, until). ``unpriced`` counts whole turns here:
+    those whose engine told tokens, and nobody a price."""
+    row = reader.one(
+        _BY_TURN,
+        {"since": since, "until": _until(until), "agent": agent_id},
+    )
+    return _sum(row)
+
+
 def of_message(reader: Reader, message_id: str) -> UsageSum:
     """The sum of one message's turn."""
     row = reader.one(
@@ -112,9 +155,9 @@ def of_message(reader: Reader, message_id: str) -> UsageSum:
 def of_root(reader: Reader, root_id: str) -> UsageSum:
     """The sum of everything that one input set off, over all agents."""
     row = reader.one(
-        f"SELECT {_SUMS} FROM messages m JOIN usage u ON u.message_id = m.message_id"  # noqa: S608 - a constant
-        " WHERE m.root_id = ?",
-        (root_id,),
+        f"SELECT {_SUMS} FROM usage u WHERE u.message_id = :root OR u.message_id IN (SELECT"  # noqa: S608 - a constant
+        " message_id FROM messages WHERE root_id = :root AND root_id <> message_id)",
+        {"root": root_id},
     )
     return _sum(row)
 

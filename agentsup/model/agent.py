@@ -137,6 +137,8 @@ class Budget:
     per_month_usd: float | None = None
     per_turn_tokens: int | None = None
     per_day_tokens: int | None = None
+    per_tree_usd: float | None = None
+    per_tree_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,6 +373,8 @@ FIELDS: Mapping[str, FieldInfo] = MappingProxyType(
         "budget.per_month_usd": FieldInfo(_LIVE, "Most US dollars in a month."),
         "budget.per_turn_tokens": FieldInfo(_LIVE, "Most tokens for one turn."),
         "budget.per_day_tokens": FieldInfo(_LIVE, "Most tokens in a day."),
+        "budget.per_tree_usd": FieldInfo(_LIVE, "Most US dollars for all that a message sets off."),
+        "budget.per_tree_tokens": FieldInfo(_LIVE, "Most tokens for all that a message sets off."),
         **_restart_rows(),
         "streaming.mode": FieldInfo(
             _LIVE,

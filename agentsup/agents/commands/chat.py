@@ -1,4 +1,4 @@
-"""Commands of every agent's chat: sessions, stop, status, model, questions, cost."""
+"""Commands of every agent's chat: sessions, stop, status, model, questions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentsup.approvals.grants import Grants
 from agentsup.catalogue import Words, words
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
-from agentsup.mailbox import choices, outbox, questions, sessions, usage
+from agentsup.mailbox import choices, outbox, questions, sessions
 from agentsup.mailbox.bus import AgentDirectory
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.control import AgentView, Button, CommandContext, CommandReply, Control
@@ -24,7 +24,6 @@ from agentsup.model.principal import PersonRole
 from agentsup.model.question import Question, QuestionState
 from agentsup.store.database import Database, Reader
 
-DAY_MS = 86_400_000
 SHOWN = 10
 SESSIONS_PER_PAGE = 8
 KEPT = 200
@@ -284,18 +283,6 @@ class _ChatCommandSet:
         await self._s.mailbox.cancel(rest, context.principal)
         return CommandReply(say("cancel.done", text=texts.excerpt(message)))
 
-    async def cost(self, context: CommandContext, rest: str) -> CommandReply:
-        del rest
-        since = self._s.clock.now_ms() - DAY_MS
-        total = await self._s.database.read(usage.by_agent, name="command.cost")
-        day = await self._s.database.read(
-            lambda r: usage.by_agent(r, since=since), name="command.cost"
-        )
-        say, mine = words(context.language), context.agent_id
-        return CommandReply(
-            say("cost.both", day=_spent(day.get(mine), say), total=_spent(total.get(mine), say))
-        )
-
     async def _session_id(self, context: CommandContext) -> str:
         def current(reader: Reader) -> str:
             found = reader.scalar(
@@ -338,7 +325,6 @@ def chat_commands(services: CommandServices) -> tuple[Command, ...]:
         Command("answer", "[ID] TEXT", "answer an open question", run.answer),
         Command("again", "NUMBER", "show again what may not have arrived", run.again),
         Command("cancel", "ID", "take back a message that waits", run.cancel),
-        Command("cost", "", "what this agent has used", run.cost),
     )
 
 
@@ -358,10 +344,3 @@ def _option(question: Question, text: str, say: Words) -> str:
             return option
     options = ", ".join(f"{i} {o}" for i, o in enumerate(question.options, start=1))
     raise BadRequest(say("answer.options", options=options), field="answer")
-
-
-def _spent(total: usage.UsageSum | None, say: Words) -> str:
-    if total is None:
-        return say("cost.none")
-    money = f", ${total.usd:.4f}" if total.usd else ""
-    return say("cost.tokens", input=total.input_tokens, output=total.output_tokens) + money

@@ -44,8 +44,10 @@ def default_hooks(
     results: Results,
     approver: Approver,
     switches: Callable[[], Mapping[str, bool]] = dict,
+    exhausted: Callable[[str], str | None] = lambda message_id: None,
 ) -> Hooks:
-    """The stages of the pipeline in their order. ``switches`` are the settings' ``[hooks]``."""
+    """The stages of the pipeline in their order. ``switches`` are the settings' ``[hooks]``;
+    ``exhausted(message_id)`` says why a turn may use nothing any more, if so."""
     return Hooks(
         (
             Hook(
@@ -59,7 +61,12 @@ def default_hooks(
             _gate(
                 "approval", Phase.APPROVAL, "allow, deny, or ask a person first", approver.decide
             ),
-            _gate("budget", Phase.BUDGET, f"refuse more than {MAX_CALLS} calls a turn", _budget),
+            _gate(
+                "budget",
+                Phase.BUDGET,
+                f"refuse more than {MAX_CALLS} calls a turn, and any once its budget is used up",
+                _budget(exhausted),
+            ),
             Hook(
                 name="journal",
                 phase=Phase.JOURNAL,
@@ -127,13 +134,20 @@ async def _ceiling(call: CallFacts) -> Verdict:
     return Allow() if reason is None else Deny(reason, "beyond_ceiling")
 
 
-async def _budget(call: CallFacts) -> Verdict:
-    if call.ordinal <= MAX_CALLS:
-        return Allow()
-    return Deny(
-        f"this turn has made {MAX_CALLS} calls, which is the most; end it with what you have",
-        "call_limit",
-    )
+def _budget(
+    exhausted: Callable[[str], str | None],
+) -> Callable[[CallFacts], Awaitable[Verdict]]:
+    async def run(call: CallFacts) -> Verdict:
+        if (reason := exhausted(call.message_id)) is not None:
+            return Deny(reason, "budget_exceeded")
+        if call.ordinal <= MAX_CALLS:
+            return Allow()
+        return Deny(
+            f"this turn has made {MAX_CALLS} calls, which is the most; end it with what you have",
+            "call_limit",
+        )
+
+    return run
 
 
 def _size(value: object, depth: int = 0) -> int:

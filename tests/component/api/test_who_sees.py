@@ -57,6 +57,7 @@ WHO: Mapping[str, tuple[str, ...]] = {
     "POST /agents/{name}/memory/forget": ALONE,
     "POST /agents/{name}/memory/prune": ALONE,
     "GET /roles": ALONE,
+    "GET /cost": TOKENS,
     "POST /route": ALONE,
     "POST /mcp": (RUN,),
     "POST /mcp/{token}": (RUN,),

@@ -59,7 +59,6 @@ async def test_menus_speak_german_from_page_to_page(menus: MenuRig) -> None:
         ("/dead", "Keine Nachricht ist endgültig gescheitert.", []),
         ("/new Plan", "Eine neue Sitzung hat begonnen.", []),
         ("/stop", "In diesem Chat lief oder wartete nichts.", []),
-        ("/cost", "Letzte 24 h: nichts\nSeit Beginn: nichts", []),
         ("/nonsense", "den Befehl /nonsense gibt es nicht.", []),
         ("/agent_stop", "sag, welcher Agent: /agent_stop NAME", []),
         ("/help", "Alles andere, was du schreibst, geht an den Agenten.", []),

@@ -1,0 +1,140 @@
+"""What a turn uses: held before it begins, recorded while it runs, paid for however it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from agentsup.agents.surroundings import Surroundings
+from agentsup.agents.turn_services import TurnServices
+from agentsup.catalogue import words
+from agentsup.mailbox import usage as usage_rows
+from agentsup.mailbox.budget.decide import Over
+from agentsup.mailbox.pump import Work
+from agentsup.model.engine import Done, EngineEvent, TextDelta, ThinkingDelta, ToolStarted, Usage
+from agentsup.model.errors import BudgetExceeded, StoreUnavailable
+from agentsup.model.ids import AgentId
+from agentsup.model.message import Message, Part
+from agentsup.observe.logging import get_logger
+from agentsup.store.database import Tx
+
+_log = get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Heard:
+    """What a segment's events left for its end."""
+
+    message: Message
+    files: list[Part] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    usage: list[Usage] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    over: str = ""
+    """Why the engine must not go on: a budget is used up."""
+    usd_left: float | None = None
+    """What the turn may cost, for an engine that can see to it itself."""
+
+
+class TurnUsage:
+    """Meters the segments of one agent's turns."""
+
+    def __init__(
+        self, services: TurnServices, agent_id: AgentId, surroundings: Surroundings
+    ) -> None:
+        self._services = services
+        self._agent_id = agent_id
+        self._around = surroundings
+
+    async def reserve(self, work: Work, heard: Heard) -> Done | None:
+        """Hold what the segment will probably use. The end of the turn where a budget forbids it."""
+        heard.usd_left = self._around.spec.budget.per_turn_usd
+        if self._services.spending is None:
+            return None
+        try:
+            heard.usd_left = await self._services.spending.reserve(work, self._around)
+        except BudgetExceeded as error:
+            return Done("failed", error=error.message, code=error.code)
+        return None
+
+    async def note(self, usage: Usage, heard: Heard) -> None:
+        """Record a report at once, so that not even a kill loses it, and see whether the engine may
+        go on."""
+        spending = self._services.spending
+        if spending is None:
+            heard.usage.append(usage)
+            return
+        heard.usage.append(await spending.priced(usage, self._around, heard.usage))
+
+        def write(tx: Tx) -> Over | None:
+            fresh = self._rows_tx(tx, heard)
+            return spending.charge_tx(tx, heard.message, fresh)
+
+        try:
+            over = await self._services.database.write(write, name="turn.used")
+        except StoreUnavailable as error:
+            # It is recorded with the end of the turn, if the store is back by then.
+            _log.warning("usage of a turn is not recorded yet", reason=error.message)
+            return
+        if over is not None and not heard.over:
+            heard.over = spending.overrun(heard.message, over)
+
+    @staticmethod
+    def goes_on(event: EngineEvent) -> bool:
+        """Whether the engine does more than end, which it may not do over its budget."""
+        return isinstance(event, TextDelta | ThinkingDelta | ToolStarted)
+
+    @staticmethod
+    def over_budget(heard: Heard) -> Done:
+        """The end of a turn that used up its budget; what it has said is kept."""
+        text = "".join(heard.said).strip()
+        if text:
+            say = words(heard.message.principal.language)
+            heard.notices.append(say("budget.so_far", text=text))
+        return Done("failed", text=text, error=heard.over, code=BudgetExceeded.code)
+
+    # -- its end -----------------------------------------------------------------------------------
+
+    def end_tx(self, tx: Tx, heard: Heard) -> None:
+        """Record all that was used, and give up what is held."""
+        self._rows_tx(tx, heard)
+        if self._services.spending is not None:
+            self._services.spending.end_tx(tx, heard.message)
+
+    async def record(self, heard: Heard) -> None:
+        """The same by itself, for a segment without an end of its own."""
+        if heard.usage or self._services.spending is not None:
+            await self._services.database.write(
+                lambda tx: self.end_tx(tx, heard), name="turn.usage"
+            )
+
+    async def of_unfinished(self, heard: Heard) -> None:
+        """What a stopped or crashed turn has used is paid for all the same."""
+        try:
+            await self.record(heard)
+        except StoreUnavailable as error:
+            _log.warning("usage of an unfinished turn is not recorded", reason=error.message)
+
+    def forget(self, work: Work) -> None:
+        """The segment is over, however it ended."""
+        if self._services.spending is not None:
+            self._services.spending.forget(work.lease.message)
+
+    def _rows_tx(self, tx: Tx, heard: Heard) -> Sequence[Usage]:
+        """Store what is not stored yet; returns that. A report is known by its turn and number."""
+        message, fresh = heard.message, []
+        for number, usage in enumerate(heard.usage):
+            stored = usage_rows.record_tx(
+                tx,
+                usage,
+                message_id=message.message_id,
+                agent_id=self._agent_id,
+                session_id=message.session_id,
+                engine=self._around.engine.name,
+                model=self._around.spec.model or "" or self._around.spec.model or "",
+                at=self._services.clock.now_ms(),
+                report_id=f"{message.message_id}:{message.fence}:{number}",
+            )
+            if stored is not None:
+                fresh.append(stored)
+        return fresh

@@ -1,0 +1,87 @@
+"""`GET /cost`: what was used, and what budgets leave."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from aiohttp import web
+from pydantic import Field
+
+from agentsup.api import documents
+from agentsup.api.access import Access, is_agent
+from agentsup.api.bodies import Query
+from agentsup.api.route import Call, Route, reply
+from agentsup.api.shapes import Document
+from agentsup.model.errors import Forbidden, NotReady
+
+
+class CostQuery(Query):
+    """Of one agent, or of all."""
+
+    agent: Annotated[str | None, Field(max_length=64)] = None
+
+
+class SumsDocument(Document):
+    since: int
+    until: int | None
+    input_tokens: int
+    output_tokens: int
+    usd: float | None = Field(description="US dollars of what has a price; null: nothing has one")
+    unpriced: int = Field(description="turns without a known price; they count in tokens alone")
+
+
+class BudgetDocument(Document):
+    scope: str = Field(description="agent_day, agent_month, daemon_day or daemon_month")
+    unit: str = Field(description="usd or tokens")
+    limit: float
+    used: float
+    held: float = Field(description="reserved for turns that run now")
+    state: str = Field(description="ok, warned (from 80 %) or exhausted")
+    since: int
+    free_at: int | None = Field(description="when its next period begins")
+
+
+class SpentDocument(Document):
+    day: SumsDocument
+    month: SumsDocument
+    total: SumsDocument
+    budgets: list[BudgetDocument]
+
+
+class AgentCostDocument(SpentDocument):
+    agent: str
+    agent_id: str
+
+
+class CostDocument(Document):
+    at: int
+    agents: list[AgentCostDocument]
+    all: SpentDocument | None = Field(default=None, description="left out for a single agent")
+
+
+async def cost(call: Call) -> web.Response:
+    """The operator sees every agent; an agent's or a run's token its own agent alone."""
+    desk = call.deps.cost
+    if desk is None:
+        raise NotReady("this daemon keeps no account of what is used")
+    name, who = call.query.agent, call.who
+    if is_agent(who) or not who.principal.is_operator:
+        own = documents.name_of(call.deps.directory, who.agent_id)
+        if name is not None and name.casefold() != own.casefold():
+            raise Forbidden("an agent sees what it has used itself, not what others have")
+        name = own
+    return reply(await desk.document(name))
+
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "GET",
+        "/cost",
+        cost,
+        "What agents have used, and what their budgets leave",
+        {200: CostDocument},
+        access=Access.ANY,
+        query=CostQuery,
+        refusals=(404, 410),
+    ),
+)

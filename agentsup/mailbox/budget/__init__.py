@@ -1,0 +1,1 @@
+"""Budgets: what may be used in a scope, what is held for running turns, and what was used."""
