@@ -5,6 +5,8 @@ Transient failures are worth a retry with back-off; permanent ones end the messa
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from agentsup.model.errors import EngineFailed
@@ -170,9 +172,23 @@ class ProviderTimedOut(Transient):
 
 
 class LimitReached(Permanent):
-    """The turn used up its model requests, tool calls or tokens."""
+    """The turn used up its tokens or its money."""
 
     code = "limit_reached"
+
+
+class GoesOn(Permanent):
+    """The engine can be asked once more: ``state`` is what it keeps of this turn, as engine state."""
+
+    def __init__(self, message: str, *, state: bytes | None = None, **facts: Any) -> None:
+        super().__init__(message, **facts)
+        self.state = state
+
+
+class TurnLimitReached(GoesOn):
+    """The turn used up its steps: model requests or tool calls."""
+
+    code = "turn_limit"
 
 
 class LoopOfCalls(Permanent):
@@ -187,10 +203,22 @@ class EmptyAnswer(Permanent):
     code = "empty_answer"
 
 
-class EmptyAfterToolUse(Permanent):
-    """The model used tools and then said nothing, also when asked once more."""
+class EmptyAfterToolUse(GoesOn):
+    """The model used tools and then said nothing."""
 
     code = "empty_after_tool_use"
+
+
+class EndedSilently(Transient):
+    """The engine stopped without saying how it ended."""
+
+    code = "engine_ended_silently"
+
+
+class TurnTimedOut(Permanent):
+    """The turn was silent for too long, or took too long as a whole."""
+
+    code = "turn_timed_out"
 
 
 class BadModelOutput(Permanent):
@@ -203,3 +231,23 @@ class CheckpointUnusable(Permanent):
     """What a suspended segment left behind can't be read any more."""
 
     code = "checkpoint_unusable"
+
+
+# -- by code ---------------------------------------------------------------------------------------------
+
+
+def _all(kind: type[EngineFailed]) -> Iterator[type[EngineFailed]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _all(each)
+
+
+FAILURES: Mapping[str, type[EngineFailed]] = MappingProxyType(
+    {
+        each.code: each
+        for base in (Permanent, Transient)
+        for each in _all(base)
+        if each.__module__ == __name__ and "code" in vars(each)
+    }
+)
+"""Every kind of failure by its code."""

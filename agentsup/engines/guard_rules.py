@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from agentsup.engines.clean import clean
-from agentsup.engines.failures import LoopOfCalls
+from agentsup.engines.failures import EndedSilently, GoesOn, LoopOfCalls, TurnTimedOut
 from agentsup.model.engine import (
     Done,
     EngineEvent,
@@ -78,6 +78,7 @@ def failure(error: EngineFailed, text: str) -> Done:
         code=error.code,
         permanent=error.permanent,
         retry_after_s=retry_after_s if isinstance(retry_after_s, (int, float)) else None,
+        engine_state=error.state if isinstance(error, GoesOn) else None,
     )
 
 
@@ -99,7 +100,7 @@ def silent_end(text: str) -> Done:
         "failed",
         text=text,
         error="the engine stopped without finishing its answer",
-        code="engine_ended_silently",
+        code=EndedSilently.code,
         permanent=False,
     )
 
@@ -107,7 +108,7 @@ def silent_end(text: str) -> Done:
 def timed_out(text: str, which: Literal["idle", "hard"], limit_s: float) -> Done:
     """The end of a run over its idle or hard deadline of ``limit_s`` seconds."""
     why = f"said nothing for {limit_s:g} s" if which == "idle" else f"took over {limit_s:g} s"
-    return Done("failed", text=text, error=f"the turn {why} and was ended", code="turn_timed_out")
+    return Done("failed", text=text, error=f"the turn {why} and was ended", code=TurnTimedOut.code)
 
 
 def cancelled(text: str) -> Done:

@@ -212,7 +212,7 @@ class ScriptedSession:
             return _Run.thaw(resume.checkpoint, resume.answer)
         script = await self._engine.script_for(self._spec)
         text = _text_of(segment)
-        found = script.find(text)
+        found = script.find(text, segment.nudge)
         if found is None:
             # Built, not filled: the person's own "$1" must come back as it is.
             return _Run((Step(say="$1"),), ("", NO_MODEL + text))
@@ -238,6 +238,8 @@ class ScriptedSession:
                 yield event
         elif step.fail is not None:
             raise Permanent(run.fill(step.fail))
+        elif step.trouble is not None:
+            raise step.trouble.error(run.fill(step.trouble.text))
         elif step.crash is not None:
             raise EngineCrash(run.fill(step.crash))
         elif step.exit is not None:

@@ -7,8 +7,8 @@ file, the line, the rule and the step.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import yaml
@@ -25,7 +25,8 @@ from pydantic import (
     model_validator,
 )
 
-from agentsup.model.errors import ConfigError
+from agentsup.engines.failures import FAILURES
+from agentsup.model.errors import ConfigError, EngineFailed
 
 MAX_SCRIPT_BYTES = 1024 * 1024
 _VARIABLE = re.compile(r"\$(result\b|\d+)")
@@ -76,6 +77,27 @@ class Ask(_Strict):
     who: Literal["people", "asker", "operators"] = "people"
 
 
+class Failing(_Strict):
+    """A failure of the kind ``code`` (as in ``engines.failures``), with its sentence."""
+
+    code: str
+    text: Text = "as the script wants it"
+    retry_after: NonNegativeFloat | None = None
+
+    @field_validator("code")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        if value not in FAILURES:
+            raise ValueError(f"not a kind of failure; one of {', '.join(sorted(FAILURES))}")
+        return value
+
+    def error(self, text: str) -> EngineFailed:
+        """The failure to raise, its sentence filled in."""
+        if self.retry_after is None:
+            return FAILURES[self.code](text)
+        return FAILURES[self.code](text, retry_after_s=self.retry_after)
+
+
 class Consumed(_Strict):
     """What the turn is said to have cost."""
 
@@ -92,6 +114,7 @@ class Step(_Strict):
     sleep: Seconds | None = None
     tool: ToolUse | None = None
     fail: Text | None = None
+    trouble: Failing | None = None
     crash: Text | None = None
     exit: int | None = None
     hang: Literal[True] | None = None
@@ -125,6 +148,8 @@ class Rule(_Strict):
 
     match: Text
     steps: list[Step]
+    nudge: Literal["hint", "wrap_up"] | None = None
+    """Only for a turn that is asked once more for this reason."""
 
     @field_validator("match")
     @classmethod
@@ -141,9 +166,16 @@ class Script:
     """Checked rules, in order."""
 
     rules: tuple[tuple[re.Pattern[str], tuple[Step, ...]], ...] = ()
+    nudged: Mapping[str, Script] = field(default_factory=dict)
+    """Rules for turns that are asked once more, by the reason."""
 
-    def find(self, text: str) -> tuple[tuple[Step, ...], tuple[str, ...]] | None:
-        """Steps and groups (whole match first) of the first rule that fits the whole ``text``."""
+    def find(self, text: str, nudge: str = "") -> tuple[tuple[Step, ...], tuple[str, ...]] | None:
+        """Steps and groups (whole match first) of the first rule that fits the whole ``text``;
+        those for ``nudge`` come first."""
+        if nudge in self.nudged:
+            found = self.nudged[nudge].find(text)
+            if found is not None:
+                return found
         for pattern, steps in self.rules:
             match = pattern.fullmatch(text)
             if match is not None:
@@ -190,7 +222,18 @@ def build_script(data: Any, *, path: str, tree: yaml.Node | None = None) -> Scri
         rules = _RULES.validate_python(data)
     except ValidationError as error:
         raise _finding(error, path, tree) from None
-    return Script(tuple((re.compile(r.match, re.DOTALL), tuple(r.steps)) for r in rules))
+    return Script(
+        _compiled(rules, None),
+        {nudge: Script(_compiled(rules, nudge)) for nudge in {r.nudge for r in rules if r.nudge}},
+    )
+
+
+def _compiled(
+    rules: Sequence[Rule], nudge: str | None
+) -> tuple[tuple[re.Pattern[str], tuple[Step, ...]], ...]:
+    return tuple(
+        (re.compile(r.match, re.DOTALL), tuple(r.steps)) for r in rules if r.nudge == nudge
+    )
 
 
 def steps_to_data(steps: Sequence[Step]) -> Any:

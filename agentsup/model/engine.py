@@ -90,6 +90,9 @@ class Segment:
     engine_state: bytes | None = None
     """What the engine itself kept of the session after its last turn (opaque)."""
     resume: Resume | None = None
+    nudge: Literal["", "hint", "wrap_up"] = ""
+    """Why the engine is asked once more in this turn: it said nothing (``hint``), or is at its limit
+    of steps (``wrap_up``: one request, no tools, no question). ``prompt`` says it in words."""
 
 
 @dataclass(frozen=True, slots=True)

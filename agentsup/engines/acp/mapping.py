@@ -12,7 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agentsup.engines.failures import ContentFiltered, EmptyAnswer, LimitReached, RequestRejected
+from agentsup.engines.failures import (
+    ContentFiltered,
+    EmptyAfterToolUse,
+    EmptyAnswer,
+    LimitReached,
+    RequestRejected,
+    TurnLimitReached,
+)
 from agentsup.model.engine import (
     Done,
     EngineEvent,
@@ -283,20 +290,27 @@ def _count(value: Any) -> int:
 # -- how it ends -------------------------------------------------------------------------------------
 
 
-def end_of(reason: str, *, said: str, denied: str, state: bytes | None) -> Done | EngineFailed:
+def end_of(
+    reason: str, *, said: str, denied: str, state: bytes | None, has_acted: bool = False
+) -> Done | EngineFailed:
     """The end of a turn with the stop reason ``reason``, in which ``said`` was said.
 
-    ``denied`` is why a call was denied in it, if one was: some agents give up a turn by that.
+    ``denied`` is why a call was denied in it, if one was: some agents give up a turn by that;
+    ``has_acted``: tools were used.
     """
     match reason:
         case "end_turn" if said.strip():
             return Done("ok", text=said, engine_state=state)
+        case "end_turn" if not denied and has_acted:
+            return EmptyAfterToolUse("the agent used its tools and then said nothing", state=state)
         case "end_turn" if not denied:
             return EmptyAnswer("the agent ended its turn without an answer")
         case "max_tokens":
             return LimitReached("the model stopped at its limit of tokens for one answer")
         case "max_turn_requests":
-            return LimitReached("the agent stopped at its limit of model requests for one turn")
+            return TurnLimitReached(
+                "the agent stopped at its limit of model requests for one turn", state=state
+            )
         case "refusal":
             return ContentFiltered("the model refuses to go on with this conversation")
         case "end_turn" | "cancelled" if denied:

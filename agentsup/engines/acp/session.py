@@ -170,6 +170,7 @@ class _Turn:
             said="".join(self.book.said),
             denied=self._denied,
             state=state,
+            has_acted=self.book.has_acted,
         )
         if not isinstance(end, Done):
             raise end

@@ -50,13 +50,15 @@ def provider_failure(
 
 
 def result_failure(
-    result: dict[str, Any], word: str, retry_after_s: float | None
+    result: dict[str, Any], word: str, retry_after_s: float | None, state: bytes | None = None
 ) -> EngineFailed | None:
-    """Why a ``result`` is no answer; None if it is one."""
+    """Why a ``result`` is no answer; None if it is one. ``state``: where the turn can go on."""
     subtype = str(result.get("subtype") or "")
     said = _said(result)
     if subtype == "error_max_turns":
-        return failures.LimitReached("claude used up the steps of this turn (max_steps)")
+        return failures.TurnLimitReached(
+            "claude used up the steps of this turn (max_steps)", state=state
+        )
     if subtype == "error_max_budget_usd":
         return failures.LimitReached("claude used up the money of this turn (budget.per_turn_usd)")
     status = result.get("api_error_status")

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from agentsup.engines.child import (
@@ -24,7 +25,7 @@ from agentsup.engines.claude import arguments, ending
 from agentsup.engines.claude.arguments import ClaudeOptions, Session
 from agentsup.engines.claude.dialogue import Dialogue, prompt_of
 from agentsup.engines.claude.stream import Turn
-from agentsup.engines.failures import EmptyAnswer, ProgramEnded
+from agentsup.engines.failures import EmptyAfterToolUse, EmptyAnswer, ProgramEnded
 from agentsup.engines.programs import CLAUDE
 from agentsup.kit.clock import Clock
 from agentsup.kit.files import write_atomic
@@ -113,11 +114,13 @@ class ClaudeSession:
 
     async def _attempt(self, segment: Segment, session: Session) -> AsyncGenerator[EngineEvent]:
         options, turn = self._options, Turn(api_retries=self._options.api_retries)
+        # At its limit of steps it is asked for a summary: one request.
+        spec = replace(self._spec, max_steps=1) if segment.nudge == "wrap_up" else self._spec
         env = surroundings_of(self._spec, self._env, is_home_private=options.home == "private")
         async with (
             self._mcp_config(segment) as mcp_config,
             self._children.open(
-                arguments.argv(self._spec, options, session, mcp_config),
+                arguments.argv(spec, options, session, mcp_config),
                 self._spec,
                 self._host,
                 env=env,
@@ -181,14 +184,16 @@ class ClaudeSession:
         retry_after_s = None
         if turn.resets_at_s is not None:
             retry_after_s = max(0.0, turn.resets_at_s - self._clock.now_ms() / 1000)
-        failure = ending.result_failure(result, turn.error_word, retry_after_s)
+        state = Session(turn.session_id or session.session_id, exists=True).freeze()
+        failure = ending.result_failure(result, turn.error_word, retry_after_s, state)
         if failure is not None:
             raise failure
         text = turn.text or str(result.get("result") or "")
+        if not text.strip() and turn.used_tools:
+            raise EmptyAfterToolUse("claude used its tools and then said nothing", state=state)
         if not text.strip():
             raise EmptyAnswer("claude ended its turn without an answer")
-        state = Session(turn.session_id or session.session_id, exists=True)
-        return Done("ok", text=text, engine_state=state.freeze())
+        return Done("ok", text=text, engine_state=state)
 
 
 def _write(path: Path, data: bytes) -> None:

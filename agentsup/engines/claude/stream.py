@@ -49,6 +49,7 @@ class Turn:
         self.error_word = ""
         self.resets_at_s: float | None = None
         """When a rejected rate limit ends, in seconds since 1970."""
+        self.used_tools = False
         self.result: dict[str, Any] | None = None
         self.refused: set[str] = set()
         """Ids of calls that we denied; others were denied by Claude itself."""
@@ -138,6 +139,7 @@ class Turn:
                     self._needs_break = bool(self._said)
                     found.append(self._say(str(block["text"])))
             elif block.get("type") == "tool_use":
+                self.used_tools = True
                 name = str(block.get("name") or "tool")
                 self._tools[str(block.get("id"))] = name
                 found.append(ToolStarted(name, _dict(block.get("input"))))

@@ -63,6 +63,7 @@ def as_json(segment: Segment, spec: EngineSpec, left: Suspension | None) -> byte
         ],
         "state": state.get("state") if state else None,
         "resume": _resume(segment, left),
+        "nudge": segment.nudge,
     }
     return json.dumps(envelope).encode() + b"\n"
 

@@ -48,7 +48,9 @@ class LlmEngine:
         session = importlib.import_module("agentsup.engines.llm.session")
         if self._clients is None:
             self._clients = client.Clients()
-        opened: EngineSession = session.LlmSession(self._clients.model(settings), settings, host)
+        opened: EngineSession = session.LlmSession(
+            self._clients.model(settings), settings, host, max_steps=spec.max_steps
+        )
         return opened
 
     async def close(self) -> None:

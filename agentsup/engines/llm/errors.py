@@ -25,8 +25,8 @@ def translate(
         return _from_provider(error, settings)
     if isinstance(error, library.UsageLimitExceeded):
         return failures.LimitReached(
-            f"the turn reached a limit of its own ({error.message}); raise request_limit, "
-            "tool_calls_limit or total_tokens_limit in engine_options if it was meant to go on"
+            f"the turn reached a limit of its own ({error.message}); raise total_tokens_limit in "
+            "engine_options if it was meant to go on"
         )
     if isinstance(error, library.ContentFilterError):
         return failures.ContentFiltered("the provider's content filter stopped the answer")

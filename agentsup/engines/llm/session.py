@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic_ai import Agent, AgentRun, DeferredToolRequests, DeferredToolResults, ModelSettings
+from pydantic_ai.exceptions import UsageLimitExceeded
 from pydantic_ai.messages import (
     FunctionToolCallEvent,
     FunctionToolResultEvent,
@@ -23,7 +24,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model
 from pydantic_ai.usage import RunUsage, UsageLimits
 
-from agentsup.engines.failures import BadModelOutput
+from agentsup.engines.failures import BadModelOutput, TurnLimitReached
 from agentsup.engines.llm import history
 from agentsup.engines.llm.errors import translate
 from agentsup.engines.llm.settings import LlmSettings
@@ -46,6 +47,7 @@ _TOOL_RETRIES = 2
 """How often the model may name a tool that does not exist, or send arguments that are no JSON."""
 _EMPTY_RETRIES = 1
 """How often an empty answer is asked for once more."""
+_LAST_REQUEST = UsageLimits(request_limit=1 + _EMPTY_RETRIES, tool_calls_limit=0)
 _ONE_AT_A_TIME = "Only one question can be open; ask this one again after the answer to the other."
 
 Output = str | DeferredToolRequests
@@ -73,7 +75,10 @@ class _Said:
 class LlmSession:
     """Holds nothing but values: the client is the engine's."""
 
-    def __init__(self, model: Model, settings: LlmSettings, host: EngineHost) -> None:
+    def __init__(
+        self, model: Model, settings: LlmSettings, host: EngineHost, *, max_steps: int | None = None
+    ) -> None:
+        """``max_steps`` is the agent's own limit of model requests, instead of the options'."""
         self._settings = settings
         options = settings.options
         wanted = ModelSettings()
@@ -90,7 +95,7 @@ class LlmSession:
             retries={"tools": _TOOL_RETRIES, "output": _EMPTY_RETRIES},
         )
         self._limits = UsageLimits(
-            request_limit=options.request_limit,
+            request_limit=max_steps or options.request_limit,
             tool_calls_limit=options.tool_calls_limit,
             total_tokens_limit=options.total_tokens_limit,
         )
@@ -113,12 +118,16 @@ class LlmSession:
         else:
             before = history.messages_before(segment)
         told = RunUsage()
+        is_last = segment.nudge == "wrap_up"
+        self._toolset.is_closed = is_last and self._settings.endpoint.dialect != "anthropic"
         async with self._agent.iter(
             prompt,
             message_history=before,
             deferred_tool_results=resumed,
             instructions=segment.system or None,
-            usage_limits=self._limits,
+            usage_limits=_LAST_REQUEST if is_last else self._limits,
+            # That provider wants to know the tools that its history names.
+            model_settings=ModelSettings(tool_choice="none") if is_last else None,
         ) as run:
             try:
                 async for event in self._steps(run, said):
@@ -130,7 +139,7 @@ class LlmSession:
             except Exception as error:
                 if run.usage.requests > told.requests:
                     yield _usage(run.usage, told)
-                known = translate(
+                known = self._limit_of(error, run) or translate(
                     error, self._settings, run.all_messages(), used_tools=said.used_tools
                 )
                 if known is None:
@@ -153,9 +162,22 @@ class LlmSession:
             elif Agent.is_call_tools_node(node):
                 async with node.stream(run.ctx) as calls:
                     async for call in calls:
-                        told = _from_tool(call, said)
+                        told = _from_tool(call, said, self._toolset.real_name)
                         if told is not None:
                             yield told
+
+    def _limit_of(self, error: Exception, run: Run) -> TurnLimitReached | None:
+        """The failure of a run that is out of steps, with what it can be summed up from."""
+        most = self._limits.total_tokens_limit
+        is_out_of_tokens = most is not None and run.usage.total_tokens > most
+        if not isinstance(error, UsageLimitExceeded) or is_out_of_tokens:
+            return None
+        return TurnLimitReached(
+            f"the turn reached its limit of {self._limits.request_limit} model requests or "
+            f"{self._limits.tool_calls_limit} tool calls; raise max_steps, or request_limit and "
+            "tool_calls_limit in engine_options, if it was meant to go on",
+            state=history.dump(run.all_messages()),
+        )
 
     def _end(self, run: Run, said: _Said) -> Done | Suspended:
         result = run.result
@@ -199,15 +221,15 @@ def _from_model(event: Any, said: _Said) -> EngineEvent | None:
     return None
 
 
-def _from_tool(event: Any, said: _Said) -> EngineEvent | None:
+def _from_tool(event: Any, said: _Said, real: Callable[[str], str]) -> EngineEvent | None:
     """What the person sees of a call; the question tool shows as a question, not as a call."""
     if isinstance(event, FunctionToolCallEvent) and event.part.tool_name != ASK_USER:
         said.used_tools = True
-        return ToolStarted(event.part.tool_name, _arguments(event.part))
+        return ToolStarted(real(event.part.tool_name), _arguments(event.part))
     if isinstance(event, FunctionToolResultEvent) and event.part.tool_name != ASK_USER:
         part = event.part
         ok = isinstance(part, ToolReturnPart) and part.outcome == "success"
-        return ToolFinished(part.tool_name or "", ok, str(part.content)[:_PREVIEW_CHARS])
+        return ToolFinished(real(part.tool_name or ""), ok, str(part.content)[:_PREVIEW_CHARS])
     return None
 
 

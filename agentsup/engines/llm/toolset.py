@@ -13,6 +13,7 @@ from pydantic_core import SchemaValidator, core_schema
 
 from agentsup.model.engine import EngineHost
 from agentsup.model.hook import CallSuspended
+from agentsup.model.wire_names import by_wire_name, wire_name
 
 ASK_USER = "ask_user"
 _ASK_USER = ToolDefinition(
@@ -47,22 +48,33 @@ class HostToolset(AbstractToolset[None]):
     def __init__(self, host: EngineHost, *, ask_user: bool) -> None:
         self._host = host
         self._ask_user = ask_user
+        self.is_closed = False
+        """Nothing is offered any more."""
         self.waiting: dict[str, CallSuspended] = {}
         """Calls of this run that wait for leave, by the model's ids."""
+        self._names: dict[str, str] = {}
 
     @property
     def id(self) -> str | None:
         return "agentsup"
 
+    def real_name(self, name: str) -> str:
+        """What we call the tool that the model calls so."""
+        return self._names.get(name, name)
+
     async def get_tools(self, ctx: RunContext[None]) -> dict[str, ToolsetTool[None]]:
+        if self.is_closed:
+            return {}
+        offered = self._host.tools()
+        self._names |= by_wire_name(tool.name for tool in offered)
         definitions = [
             ToolDefinition(
-                name=tool.name,
+                name=wire_name(tool.name),
                 description=tool.description,
                 parameters_json_schema=tool.parameters,
                 sequential=True,
             )
-            for tool in self._host.tools()
+            for tool in offered
         ]
         if self._ask_user and all(d.name != ASK_USER for d in definitions):
             definitions.append(_ASK_USER)
@@ -80,7 +92,7 @@ class HostToolset(AbstractToolset[None]):
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[None], tool: ToolsetTool[None]
     ) -> str:
         try:
-            result = await self._host.call(name, tool_args)
+            result = await self._host.call(self.real_name(name), tool_args)
         except CallSuspended as waits:
             self.waiting[ctx.tool_call_id or ""] = waits
             raise ApprovalRequired from waits

@@ -196,7 +196,7 @@ async def test_a_plan_is_told_once_and_money_by_turn(rig: Rig) -> None:
     "reason, outcome, code",
     [
         ("max_tokens", "failed", "limit_reached"),
-        ("max_turn_requests", "failed", "limit_reached"),
+        ("max_turn_requests", "failed", "turn_limit"),
         ("refusal", "failed", "content_filtered"),
         ("cancelled", "failed", "request_rejected"),
         ("tired", "failed", "request_rejected"),

@@ -340,12 +340,19 @@ async def test_a_key_that_is_refused_is_not_tried_again(claude: ProgramRig) -> N
 
 
 @pytest.mark.parametrize(
-    "subtype, name", [("error_max_turns", "max_steps"), ("error_max_budget_usd", "budget")]
+    "subtype, name, code",
+    [
+        ("error_max_turns", "max_steps", "turn_limit"),
+        ("error_max_budget_usd", "budget", "limit_reached"),
+    ],
 )
-async def test_a_limit_of_the_turn_is_named(claude: ProgramRig, subtype: str, name: str) -> None:
+async def test_a_limit_of_the_turn_is_named(
+    claude: ProgramRig, subtype: str, name: str, code: str
+) -> None:
     claude.play(message(type="result", subtype=subtype, is_error=True, total_cost_usd=0.5))
     events = await events_of(claude)
-    assert done(events).code == "limit_reached"
+    assert done(events).code == code
+    assert (done(events).engine_state is not None) == (code == "turn_limit"), "it can go on"
     assert name in done(events).error
     assert [event.usd for event in events if isinstance(event, Usage)] == [0.5]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -115,9 +116,43 @@ async def test_limits_are_always_passed(engine: LlmEngine, server: ModelServer) 
     server.add(*[Reply(calls=(Call("count", {"n": n}),)) for n in range(3)])
     session = await opened(engine, server.base_url, MemoryHost({"count": count}), request_limit=3)
     events = await collect(session, segment())
-    assert done(events).code == "limit_reached"
+    assert done(events).code == "turn_limit"
     assert len(server.asked) == 3
     assert sum(e.input_tokens for e in events if isinstance(e, Usage)) == 33
+    await session.close()
+
+
+async def test_at_its_limit_a_turn_is_summed_up_without_tools(
+    engine: LlmEngine, server: ModelServer
+) -> None:
+    async def count(args: dict[str, Any]) -> str:
+        return str(args["n"])
+
+    server.add(*[Reply(calls=(Call("count", {"n": n}),)) for n in range(2)], Reply("two so far"))
+    host = MemoryHost({"count": count})
+    session = await opened(engine, server.base_url, host, request_limit=2)
+    end = done(await collect(session, segment("count")))
+    last = replace(segment("count"), prompt="Sum up.", engine_state=end.engine_state)
+    summed = done(await collect(session, replace(last, nudge="wrap_up")))
+    assert (summed.outcome, summed.text) == ("ok", "two so far")
+    asked = server.asked[-1].body
+    assert "tools" not in asked
+    roles = [message["role"] for message in asked["messages"]]
+    assert roles.count("tool") == 2, "every call has its result"
+    assert asked["messages"][-1]["content"] == "Sum up."
+    await session.close()
+
+
+async def test_the_agents_own_limit_of_steps_counts(engine: LlmEngine, server: ModelServer) -> None:
+    async def count(args: dict[str, Any]) -> str:
+        return "1"
+
+    server.add(*[Reply(calls=(Call("count", {"n": n}),)) for n in range(3)])
+    given = {"base_url": server.base_url, "api_key": KEY}
+    spec = EngineSpec("llm", model="m", options=given, max_steps=1)
+    session = await open_guarded(engine, spec, MemoryHost({"count": count}))
+    assert done(await collect(session, segment())).code == "turn_limit"
+    assert len(server.asked) == 1
     await session.close()
 
 

@@ -22,6 +22,7 @@ GOOD = r"""
     - sleep: $2
     - tool: {name: add, args: {a: [1, {b: $1}]}}
     - fail: no
+    - trouble: {code: rate_limited, text: "wait, $1", retry_after: 3}
     - crash: no
     - exit: 42
     - hang: true
@@ -125,3 +126,26 @@ def test_fill_reaches_every_string_once() -> None:
         "b": None,
     }
     assert fill("$results", groups, "R") == "$results"
+
+
+def test_rules_for_a_turn_that_is_asked_once_more_come_first() -> None:
+    script = parse_script(
+        "[{match: '.*', steps: [say: one]}, {match: 'a.*', steps: [say: two], nudge: hint}]",
+        path="rules.yaml",
+    )
+
+    def said(text: str, nudge: str = "") -> str | None:
+        steps, _ = script.find(text, nudge) or ((), ())
+        return steps[0].say
+
+    assert [said("ab"), said("ab", "hint"), said("b", "hint"), said("ab", "wrap_up")] == [
+        "one",
+        "two",
+        "one",
+        "one",
+    ]
+
+
+def test_an_unknown_kind_of_failure_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"rule 1, step 1.*not a kind of failure"):
+        parse_script("[{match: x, steps: [trouble: {code: odd}]}]", path="rules.yaml")
