@@ -23,6 +23,8 @@ CORE_POINTS: frozenset[str] = frozenset(
         "mailbox.claimed",
         "turn.before_engine",
         "turn.after_engine",
+        "turn.attempt_failed",
+        "turn.nudged",
         "turn.complete.before_commit",
         "turn.completed",
         "journal.after_intent",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agentsup.mailbox import ending
+from agentsup.mailbox import attempts, ending
 from agentsup.mailbox.accept import accept_tx
 from agentsup.mailbox.draft import draft
 from agentsup.mailbox.rows import message_of, need_message
@@ -47,6 +47,7 @@ def requeue_tx(desk: Desk, tx: Tx, message_id: str, by: Principal) -> None:
         " finished_at = NULL, expires_at = NULL WHERE seq = ?",
         (message.seq,),
     )
+    attempts.begin_anew_tx(tx, message_id, desk.clock.now_ms())
     append(
         tx,
         EventType.MESSAGE_RETRY,

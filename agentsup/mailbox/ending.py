@@ -31,6 +31,7 @@ __all__ = [
     "expire_tx",
     "held_tx",
     "let_go_tx",
+    "put_off_tx",
     "release_tx",
     "retry_tx",
 ]
@@ -60,13 +61,16 @@ def complete_tx(desk: Desk, tx: Tx, lease: Lease, completion: Completion) -> Non
     message = held_tx(desk, tx, lease)
     at = desk.clock.now_ms()
     is_ok = completion.outcome is Outcome.OK
+    why = completion.error_text or completion.text
+    if completion.notice and message.deliver_to.kind == "chat":
+        why = completion.notice
     delivered = deliver_tx(
         desk,
         tx,
         message,
         Result(
             "ok" if is_ok else "failed",
-            completion.text if is_ok else completion.error_text or completion.text,
+            completion.text if is_ok else why,
             completion.parts if is_ok else (),
             completion.error_code,
         ),
@@ -108,17 +112,20 @@ def retry_tx(
     text: str,
     unit: float,
     least_s: float = 0.0,
+    is_last: bool = False,
+    notice: str = "",
 ) -> State:
     """A transient failure: back to the queue with a delay, or dead after the last attempt.
 
-    ``unit`` in [0, 1] places the delay within its jitter; it is never below ``least_s``. Raises
-    ``LeaseLost``.
+    ``unit`` in [0, 1] places the delay within its jitter; it is never below ``least_s``.
+    ``is_last``: no other attempt is made. ``notice``: what the asker reads of a dead letter instead
+    of ``text``. Raises ``LeaseLost``.
     """
     message = held_tx(desk, tx, lease)
     at = desk.clock.now_ms()
-    if message.attempts >= desk.limits.max_attempts:
+    if is_last or message.attempts >= desk.limits.max_attempts:
         sentence = f"{message.attempts} attempts failed, the last one: {text}"
-        bury_tx(desk, tx, message.message_id, code=code, text=sentence, at=at)
+        bury_tx(desk, tx, message.message_id, code=code, text=sentence, at=at, notice=notice)
         return State.DEAD
     delay_s = backoff.delay_s(message.attempts, base_s=1.0, cap_s=_RETRY_CAP_S, unit=unit)
     delay_s = max(delay_s, min(least_s, _RETRY_MOST_S))
@@ -132,6 +139,20 @@ def retry_tx(
         {"code": code, "text": text, "attempt": message.attempts, "not_before": not_before},
     )
     return State.QUEUED
+
+
+def put_off_tx(
+    desk: Desk, tx: Tx, lease: Lease, *, code: str, text: str, wait_s: float, unit: float
+) -> None:
+    """Back to the queue for ``wait_s`` seconds (and up to one more, by ``unit``), without counting
+    an attempt. Raises ``LeaseLost``."""
+    message = held_tx(desk, tx, lease)
+    at = desk.clock.now_ms()
+    not_before = at + round((wait_s + unit) * 1000)
+    attempts = message.attempts - 1
+    _requeue(tx, message, attempts=attempts, not_before=not_before, code=code, text=text)
+    facts = {"code": code, "text": text, "attempt": max(0, attempts), "not_before": not_before}
+    _tell(tx, EventType.MESSAGE_RETRY, message, at, facts)
 
 
 def release_tx(desk: Desk, tx: Tx, lease: Lease) -> None:
@@ -190,11 +211,14 @@ def _crash(desk: Desk, tx: Tx, message: Message, text: str, at: int) -> None:
     _tell(tx, EventType.MESSAGE_RETRY, message, at, facts)
 
 
-def bury_tx(desk: Desk, tx: Tx, message_id: str, *, code: str, text: str, at: int) -> None:
-    """Make a message a dead letter and tell its asker."""
+def bury_tx(
+    desk: Desk, tx: Tx, message_id: str, *, code: str, text: str, at: int, notice: str = ""
+) -> None:
+    """Make a message a dead letter and tell its asker: a person ``notice``, if there is one."""
     message = need_message(tx, message_id)
-    notice = words(message.principal.language)("ended.dead", why=text)
-    delivered = deliver_tx(desk, tx, message, Result("dead", notice, code=code), at=at)
+    why = notice.removesuffix(".") if message.deliver_to.kind == "chat" else ""
+    told = words(message.principal.language)("ended.dead", why=why or text)
+    delivered = deliver_tx(desk, tx, message, Result("dead", told, code=code), at=at)
     close_tx(tx, message, State.DEAD, at=at, code=code, text=text, data={"delivered": delivered})
 
 

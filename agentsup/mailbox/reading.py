@@ -139,6 +139,7 @@ def retention_rules(*, keep_days: int = 90) -> tuple[Retention, ...]:
             key="question_id",
         ),
         Retention("outbox", "ended_at < :cutoff", keep_ms, key="outbox_id"),
+        Retention("attempts", "at < :cutoff", keep_ms, key="attempt_id"),
         Retention(
             "events",
             f"at < :cutoff AND {oldest.format(key='seq', table='events')}",

@@ -94,6 +94,8 @@ class Completion:
     text: str = ""
     error_code: str = ""
     error_text: str = ""
+    notice: str = ""
+    """What a person reads of a failure, in their language; without it ``error_text``."""
     parts: tuple[Part, ...] = ()
     """Files for the person, in order."""
     engine: str = ""
