@@ -11,6 +11,7 @@ import pytest
 from tests.component.proofs import (
     accepted,
     browsers,
+    calls,
     edits,
     gate,
     health,
@@ -35,6 +36,7 @@ PROOFS: tuple[Proof, ...] = (
     *gate.PROOFS,
     *browsers.PROOFS,
     *questions.PROOFS,
+    *calls.PROOFS,
     *health.PROOFS,
     *order.PROOFS,
 )
