@@ -56,12 +56,12 @@ class _RoleCommands:
         if not is_operator(context):
             raise Forbidden(say("role.operators"))
         name: str | None
+        book = await self._shelf.refresh()
         if wanted == AS_AGENT:
             name = None
         elif wanted.casefold() == NONE:
             name = ""
         else:
-            book = await self._shelf.refresh()
             role, problem = usable(wanted, book)
             if role is None:
                 raise NotFound(problem, role=wanted)
@@ -70,19 +70,32 @@ class _RoleCommands:
             name = role.name
         now, key = self._s.clock.now_ms(), _key(context)
 
-        def switch(tx: Tx) -> None:
+        apart = {role.name for role in book.all() if role.session_isolation}
+        view = await self._s.control.agent(context.agent_name)
+
+        def switch(tx: Tx) -> bool:
             session_id = sessions.resolve_tx(
                 tx, context.agent_id, key, at=now, entropy=self._s.entropy
             )
+            before, after = (
+                (view.role or "") if one is None else one
+                for one in (rows.role_of(tx, session_id), name)
+            )
+            is_apart = before != after and bool({before, after} & apart)
+            if is_apart:
+                # What is said in such a role is not read in another one, nor the other way round.
+                session_id = sessions.new_tx(
+                    tx, context.agent_id, key, at=now, entropy=self._s.entropy
+                )
             rows.switch_tx(tx, session_id, name, by=context.principal.label, at=now)
+            return is_apart
 
-        await self._s.database.write(switch, name="command.role")
+        is_apart = await self._s.database.write(switch, name="command.role")
         if name is None:
-            view = await self._s.control.agent(context.agent_name)
             told = say("role.agents", role=view.role or say("role.none"), name=view.name)
         else:
             told = say("role.now", role=name or say("role.none"))
-        return CommandReply(told)
+        return CommandReply(f"{told}\n{say('session.new')}" if is_apart else told)
 
     async def route(self, context: CommandContext, rest: str) -> CommandReply:
         """Raises ``BadRequest`` without a text."""

@@ -122,6 +122,30 @@ async def test_a_session_may_leave_its_agents_role_and_come_back(household: Open
         assert part in reply.text
 
 
+async def test_a_role_of_its_own_session_neither_reads_nor_leaves_what_was_said(
+    household: Open,
+) -> None:
+    house = await household(agent("ann", *RULES))
+    put(house, "apart", "max_tools: [fs_list]\nsession_isolation: true\n")
+    put(house, "along", "max_tools: [fs_list]\n")
+
+    async def session_after(command: str) -> str:
+        reply = await house.command("ann", command)
+        assert reply.ok
+        session = (await house.ask("ann", "list_agents")).session_id
+        assert ("A fresh session has begun" in reply.text) is (session not in seen)
+        seen.append(session)
+        return session
+
+    first = (await house.ask("ann", "list_agents")).session_id
+    seen = [first]
+    assert await session_after("/role along") == first
+    apart = await session_after("/role apart")
+    assert apart != first
+    assert await session_after("/role apart") == apart
+    assert await session_after("/role along") not in (first, apart)
+
+
 async def test_a_text_is_routed_with_reasons(household: Open) -> None:
     house = await household(agent("ann"))
     told = (await house.command("ann", "/route read the file notes.txt")).text
