@@ -34,6 +34,7 @@ from agentsup.model.errors import LeaseLost
 from agentsup.model.hook import Allow, Approver, CallFacts, CallSuspended, Deny, Origin, Suspend
 from agentsup.model.ids import AgentId, CallId
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolRegistry, ToolResult
+from agentsup.model.wire_names import wire_name
 
 _OWN_CHARS = 2_000
 """Kept of what a CLI tells about a call of its own."""
@@ -88,15 +89,17 @@ class TurnHost:
         answer: str | None,
         on_tool: Callable[[str, str], None],
         bounds: Bounds | None = None,
+        own_tools: ToolRegistry | None = None,
     ) -> None:
         """``carried`` is what the segment before left, ``answer`` what was said to its question;
         ``bounds`` are those of the agent's role in this session (without them: its own tools);
-        ``on_tool(name, state)`` hears of each call for people who watch."""
+        ``own_tools`` are of its own servers; ``on_tool(name, state)`` hears of each call for people who watch."""
         self._s = services
         self._work = work
         self._agent_id = agent_id
         self._spec = spec
         self._bounds = bounds or Bounds(spec.tools)
+        self._own_tools = own_tools
         self._workspace = workspace
         self._can_suspend = can_suspend
         self._counts = Counter(carried.counts)
@@ -112,7 +115,8 @@ class TurnHost:
 
     def tools(self) -> tuple[Tool, ...]:
         given, ceiling = self._bounds.tools, self._bounds.ceiling
-        return tuple(t for t in self._s.tools.all() if is_offered(t, given, ceiling))
+        own = self._own_tools.all() if self._own_tools is not None else ()
+        return tuple(t for t in (*self._s.tools.all(), *own) if is_offered(t, given, ceiling))
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -134,6 +138,8 @@ class TurnHost:
         self, name: str, args: dict[str, Any], *, deciding: Deciding | None = None
     ) -> ToolResult:
         tool = self._s.tools.get(name)
+        if tool is None and self._own_tools is not None:
+            tool = self._own_tools.get(name)
         if tool is None:
             known = ", ".join(sorted(t.name for t in self.tools())) or "none"
             return ToolResult(False, f"there is no tool {name!r}; available: {known}", "not_found")
@@ -216,7 +222,7 @@ class TurnHost:
 
     async def _permitted(self, request: PermissionRequest) -> Permission:
         ours = our_tool(request.tool)
-        if ours is not None and any(tool.name == ours for tool in self.served()):
+        if ours is not None and any(wire_name(tool.name) == ours for tool in self.served()):
             # It comes to ``serve`` and passes every stage there, under its own name.
             return Permission(True)
         kind = await asyncio.to_thread(classify, request.tool, request.args, self._workspace)

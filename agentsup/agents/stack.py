@@ -15,6 +15,8 @@ from typing import Any, Protocol
 
 from agentsup.agents import prompt
 from agentsup.agents.knowledge import SharedKnowledge
+from agentsup.agents.mcp.server import McpServices, ServerPlace
+from agentsup.agents.mcp.servers import AgentServers
 from agentsup.agents.turn import TurnHandler
 from agentsup.agents.turn_services import TurnServices
 from agentsup.mailbox.bus import AgentDirectory, Asker
@@ -23,7 +25,7 @@ from agentsup.model.agent import AgentSpec
 from agentsup.model.engine import Engine, EngineSpec
 from agentsup.model.ids import AgentId, InstanceId
 from agentsup.model.message import Lane, Message
-from agentsup.model.tool import OUR_MCP_SERVER
+from agentsup.model.tool import OUR_MCP_SERVER, ToolRegistry
 
 
 class EngineMaker(Protocol):
@@ -59,9 +61,11 @@ class AgentStack:
         knowledge: SharedKnowledge,
         handler: Handler | None = None,
         drain_s: float = EXIT_DRAIN_S,
+        mcp: McpServices | None = None,
     ) -> None:
         """``handler`` replaces the engine-driven one, for a host that works on messages itself;
-        ``drain_s`` bounds the turns beside one that asked for the stack's end.
+        ``drain_s`` bounds the turns beside one that asked for the stack's end;
+        without ``mcp`` the agent's own tool servers are not opened.
 
         Raises ``EngineFailed`` when the engine can't be made.
         """
@@ -73,6 +77,9 @@ class AgentStack:
         self._directory = directory
         self._knowledge = knowledge
         self._engine, self._options = engines.make(spec)
+        self.servers: AgentServers | None = None
+        if mcp is not None:
+            self.servers = AgentServers(ServerPlace(agent_id, spec.name, place.workspace), mcp)
         self._pump = Pump(
             mailbox=services.mailbox,
             database=services.database,
@@ -90,12 +97,21 @@ class AgentStack:
         """Work on the agent's mailbox until drained. Raises what ends the stack."""
         await asyncio.to_thread(self._place.workspace.mkdir, parents=True, exist_ok=True)
         await self._knowledge.copy_to(self._place.workspace)
-        await self._pump.run(ready, draining)
+        if self.servers is None:
+            await self._pump.run(ready, draining)
+            return
+        self.servers.apply(self._spec.mcp)
+        try:
+            await self._pump.run(ready, draining)
+        finally:
+            await self.servers.close()
 
     def apply(self, spec: AgentSpec) -> None:
         """Take over the live fields of an edited spec, from the next turn on."""
         self._spec = spec
         self._pump.slots.resize(_lanes(spec))
+        if self.servers is not None:
+            self.servers.apply(spec.mcp)
 
     async def abort(
         self, wanted: Callable[[Message], bool], *, cancel_s: float
@@ -162,6 +178,12 @@ class AgentStack:
             mcp_servers=self._mcp_servers(token),
         )
 
+    async def own_tools(self, *, is_patient: bool) -> ToolRegistry | None:
+        """The tools of the agent's own servers; see ``AgentServers.tried`` for the wait."""
+        if self.servers is not None:
+            await self.servers.tried(is_patient=is_patient)
+        return self.servers
+
     def _mcp_servers(self, token: str) -> dict[str, dict[str, Any]]:
         """Our tools, for programs that speak MCP; the token stands in a header, in no address."""
         if not token or self._spec.tools == ():
@@ -176,7 +198,9 @@ class AgentStack:
             for name in self._directory.names()
             if name != self._spec.name and self._spec.may_delegate_to(name)
         )
-        return prompt.system_prompt(self._spec, shared=self._knowledge.text, peers=peers)
+        told = self.servers.told() if self.servers is not None else ""
+        known = prompt.system_prompt(self._spec, shared=self._knowledge.text, peers=peers)
+        return f"{known}\n\n{told}" if told else known
 
 
 def _lanes(spec: AgentSpec) -> dict[Lane, int]:

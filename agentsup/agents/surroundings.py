@@ -7,6 +7,7 @@ from typing import Protocol
 
 from agentsup.model.agent import AgentSpec
 from agentsup.model.engine import Engine, EngineSpec
+from agentsup.model.tool import ToolRegistry
 
 
 class RunTokens(Protocol):
@@ -29,6 +30,8 @@ class Surroundings(Protocol):
     def engine_spec(self, token: str) -> EngineSpec: ...
 
     def system_prompt(self) -> str: ...
+
+    async def own_tools(self, *, is_patient: bool) -> ToolRegistry | None: ...
 
     @property
     def workspace(self) -> Path: ...

@@ -153,6 +153,7 @@ class TurnHandler:
             answer=resume.answer if resume else None,
             on_tool=lambda name, state: services.live.tool(message.message_id, name, state),
             bounds=bounds,
+            own_tools=await around.own_tools(is_patient=resume is not None),
         )
         segment = Segment(
             message_id=message.message_id,

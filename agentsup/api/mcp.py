@@ -20,6 +20,7 @@ from agentsup.api.ports import ServedTurn
 from agentsup.api.route import Call, Route, reply
 from agentsup.model.errors import AgentsupError, BadRequest, NotReady, Unauthorised
 from agentsup.model.tool import OUR_MCP_SERVER, Effect, Safety, Tool
+from agentsup.model.wire_names import by_wire_name, wire_name
 
 VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26")
 """Versions of the protocol that are spoken, newest first."""
@@ -130,7 +131,7 @@ async def _list(call: Call, turn: ServedTurn, body: RpcBody) -> dict[str, Any]:
 
 def _shown(tool: Tool) -> dict[str, Any]:
     return {
-        "name": tool.name,
+        "name": wire_name(tool.name),
         "description": tool.description,
         "inputSchema": tool.parameters,
         "annotations": {
@@ -149,9 +150,10 @@ async def _call(call: Call, turn: ServedTurn, body: RpcBody) -> dict[str, Any]:
         raise _Refused(_INVALID_PARAMS, "params.name must be the name of a tool")
     if args is not None and not isinstance(args, dict):
         raise _Refused(_INVALID_PARAMS, "params.arguments must be an object")
+    names = by_wire_name(tool.name for tool in turn.tools())
     try:
         result = await call.api.connections.wait(
-            lambda: turn.call(name, args or {}, _key(body.id)), name="mcp"
+            lambda: turn.call(names.get(name, name), args or {}, _key(body.id)), name="mcp"
         )
     except (Unauthorised, NotReady):
         raise

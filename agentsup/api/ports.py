@@ -266,6 +266,8 @@ class ApiDeps:
     hooks: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     """The stages that a call passes now, one document each."""
     roles: RoleDesk | None = None
+    mcp: Callable[[str], Mapping[str, Any]] | None = None
+    """The tool servers of an agent by its name, as a document; raises `NotFound`."""
     cost: Account | None = None
     allowed_hosts: tuple[str, ...] = ()
     limits: ApiLimits = field(default_factory=ApiLimits)

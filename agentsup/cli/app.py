@@ -7,7 +7,18 @@ from typing import Annotated
 import typer
 
 from agentsup import __version__
-from agentsup.cli import agents, approvals, control, lifecycle, memory, messages, poison, roles, web
+from agentsup.cli import (
+    agents,
+    approvals,
+    control,
+    lifecycle,
+    mcp,
+    memory,
+    messages,
+    poison,
+    roles,
+    web,
+)
 from agentsup.cli.locate import Place
 from agentsup.cli.options import group
 
@@ -49,4 +60,5 @@ app.add_typer(messages.dead, name="dead")
 app.add_typer(poison.poison, name="poison")
 app.add_typer(roles.roles, name="roles")
 app.command()(roles.route)
+app.command()(mcp.mcp)
 app.add_typer(messages.questions, name="questions")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentsup.config import secrets
+from agentsup.config import mcp, secrets
 from agentsup.config.findings import Finding, KeyPath, Severity, did_you_mean
 from agentsup.model.agent import AgentSpec, Secret
 from agentsup.model.errors import ConfigError
@@ -47,12 +47,22 @@ def cross_check(
     names = {spec.name.casefold(): spec.name for spec in checked}
     for spec in checked:
         found += _channels(spec, place, has_people=has_people)
+        found += _servers(spec, place, base, environ)
         for index, name in enumerate(spec.can_delegate_to or ()):
             if name.casefold() not in names:
                 at = place(spec.name, ("can_delegate_to", index))
                 hint = did_you_mean(name, names.values())
                 found.append(_warning(at, f"there is no agent called {name!r}", hint))
     return tuple(found)
+
+
+def _servers(
+    spec: AgentSpec, place: Placed, base: Path, environ: Mapping[str, str]
+) -> Iterable[Finding]:
+    for where, message, hint, is_error in mcp.problems(spec.mcp, base=base, environ=environ):
+        at = place(spec.name, where)
+        severity = Severity.ERROR if is_error else Severity.WARNING
+        yield Finding(severity, message, at.path, at.line, at.column, at.field, hint)
 
 
 def _warning(at: Where, message: str, hint: str | None = None) -> Finding:
@@ -133,4 +143,5 @@ def secret_values_of(spec: AgentSpec) -> tuple[Secret, ...]:
     return (
         *(each for each in own if each is not None),
         *secrets.secret_values(spec.engine_options),
+        *mcp.secrets_of(spec.mcp),
     )

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from agentsup.config.findings import KeyPath, did_you_mean, kind_of
+from agentsup.config.mcp import name_problem as server_name_problem
 from agentsup.config.sygen import ENTRY_KEYS, mode_of
 from agentsup.model.name import name_problem
 
@@ -69,6 +70,38 @@ def _matrix_room(text: str) -> str:
     if not _MATRIX_ROOM.fullmatch(text):
         raise ValueError("a Matrix room id looks like !id:server")
     return text
+
+
+def _server_name(text: str) -> str:
+    if problem := server_name_problem(text):
+        raise ValueError(problem)
+    return text
+
+
+def _server_url(text: str) -> str:
+    return _secret(text) if text.startswith(("env:", "file:")) else _url(text)
+
+
+def _server_type(text: str) -> str:
+    if text == "sse":
+        raise ValueError(
+            "the transport sse is not spoken; most such servers have an address for streamable HTTP"
+        )
+    if text not in ("stdio", "http"):
+        raise ValueError("a server is of type stdio or http")
+    return text
+
+
+def _given(values: dict[str, str]) -> dict[str, str]:
+    """What a server is given by name: environment, headers."""
+    for name, value in values.items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name, re.ASCII):
+            raise ValueError("a name here has letters, digits, '_' and '-' only")
+        if "\0" in value or "\n" in value or "\r" in value:
+            raise ValueError(f"the value of {name} has a line break")
+        if value.startswith(("env:", "file:")):
+            _secret(value)
+    return values
 
 
 def _timezone(text: str) -> str:
@@ -199,6 +232,26 @@ class MemoryBlock(Strict):
     summary_timeout_s: Annotated[float, Field(gt=0, le=300, allow_inf_nan=False)] | None = None
 
 
+ServerText = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00]*$")]
+
+
+class McpServerBlock(Strict):
+    """One server of `mcp`. What belongs together is checked when all layers are merged."""
+
+    enabled: bool | None = None
+    type: Annotated[str, AfterValidator(_server_type)] | None = None
+    command: Annotated[ServerText, Field(min_length=1)] | None = None
+    args: Annotated[list[ServerText], Field(max_length=200)] | None = None
+    env: Annotated[dict[str, str], AfterValidator(_given)] | None = None
+    url: Annotated[str, AfterValidator(_server_url)] | None = None
+    headers: Annotated[dict[str, str], AfterValidator(_given)] | None = None
+    tools: Words | None = None
+    safety: dict[Word, Literal["safe", "moderate", "dangerous"]] | None = None
+    trust_hints: bool | None = None
+    call_timeout_s: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] | None = None
+    start_timeout_s: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] | None = None
+
+
 Engine = Literal[
     "auto",
     "scripted",
@@ -250,6 +303,7 @@ class AgentFields(Strict):
     max_steps: Count | None = None
     turn_timeout_s: Seconds | None = None
     tools: Words | None = None
+    mcp: dict[Annotated[str, AfterValidator(_server_name)], McpServerBlock] | None = None
     can_delegate_to: list[Name] | None = None
     slots: SlotsBlock | None = None
     queue_limit: Count | None = None
@@ -280,6 +334,8 @@ def known_keys(where: KeyPath) -> Iterable[str]:
     """The keys that may stand in the object at `where`, counted from the entry itself."""
     if not where:
         return Entry.model_fields
+    if where[0] == "mcp":
+        return McpServerBlock.model_fields if len(where) == 2 else ()
     block = BLOCK_MODELS.get(str(where[-1]))
     return block.model_fields if block else ()
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from agentsup.config import secrets
+from agentsup.config import mcp, secrets
 from agentsup.model.agent import (
     BLOCKS,
     FIELDS,
@@ -123,6 +123,8 @@ def build_spec(values: Mapping[str, Any]) -> AgentSpec:
     for key, value in values.items():
         if key == "engine_options":
             made[key] = secrets.protect(value)
+        elif key == "mcp":
+            made[key] = mcp.protect_servers(value)
         elif key in BLOCKS:
             made[key] = BLOCKS[key](
                 **{each: _frozen(f"{key}.{each}", inner) for each, inner in value.items()}
@@ -148,8 +150,8 @@ def leaves(spec: AgentSpec) -> dict[str, Any]:
         if each.name in BLOCKS:
             for inner in dataclasses.fields(value):
                 found[f"{each.name}.{inner.name}"] = getattr(value, inner.name)
-        elif each.name == "engine_options":
-            found.update({f"engine_options.{key}": inner for key, inner in value.items()})
+        elif each.name in ("engine_options", "mcp"):
+            found.update({f"{each.name}.{key}": inner for key, inner in value.items()})
         else:
             found[each.name] = value
     return found

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agentsup.config.entry import Entry
+from agentsup.config.mcp import OTHERS_KEYS
 from agentsup.config.sygen import ENTRY_KEYS, NOT_SUPPORTED, RENAMED
 from agentsup.kit.files import write_atomic
 from agentsup.model.agent import BLOCKS, FIELDS
@@ -34,7 +35,9 @@ def agents_schema() -> dict[str, Any]:
     properties = entry["properties"]
     for key, value in properties.items():
         block = BLOCKS.get(key)
-        if block is None:
+        if key == "mcp":
+            properties[key] = _servers(value, definitions)
+        elif block is None:
             value["description"] = FIELDS[key].doc
         else:
             properties[key] = _block(key, definitions)
@@ -90,6 +93,22 @@ def _block(key: str, definitions: dict[str, Any]) -> dict[str, Any]:
     for _, inner in old:
         made["properties"][str(inner)] = {"deprecated": True, "description": _reason((key, inner))}
     return {"anyOf": [made, {"type": "null"}]}
+
+
+def _servers(value: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """`mcp`: any name, with the block of one server; nulls are as good as left out."""
+    made = _tidy(value)
+    one = _tidy(definitions["McpServerBlock"])
+    one.pop("description", None)
+    one["properties"] |= {key: {"deprecated": True} for key in OTHERS_KEYS}
+    for option in made["anyOf"]:
+        if option.get("type") == "object":
+            option.pop("propertyNames", None)
+            option["additionalProperties"] = one
+            option["properties"] = {
+                key: {"deprecated": True} for key in ("enabled", "servers", "mcpServers")
+            }
+    return {**made, "description": FIELDS["mcp"].doc}
 
 
 def _nullable(value: dict[str, Any], shape: dict[str, Any]) -> dict[str, Any]:

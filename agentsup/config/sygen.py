@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentsup.config.findings import KeyPath, Report, kind_of
+from agentsup.config.mcp import translate_servers
 
 RENAMED: Mapping[KeyPath, KeyPath] = {
     ("cli_timeout",): ("turn_timeout_s",),
     ("max_turns",): ("max_steps",),
     ("max_budget_usd",): ("budget", "per_turn_usd"),
+    ("mcpServers",): ("mcp",),
     ("streaming", "edit_interval_seconds"): ("streaming", "edit_interval_s"),
     ("streaming", "enabled"): ("streaming", "mode"),
 }
@@ -39,7 +41,6 @@ NOT_SUPPORTED: Mapping[KeyPath, str] = {
     ("cleanup",): "the store's own retention removes old rows",
     ("webhooks",): "one internal API serves all agents; see [api] in config.toml",
     ("api",): "one internal API serves all agents; see [api] in config.toml",
-    ("mcp",): "MCP servers can't be given to an agent yet",
     ("matrix", "store_path"): "keys and sync state lie in the agent's own directory",
     ("streaming", "max_chars"): "long answers are split at the platform's own limit",
     ("streaming", "max_edit_failures"): "a failed edit falls back to a new message by itself",
@@ -55,7 +56,7 @@ ENTRY_KEYS = (*(key[0] for key in (*RENAMED, *NOT_SUPPORTED) if len(key) == 1), 
 """Every Sygen key that may stand in an entry and is not one of ours."""
 
 
-_TOUCHED = {key[0] for key in (*RENAMED, *NOT_SUPPORTED)} | {*_SPECIAL, "provider"}
+_TOUCHED = {key[0] for key in (*RENAMED, *NOT_SUPPORTED)} | {*_SPECIAL, "provider", "mcp"}
 
 
 @dataclass(slots=True)
@@ -86,6 +87,7 @@ def translate(values: dict[str, Any], at: KeyPath, report: Report) -> Translated
     _drop_special(entry, at, report)
     for key, ours in RENAMED.items():
         _rename(entry, key, ours, at, report)
+    translate_servers(values, entry.moved, at, report)
     _translate_transport(entry, at, report)
     provider = values.get("provider")
     if provider in _CLI_PROVIDERS and "engine" not in values:

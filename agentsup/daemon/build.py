@@ -33,6 +33,7 @@ from agentsup.daemon.ground import (
     tell_address,
     web_deps,
 )
+from agentsup.daemon.mcp import DaemonMcp
 from agentsup.daemon.people import People
 from agentsup.daemon.reconcile import Reconciler
 from agentsup.daemon.recorder import Recorder
@@ -207,7 +208,9 @@ class _Assembly:
         self.spending = DaemonSpending(g, lambda: self.snapshot, self.alarm.tell)
         spent = self.spending.turns.exhausted
         self.calls = calls_of(g, lambda: self.snapshot, self.processes, self.mailbox, given, spent)
-        self.roles = DaemonRoles(g, lambda: self.snapshot, self.calls.tools.all)
+        self.mcp = DaemonMcp(g, lambda: self.snapshot, self.processes, self.fleet.stacks)
+        tools = self.mcp.with_tools_of(self.calls.tools.all)
+        self.roles = DaemonRoles(g, lambda: self.snapshot, tools)
         self.turn_services = TurnServices(
             database=g.database,
             mailbox=self.mailbox,
@@ -242,6 +245,7 @@ class _Assembly:
             directory=g.roster,
             knowledge=self.knowledge,
             drain_s=g.snapshot.settings.limits.drain_s,
+            mcp=self.mcp.services,
         )
 
     def _on_snapshot(self, snapshot: ConfigSnapshot) -> None:
@@ -315,10 +319,13 @@ class _Assembly:
             state=lambda: self.supervisor.state,
             url=lambda: self.api.url,
             end=lambda code, reason: self.supervisor.end(code, reason),  # noqa: PLW0108 - as above
-            extra_warnings=lambda: self.roles.warnings(self.knowledge, self.channels),
+            extra_warnings=lambda: (
+                *self.roles.warnings(self.knowledge, self.channels),
+                *self.mcp.warnings(),
+            ),
         )
         self.commands = chat_commands_of(
-            g, self.control, self.mailbox, self.calls, self.roles, self.spending
+            g, self.control, self.mailbox, self.calls, self.roles, self.mcp, self.spending
         )
         self.inbox = Inbox(
             mailbox=self.mailbox,
@@ -368,6 +375,7 @@ class _Assembly:
             served=self.turn_services.served.find,
             hooks=self.calls.documents,
             roles=self.roles.desk,
+            mcp=self.mcp.document,
             cost=self.spending.desk,
             allowed_hosts=settings.api.allowed_hosts,
             limits=ApiLimits(body_bytes=settings.limits.body_bytes),

@@ -9,11 +9,13 @@ from agentsup.agents.commands.cost import cost_commands
 from agentsup.agents.commands.hooks import hook_commands
 from agentsup.agents.commands.looking import looking_commands
 from agentsup.agents.commands.main_chat import main_commands
+from agentsup.agents.commands.mcp import mcp_commands
 from agentsup.agents.commands.memory import memory_commands
 from agentsup.agents.commands.roles import role_commands
 from agentsup.agents.host import HostServices
 from agentsup.approvals.grants import Grants
 from agentsup.daemon.ground import Ground
+from agentsup.daemon.mcp import DaemonMcp
 from agentsup.daemon.remembering import agent_memory
 from agentsup.daemon.roles import DaemonRoles
 from agentsup.daemon.spending import DaemonSpending
@@ -28,6 +30,7 @@ def chat_commands_of(
     mailbox: Mailbox,
     calls: HostServices,
     roles: DaemonRoles,
+    mcp: DaemonMcp,
     spending: DaemonSpending,
 ) -> ChatCommands:
     """Every command of every chat."""
@@ -47,6 +50,7 @@ def chat_commands_of(
             *memory_commands(given, agent_memory(ground)),
             *hook_commands(calls.pipeline.hooks),
             *role_commands(given, roles.shelf),
+            *mcp_commands(mcp.document, ground.clock),
             *cost_commands(spending.desk.document),
             *approval_commands(Grants(ground.database, ground.clock), ground.roster.name_of),
             *main_commands(given),

@@ -217,6 +217,7 @@ class AgentSpec:
     max_steps: int | None = None
     turn_timeout_s: float = 1800.0
     tools: tuple[str, ...] | None = None
+    mcp: Mapping[str, Any] = field(default_factory=dict)
     can_delegate_to: tuple[str, ...] | None = None
     slots: Slots = field(default_factory=Slots)
     queue_limit: int = 1000
@@ -363,6 +364,7 @@ FIELDS: Mapping[str, FieldInfo] = MappingProxyType(
         "max_steps": FieldInfo(_LIVE, "Most model steps in one turn."),
         "turn_timeout_s": FieldInfo(_LIVE, "Time limit of one turn, in seconds.", overridable=True),
         "tools": FieldInfo(_LIVE, "Tools it may use: names, fs_*; without it, the harmless ones."),
+        "mcp": FieldInfo(_LIVE, "Tool servers by name: command, args, env, or url and headers."),
         "can_delegate_to": FieldInfo(_LIVE, "Agents it may give work to; without it, all of them."),
         "slots.interactive": FieldInfo(_LIVE, "Conversations with people at once."),
         "slots.peer": FieldInfo(_LIVE, "Requests of other agents at once."),
@@ -423,7 +425,7 @@ BLOCKS: Mapping[str, type] = MappingProxyType(
 
 
 def field_info(path: str) -> FieldInfo:
-    """The table's row for a dotted path; below `engine_options` any key counts as that field.
+    """The table's row for a dotted path; below `engine_options` and `mcp` any key counts as that field.
 
     Raises `KeyError` for a path outside the table.
     """

@@ -5,7 +5,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from agentsup.model.errors import ExitRequested
+from agentsup.model.errors import AgentsupError, ExitRequested
 from agentsup.model.health import AgentState
 from agentsup.supervision.policy import REBUILD_CODE, EndKind, Restart
 from agentsup.supervision.spec import ChildContext, ChildSpec
@@ -67,7 +67,10 @@ async def live(spec: ChildSpec, ctx: ChildContext) -> Outcome:
     except (Exception, SystemExit, BaseExceptionGroup) as error:  # noqa: BLE001
         # supervision boundary: a child's failure is a fact to decide on. SystemExit included:
         # code that calls sys.exit must not end the daemon.
-        _log.warning("child %s failed in life %d", spec.child_id, ctx.life, exc_info=error)
+        if isinstance(error, AgentsupError):  # raised on purpose: where does not matter
+            _log.warning("child %s failed in life %d: %s", spec.child_id, ctx.life, error)
+        else:
+            _log.warning("child %s failed in life %d", spec.child_id, ctx.life, exc_info=error)
         return Outcome(EndKind.CRASHED, 1, f"{type(error).__name__}: {error}")
     return Outcome(EndKind.FINISHED, 0, "finished")
 

@@ -18,7 +18,8 @@ from agentsup.kit.clock import Clock
 from agentsup.kit.leftovers import LEADER
 from agentsup.kit.procgroup import GroupStuck, ProcessGroup, Stdio
 from agentsup.kit.tasks import TaskOwner
-from agentsup.model.engine import EngineHost, EngineSpec
+from agentsup.model.engine import EngineSpec
+from agentsup.model.tool import Children
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class ChildManager:
         self,
         argv: Sequence[str],
         spec: EngineSpec,
-        host: EngineHost,
+        host: Children,
         *,
         env: Mapping[str, str],
         stdin: bytes | None = None,
@@ -148,9 +149,7 @@ class ChildManager:
         if self._watch is None or self._watch.done() or self._watch.cancelling():
             self._watch = self._owner.spawn(self._watch_memory(), name="memory:programs")
 
-    async def _end(
-        self, child: Child, group: ProcessGroup, host: EngineHost, grace_s: float
-    ) -> None:
+    async def _end(self, child: Child, group: ProcessGroup, host: Children, grace_s: float) -> None:
         self._open.pop(child, None)
         if not self._open and self._watch is not None:
             self._watch.cancel()

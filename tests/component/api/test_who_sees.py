@@ -26,6 +26,7 @@ from agentsup.model.engine import Suspended
 from agentsup.model.event import EventType
 from agentsup.model.message import DeliverTo, NewMessage, Outcome, text_parts
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
+from agentsup.model.trace import turn_span
 from agentsup.store.database import Tx
 from agentsup.store.events import append
 from tests.component.api.browser import Browser
@@ -52,6 +53,7 @@ WHO: Mapping[str, tuple[str, ...]] = {
     "GET /metrics": ALONE,
     "GET /openapi.json": TOKENS,
     "GET /hooks": ALONE,
+    "GET /agents/{name}/mcp": ALONE,
     "GET /agents/{name}/memory": ALONE,
     "POST /agents/{name}/memory/pin": ALONE,
     "POST /agents/{name}/memory/forget": ALONE,
@@ -94,6 +96,9 @@ WHO: Mapping[str, tuple[str, ...]] = {
     "GET /questions": PEOPLE,
     "POST /questions/{id}/answer": WRITERS,
     "GET /approvals": ALONE,
+    "GET /traces": PEOPLE,
+    "GET /traces/metrics": ALONE,
+    "GET /traces/{id}": PEOPLE,
     "POST /approvals/revoke": ALONE,
     "GET /poison": ALONE,
     "GET /poison/{id}": ALONE,
@@ -201,6 +206,7 @@ PLACES = {
     "POST /poison/{id}/retry": "poison",
     "POST /poison/{id}/drop": "poison",
     "GET /tasks/{id}": "chat",
+    "GET /traces/{id}": "chat",
 }
 
 READ_BY_OPERATORS = (
@@ -216,6 +222,7 @@ READ_BY_OPERATORS = (
     "GET /web/sessions",
     "GET /interagent/results/{id}",
     "GET /interagent/health",
+    "GET /traces/{id}",
 )
 """Where the words are, so that a walk which finds none has looked."""
 
@@ -311,6 +318,26 @@ def _written(tx: Tx, things: dict[str, str], main: str, worker: str) -> None:
         )
         tx.execute("UPDATE outbox SET state = 'delivered' WHERE outbox_id = ?", (number,))
         things[name] = str(number)
+    told = ("tool", SECRET), ("turn", "main")
+    for number, (kind, name) in enumerate(told):
+        span = turn_span(things["chat"]) if kind == "turn" else f"{number:016x}"
+        tx.execute(
+            "INSERT INTO spans (span_id, trace_id, parent_id, kind, name, agent_id, session_id,"
+            " message_id, boot_id, state, code, detail, signature, attributes, is_root, started_at)"
+            " VALUES (?, ?, '', ?, ?, ?, ?, ?, 'boot', 'ok', 'odd', ?, '', ?, ?, 1)",
+            (
+                span,
+                "ab" * 16,
+                kind,
+                name,
+                main,
+                things["session"],
+                things["chat"],
+                f"{SECRET} in {HOME}",
+                json.dumps({"why": SECRET}),
+                kind == "turn",
+            ),
+        )
     cursor = tx.execute(
         "INSERT INTO updates (channel, bot_id, run, update_id, raw, state, error, at)"
         " VALUES ('telegram', '1', 0, 1, ?, 'quarantined', ?, 1)",

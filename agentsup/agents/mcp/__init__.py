@@ -1,0 +1,1 @@
+"""Agents' own tool servers, by the Model Context Protocol."""

@@ -1,0 +1,367 @@
+"""The official library, and nothing else of it anywhere: a session over a program or an address.
+
+Imported in a thread when the first server is opened: it takes most of a second and 30 MiB. Programs
+are not started by the library but by our own door, and their output is read here, line by line, at a
+bounded pace, so that a server that talks nonsense or too much costs its own agent alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import anyio
+import httpx2
+import mcp_types as types
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.session import ClientSession, MessageHandlerFnT
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+
+from agentsup import __version__
+from agentsup.agents.mcp.failures import CallLost, CallRefused, CallTimedOut, ServerAway
+from agentsup.agents.mcp.offered import Answer, Hints, Listed, Listing, clean, joined
+from agentsup.engines.child import Child
+from agentsup.kit.clock import Clock
+from agentsup.kit.tasks import TaskOwner
+from agentsup.model.errors import EngineFailed
+
+T = TypeVar("T")
+
+MAX_PAGES = 10
+MAX_BODY_BYTES = 4 * 1024 * 1024
+MAX_GARBAGE = 10_000
+"""Lines that are no protocol: some servers print to the wrong stream, but not so much."""
+_LISTED = 500
+_ERROR_CHARS = 2_000
+_THREAD_BYTES = 64 * 1024
+_LINES_A_SECOND, _BYTES_A_SECOND, _AHEAD_S = 1_000, 20_000_000, 0.05
+_CLOSE_S = 0.5
+_CONNECT_S = 20.0
+_NOT_SPOKEN = (types.UNSUPPORTED_PROTOCOL_VERSION, types.METHOD_NOT_FOUND)
+
+# They tell whole addresses, which may hold a key, and every line that is no protocol.
+for _chatty in ("client", "mcp", "httpx2", "httpcore2"):
+    logging.getLogger(_chatty).setLevel(logging.CRITICAL)
+
+
+class Link:
+    """An open session. ``closed`` is set when the other side has gone."""
+
+    def __init__(self, session: ClientSession, server: str) -> None:
+        self._session = session
+        self._server = server
+        self.closed = asyncio.Event()
+        self.garbage = 0
+        self.why = ""
+        """Why it was closed, where its end alone does not tell."""
+
+    @property
+    def tells_changes(self) -> bool:
+        """Whether a change of its tools is told unasked; by the newer way it is not, to us."""
+        return self._session.initialize_result is not None
+
+    async def list(self, timeout_s: float) -> Listing:
+        """All tools, page by page, within bounds. Raises ``ServerAway``, ``CallRefused``."""
+        capabilities = self._session.server_capabilities
+        if capabilities is not None and capabilities.tools is None:
+            return Listing(())
+        found: list[Listed] = []
+        cursor: str | None = None
+        async with self._bounded(timeout_s, "did not list its tools"):
+            for _ in range(MAX_PAGES):
+                params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
+                page = await self._asked(self._session.list_tools(params=params))
+                found += [_listed(tool) for tool in page.tools[: _LISTED - len(found)]]
+                cursor = page.next_cursor
+                if not cursor or len(found) >= _LISTED:
+                    break
+        return Listing(tuple(found), is_cut=bool(cursor))
+
+    async def call(self, tool: str, args: dict[str, Any], timeout_s: float) -> Answer:
+        """Call a tool. Cancelling tells the server so. Raises what ``failures`` names."""
+        request = types.CallToolRequest(
+            params=types.CallToolRequestParams(name=tool, arguments=args)
+        )
+        try:
+            # Not `call_tool`: it would check the answer by a schema that the server wrote itself.
+            result = await self._session.send_request(
+                request, types.CallToolResult, request_read_timeout_seconds=timeout_s
+            )
+        except MCPError as error:
+            raise self._failed(error, timeout_s) from None
+        except (ValidationError, RuntimeError):
+            raise CallRefused(f"{self._server} answered with what is no result") from None
+        except (httpx2.HTTPError, OSError, anyio.ClosedResourceError) as error:
+            raise self._lost(type(error).__name__) from None
+        return _answer(result)
+
+    async def alive(self, timeout_s: float) -> None:
+        """Raise ``ServerAway`` if the server does not answer; any answer will do."""
+        async with self._bounded(timeout_s, "did not answer"):
+            with contextlib.suppress(CallRefused):
+                await self._asked(self._session.send_ping())
+
+    async def open(self) -> None:
+        """Agree on a version: by the handshake, which nearly all know, else by the newer way."""
+        try:
+            await self._session.initialize()
+        except MCPError as error:
+            if error.code not in _NOT_SPOKEN:
+                raise ServerAway(f"{self._server} refused to begin: {_said(error)}") from None
+            await self._asked(self._session.discover())
+        except (ValidationError, RuntimeError) as error:
+            told = _one_line(str(error))
+            raise ServerAway(f"{self._server} began with what is no protocol: {told}") from None
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _bounded(self, timeout_s: float, what: str) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(timeout_s):
+                yield
+        except TimeoutError:
+            raise ServerAway(f"{self._server} {what} within {timeout_s:g} s") from None
+
+    async def _asked(self, answer: Awaitable[T]) -> T:
+        try:
+            return await answer
+        except MCPError as error:
+            if error.code in (types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT):
+                raise ServerAway(f"{self._server} went away: {_said(error)}") from None
+            raise CallRefused(f"{self._server} answered with an error: {_said(error)}") from None
+        except (ValidationError, RuntimeError) as error:
+            told = _one_line(str(error))
+            raise CallRefused(f"{self._server} answered with what is no answer: {told}") from None
+        except (httpx2.HTTPError, OSError, anyio.ClosedResourceError) as error:
+            raise ServerAway(f"{self._server} went away: {type(error).__name__}") from None
+
+    def _failed(self, error: MCPError, timeout_s: float) -> CallRefused | CallTimedOut | CallLost:
+        if error.code == types.REQUEST_TIMEOUT:
+            return CallTimedOut(
+                f"{self._server} did not answer within {timeout_s:g} s; whether it was done is not "
+                "known, so look before you ask for it again"
+            )
+        if error.code == types.CONNECTION_CLOSED:
+            return self._lost(_said(error))
+        return CallRefused(_said(error))
+
+    def _lost(self, why: str) -> CallLost:
+        return CallLost(
+            f"the connection to {self._server} ended before its answer ({why}); whether it was done "
+            "is not known, so look before you ask for it again"
+        )
+
+
+@asynccontextmanager
+async def over_http(
+    server: str, url: str, headers: Mapping[str, str], on_changed: Callable[[], None]
+) -> AsyncGenerator[Link]:
+    """A session with the server at an address. Raises ``ServerAway``."""
+    try:
+        async with (
+            httpx2.AsyncClient(
+                headers=dict(headers),
+                # Answers may take as long as a call may; the calls have limits of their own.
+                timeout=httpx2.Timeout(_CONNECT_S, read=None),
+                trust_env=False,
+                transport=_Bounded(httpx2.AsyncHTTPTransport(trust_env=False)),
+            ) as client,
+            streamable_http_client(url, http_client=client, max_sse_event_size=MAX_BODY_BYTES) as (
+                incoming,
+                outgoing,
+            ),
+            ClientSession(
+                incoming, outgoing, client_info=_us(), message_handler=_hearing(on_changed)
+            ) as session,
+        ):
+            yield Link(session, server)
+    except (httpx2.HTTPError, OSError) as error:
+        raise ServerAway(f"{server} can't be reached: {_one_line(str(error))}") from None
+
+
+@asynccontextmanager
+async def over_stdio(
+    server: str, child: Child, clock: Clock, on_changed: Callable[[], None]
+) -> AsyncGenerator[Link]:
+    """A session with a program that was started. Its end sets ``closed`` of the link."""
+    give, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](16)
+    outgoing, take = anyio.create_memory_object_stream[SessionMessage](64)
+    owner = TaskOwner(f"mcp {server}")
+    session = ClientSession(
+        incoming, outgoing, client_info=_us(), message_handler=_hearing(on_changed)
+    )
+    link = Link(session, server)
+
+    async def listen() -> None:
+        try:
+            await _read(child, give, link, clock)
+        finally:
+            give.close()
+            link.closed.set()
+            on_changed()
+
+    try:
+        owner.spawn(listen(), name=f"mcp-read:{server}")
+        owner.spawn(_write(child, take, give), name=f"mcp-write:{server}")
+        async with session:
+            yield link
+    finally:
+        await owner.close(_CLOSE_S)
+        for stream in (give, incoming, outgoing, take):
+            stream.close()
+
+
+async def _read(
+    child: Child,
+    give: MemoryObjectSendStream[SessionMessage | Exception],
+    link: Link,
+    clock: Clock,
+) -> None:
+    """What the program says, as messages; the rest is counted and dropped."""
+    busy_until = clock.monotonic()
+    try:
+        async with contextlib.aclosing(child.lines()) as lines:
+            async for line in lines:
+                if line.strip():
+                    message = await _parsed(line)
+                    if message is not None:
+                        await give.send(message)
+                    else:
+                        link.garbage += 1
+                        if link.garbage > MAX_GARBAGE:
+                            link.why = f"wrote {link.garbage} lines that are no protocol"
+                            return
+                now = clock.monotonic()
+                cost_s = 1 / _LINES_A_SECOND + len(line) / _BYTES_A_SECOND
+                busy_until = max(busy_until, now) + cost_s
+                if busy_until - now > _AHEAD_S:
+                    await clock.sleep(busy_until - now)
+    except EngineFailed as error:
+        link.why = error.message
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        return  # our own end of the session is closed
+
+
+async def _parsed(line: bytes) -> SessionMessage | None:
+    try:
+        if len(line) > _THREAD_BYTES:
+            message = await asyncio.to_thread(_message, line)
+        else:
+            message = _message(line)
+    except ValueError:
+        return None
+    return SessionMessage(message)
+
+
+def _message(line: bytes) -> types.JSONRPCMessage:
+    return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+
+
+async def _write(
+    child: Child,
+    take: MemoryObjectReceiveStream[SessionMessage],
+    give: MemoryObjectSendStream[SessionMessage | Exception],
+) -> None:
+    try:
+        async for each in take:
+            text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
+            await child.write(text.encode() + b"\n")
+    except EngineFailed:
+        give.close()  # whoever waits for an answer learns that none will come
+
+
+class _Bounded(httpx2.AsyncBaseTransport):
+    """Ends an answer that is too long to be held. Streams of events have a limit for each event."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+        self._inner = inner
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = await self._inner.handle_async_request(request)
+        kind = response.headers.get("content-type", "")
+        if not kind.startswith("text/event-stream"):
+            stream = response.stream
+            assert isinstance(stream, httpx2.AsyncByteStream)
+            response.stream = _BoundedStream(stream)
+        return response
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _BoundedStream(httpx2.AsyncByteStream):
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for data in self._inner:
+            size += len(data)
+            if size > MAX_BODY_BYTES:
+                raise httpx2.ReadError(f"an answer of more than {MAX_BODY_BYTES} bytes")
+            yield data
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def _us() -> types.Implementation:
+    return types.Implementation(name="agentsup", version=__version__)
+
+
+def _hearing(on_changed: Callable[[], None]) -> MessageHandlerFnT:
+    async def hear(message: Any) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            on_changed()
+
+    return hear
+
+
+def _listed(tool: types.Tool) -> Listed:
+    hints = tool.annotations
+    return Listed(
+        tool.name,
+        tool.description or tool.title or "",
+        dict(tool.input_schema),
+        Hints()
+        if hints is None
+        else Hints(hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint),
+    )
+
+
+def _answer(result: types.CallToolResult) -> Answer:
+    parts = [_text_of(block) for block in result.content]
+    if not any(parts) and result.structured_content is not None:
+        parts = [json.dumps(result.structured_content, ensure_ascii=False)]
+    return Answer(joined(parts), bool(result.is_error))
+
+
+def _text_of(block: types.ContentBlock) -> str:
+    match block:
+        case types.TextContent():
+            return block.text
+        case types.ImageContent() | types.AudioContent():
+            return f"[{block.type} {clean(block.mime_type)[:80]}, not shown]"
+        case types.ResourceLink():
+            return f"[link {clean(block.name)[:200]}: {clean(str(block.uri))[:2000]}]"
+        case types.EmbeddedResource(resource=types.TextResourceContents() as resource):
+            return resource.text
+        case _:
+            return f"[{block.type}, not shown]"
+
+
+def _said(error: MCPError) -> str:
+    return _one_line(error.message)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(clean(text).split())[:_ERROR_CHARS]

@@ -1,0 +1,300 @@
+"""`mcp` of an entry: the tool servers of an agent, as they are written and as they are used.
+
+The shapes that other programs write (`mcpServers`, `disabled`, a list under `servers`) are read too.
+Values of `env`, `headers` and `url` may be references; they are read when a server is opened, and
+stand in no argument list.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from agentsup.config import secrets
+from agentsup.config.findings import KeyPath, Report, is_secret_name
+from agentsup.model.agent import Secret
+from agentsup.model.errors import ConfigError
+from agentsup.model.tool import OUR_MCP_SERVER
+
+MAX_SERVERS = 16
+"""Of one agent: each is a program or a connection that is kept open."""
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?=[A-Za-z0-9-])){0,31}", re.ASCII)
+_SCHEMED = re.compile(r"(?P<scheme>Bearer|Basic|Token|ApiKey) (?P<secret>\S.*)", re.ASCII | re.IGNORECASE)
+_OPTION = re.compile(r"--?(?P<name>[A-Za-z][\w-]*)(?P<value>=.+)?", re.ASCII)
+_HTTP_TYPES = ("streamable-http", "streamablehttp", "streamable_http")
+_ALLOWING = ("autoApprove", "alwaysAllow")
+_ADDRESSES = ("httpUrl", "serverUrl")
+
+OTHERS_KEYS = ("disabled", "transport", *_ADDRESSES, *_ALLOWING)
+"""Keys of a server that other programs write."""
+
+
+def name_problem(name: str) -> str | None:
+    """Why a server can't be called so, or None."""
+    if not _NAME.fullmatch(name):
+        return (
+            "a server's name has at most 32 letters, digits, '-' and single '_' between them; its "
+            "tools are called mcp:NAME/tool"
+        )
+    if name.casefold() == OUR_MCP_SERVER:
+        return f"{OUR_MCP_SERVER} is the server of the daemon itself; choose another name"
+    return None
+
+
+# -- as others write it ----------------------------------------------------------------------------
+
+
+def translate_servers(
+    values: dict[str, Any], moved: dict[KeyPath, KeyPath], at: KeyPath, report: Report
+) -> None:
+    """Put `mcp` of an entry into our shape: servers by name. `values` and `moved` are changed."""
+    given = values.get("mcp")
+    if not isinstance(given, dict):
+        return  # its wrong type is reported where the entry is checked
+    for wrapper in ("mcpServers", "servers"):
+        if wrapper in given and not _is_server(given[wrapper]):
+            inner, place = given[wrapper], (*moved.get(("mcp",), ("mcp",)), wrapper)
+            given = {} if given.get("enabled") is False else _by_name(inner, place, moved)
+            moved["mcp",] = place
+            break
+    else:
+        if isinstance(given.get("enabled"), bool):
+            given = {key: value for key, value in given.items() if key != "enabled"}
+            if not given:
+                hint = 'write "mcp": {"NAME": {"command": "..."}}'
+                report.warning((*at, "mcp"), "mcp names no server", hint)
+    if not isinstance(given, dict):
+        values["mcp"] = given
+        return
+    values["mcp"] = {
+        name: _server(server, (*at, *moved.get(("mcp",), ("mcp",)), name), report)
+        for name, server in given.items()
+        if server is not None
+    }
+
+
+def _is_server(value: object) -> bool:
+    return isinstance(value, dict) and any(
+        isinstance(value.get(k), str) for k in ("command", "url")
+    )
+
+
+def _by_name(listed: Any, place: KeyPath, moved: dict[KeyPath, KeyPath]) -> Any:
+    """Servers of a list by their `name`; anything else as it is."""
+    if not isinstance(listed, list):
+        return listed
+    found: dict[str, Any] = {}
+    for index, one in enumerate(listed):
+        if not isinstance(one, dict) or not isinstance(one.get("name"), str):
+            return listed
+        found[one["name"]] = {key: value for key, value in one.items() if key != "name"}
+        moved["mcp", one["name"]] = (*place, index)
+    return found
+
+
+def _server(server: Any, at: KeyPath, report: Report) -> Any:
+    if not isinstance(server, dict):
+        return server
+    made = {key: value for key, value in server.items() if value is not None}
+    if isinstance(made.get("disabled"), bool) and "enabled" not in made:
+        made["enabled"] = not made.pop("disabled")
+    kind = made.get("type", made.pop("transport", None))
+    if isinstance(kind, str):
+        made["type"] = "http" if kind.casefold() in _HTTP_TYPES else kind
+    for other in _ADDRESSES:
+        if other in made and "url" not in made:
+            made["url"] = made.pop(other)
+    for key in _ALLOWING:
+        if made.pop(key, None):
+            report.warning(
+                (*at, key),
+                f"{key} is not supported because a server's word about its tools is not enough",
+                'name the tools that may be called unasked: "safety": {"NAME": "safe"}',
+            )
+    return made
+
+
+# -- as it is used ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class McpServer:
+    """One server as declared. Secrets are unresolved."""
+
+    name: str
+    enabled: bool = True
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, Any] = field(default_factory=dict)
+    url: Any = None
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    tools: tuple[str, ...] | None = None
+    """Patterns of its tools that are taken; None: all."""
+    safety: Mapping[str, str] = field(default_factory=dict)
+    """The operator's word on tools, by pattern; the first that fits holds."""
+    trust_hints: bool = False
+    """Believe what the server says about its tools."""
+    call_timeout_s: float = 120.0
+    start_timeout_s: float = 60.0
+
+    @property
+    def kind(self) -> str:
+        """stdio or http."""
+        return "http" if self.url is not None else "stdio"
+
+    @property
+    def shown(self) -> str:
+        """Its program or address for people, without arguments and whatever may be secret."""
+        if self.url is None:
+            return self.command
+        if isinstance(self.url, Secret):
+            return self.url.shown
+        parts = urlsplit(str(self.url))
+        host = parts.netloc.rpartition("@")[2]
+        return f"{parts.scheme}://{host}{parts.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a server is opened with, secrets resolved."""
+
+    env: Mapping[str, str] = field(repr=False)
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(repr=False)
+    secrets: tuple[str, ...] = field(repr=False)
+    """What must not be quoted from its error output."""
+
+
+def servers_of(declared: Mapping[str, Any]) -> dict[str, McpServer]:
+    """The servers of a spec's `mcp`, which was checked before."""
+    found = {}
+    for name, value in declared.items():
+        given = {key: each for key, each in value.items() if key not in ("type", "tools", "args")}
+        tools, args = value.get("tools"), value.get("args") or ()
+        found[name] = McpServer(
+            name, args=tuple(args), tools=None if tools is None else tuple(tools), **given
+        )
+    return found
+
+
+def protect_servers(declared: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with what may be secret wrapped: references, and values under such names."""
+    return {
+        name: {key: _protected(key, value) for key, value in server.items()}
+        for name, server in declared.items()
+    }
+
+
+def _protected(key: str, value: Any) -> Any:
+    if key == "url" and isinstance(value, str):
+        parts = urlsplit(value)
+        is_secret = value.startswith(("env:", "file:")) or "@" in parts.netloc or parts.query
+        return Secret(value) if is_secret else value
+    if key in ("env", "headers") and isinstance(value, Mapping):
+        return {
+            name: Secret(text) if is_secret_name(name) or _reference_in(text) else text
+            for name, text in value.items()
+        }
+    return value
+
+
+def _reference_in(text: str) -> bool:
+    found = _SCHEMED.fullmatch(text)
+    return found is not None or text.startswith(("env:", "file:"))
+
+
+def resolved(server: McpServer, *, base: Path, environ: Mapping[str, str]) -> Opened:
+    """Read the references of a server; blocks on the disk for `file:`.
+
+    Raises `ConfigError` that names the reference, never the value.
+    """
+    found: list[str] = []
+
+    def plain(value: Any) -> str:
+        if not isinstance(value, Secret):
+            return str(value)
+        scheme, secret = _split(value)
+        text = secrets.resolve(secret, base=base, environ=environ).reveal()
+        found.append(text)
+        return f"{scheme}{text}"
+
+    env = {name: plain(value) for name, value in server.env.items()}
+    headers = {name: plain(value) for name, value in server.headers.items()}
+    url = "" if server.url is None else plain(server.url)
+    return Opened(env, url, headers, tuple(found))
+
+
+def _split(value: Secret) -> tuple[str, Secret]:
+    """`Bearer env:NAME` as its first word with the blank, and the secret."""
+    found = _SCHEMED.fullmatch(value.written)
+    return (f"{found['scheme']} ", Secret(found["secret"])) if found else ("", value)
+
+
+def secrets_of(declared: Mapping[str, Any]) -> Iterator[Secret]:
+    """Every secret of a spec's `mcp`, for redaction by value."""
+    for secret in secrets.secret_values(declared):
+        yield _split(secret)[1]
+
+
+# -- what can't work -------------------------------------------------------------------------------
+
+
+def problems(
+    declared: Mapping[str, Any], *, base: Path, environ: Mapping[str, str]
+) -> Iterable[tuple[KeyPath, str, str | None, bool]]:
+    """What is wrong with the merged servers of one agent: where, what, a hint, and whether it is an
+    error. Reads the references."""
+    if len(declared) > MAX_SERVERS:
+        yield ("mcp",), f"an agent has at most {MAX_SERVERS} servers", None, True
+    for name, value in declared.items():
+        yield from _server_problems(name, value)
+    for name, server in servers_of(declared).items():
+        if not server.enabled:
+            continue
+        try:
+            resolved(server, base=base, environ=environ)
+        except ConfigError as error:
+            yield ("mcp", name), error.message, error.hint, False
+        for index, argument in enumerate(server.args):
+            if _holds_secret(argument, server.args[index + 1 : index + 2]):
+                told = "every process of the machine can read a program's arguments"
+                yield ("mcp", name, "args", index), told, "give secrets in env", False
+        for block in ("env", "headers"):
+            for key, text in getattr(server, block).items():
+                written = text.written if isinstance(text, Secret) else str(text)
+                if "${" in written:
+                    told = "this is given to the server as it stands"
+                    yield ("mcp", name, block, key), told, "write env:NAME for a variable", False
+
+
+def _server_problems(
+    name: str, value: Mapping[str, Any]
+) -> Iterable[tuple[KeyPath, str, str | None, bool]]:
+    at: KeyPath = ("mcp", name)
+    if value.get("enabled") is False:
+        return
+    has_command, has_url = bool(value.get("command")), value.get("url") is not None
+    if has_command == has_url:
+        both = "both a command and a url" if has_command else "neither a command nor a url"
+        yield at, f"the server {name} has {both}", "a server is a program or an address", True
+        return
+    kind = "stdio" if has_command else "http"
+    if value.get("type") not in (None, kind):
+        yield (*at, "type"), f"the server {name} is of type {kind}", "leave type out", True
+    foreign = ("headers",) if has_command else ("args", "env")
+    for key in foreign:
+        if value.get(key):
+            told = f"{key} is nothing for a server of type {kind}"
+            yield (*at, key), told, "headers belong to a url, args and env to a command", True
+
+
+def _holds_secret(argument: str, following: tuple[str, ...]) -> bool:
+    found = _OPTION.fullmatch(argument)
+    if found is None or not is_secret_name(found["name"]):
+        return False
+    return found["value"] is not None or bool(following and not following[0].startswith("-"))
