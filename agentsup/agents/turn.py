@@ -36,7 +36,6 @@ from agentsup.model.engine import (
     TextDelta,
     ToolFinished,
     ToolStarted,
-    Usage,
 )
 from agentsup.model.errors import EngineFailed, ExitRequested
 from agentsup.model.ids import AgentId
@@ -257,10 +256,8 @@ class TurnHandler:
                     await host.own_ended()
                 if isinstance(event, Done | Suspended):
                     return event
-                if heard.over and TurnUsage.goes_on(event):
+                if not await self._end.usage.may_pass(event, heard):
                     return TurnUsage.over_budget(heard)
-                if isinstance(event, Usage):
-                    await self._end.usage.note(event, heard)
                 self._note(event, segment, heard)
         raise AssertionError("the guard ends every run")
 

@@ -11,7 +11,7 @@ from agentsup.catalogue import words
 from agentsup.mailbox import usage as usage_rows
 from agentsup.mailbox.budget.decide import Over
 from agentsup.mailbox.pump import Work
-from agentsup.model.engine import Done, EngineEvent, TextDelta, ThinkingDelta, ToolStarted, Usage
+from agentsup.model.engine import Done, EngineEvent, ToolStarted, Usage
 from agentsup.model.errors import BudgetExceeded, StoreUnavailable
 from agentsup.model.ids import AgentId
 from agentsup.model.message import Message, Part
@@ -34,6 +34,8 @@ class Heard:
     """Why the engine must not go on: a budget is used up."""
     usd_left: float | None = None
     """What the turn may cost, for an engine that can see to it itself."""
+    series: int = 0
+    """Sets the reports of this segment apart from others of its turn."""
 
 
 class TurnUsage:
@@ -45,9 +47,12 @@ class TurnUsage:
         self._services = services
         self._agent_id = agent_id
         self._around = surroundings
+        self._segments = 0
 
     async def reserve(self, work: Work, heard: Heard) -> Done | None:
         """Hold what the segment will probably use. The end of the turn where a budget forbids it."""
+        self._segments += 1
+        heard.series = self._segments
         heard.usd_left = self._around.spec.budget.per_turn_usd
         if self._services.spending is None:
             return None
@@ -57,9 +62,19 @@ class TurnUsage:
             return Done("failed", error=error.message, code=error.code)
         return None
 
-    async def note(self, usage: Usage, heard: Heard) -> None:
-        """Record a report at once, so that not even a kill loses it, and see whether the engine may
-        go on."""
+    async def may_pass(self, event: EngineEvent, heard: Heard) -> bool:
+        """Whether the engine may go on; what it reports of its use is recorded.
+
+        Over its budget it may say what it has to say of the request that was paid, but it makes no
+        call, and its next report is its last.
+        """
+        was_over = bool(heard.over)
+        if isinstance(event, Usage):
+            await self._note(event, heard)
+        return not (was_over and isinstance(event, Usage | ToolStarted))
+
+    async def _note(self, usage: Usage, heard: Heard) -> None:
+        """Record a report at once, so that not even a kill loses it."""
         spending = self._services.spending
         if spending is None:
             heard.usage.append(usage)
@@ -78,11 +93,6 @@ class TurnUsage:
             return
         if over is not None and not heard.over:
             heard.over = spending.overrun(heard.message, over)
-
-    @staticmethod
-    def goes_on(event: EngineEvent) -> bool:
-        """Whether the engine does more than end, which it may not do over its budget."""
-        return isinstance(event, TextDelta | ThinkingDelta | ToolStarted)
 
     @staticmethod
     def over_budget(heard: Heard) -> Done:
@@ -121,7 +131,7 @@ class TurnUsage:
             self._services.spending.forget(work.lease.message)
 
     def _rows_tx(self, tx: Tx, heard: Heard) -> Sequence[Usage]:
-        """Store what is not stored yet; returns that. A report is known by its turn and number."""
+        """Store what is not stored yet; returns that. A report is known by its segment and number."""
         message, fresh = heard.message, []
         for number, usage in enumerate(heard.usage):
             stored = usage_rows.record_tx(
@@ -133,7 +143,7 @@ class TurnUsage:
                 engine=self._around.engine.name,
                 model=self._around.spec.model or "" or self._around.spec.model or "",
                 at=self._services.clock.now_ms(),
-                report_id=f"{message.message_id}:{message.fence}:{number}",
+                report_id=f"{message.message_id}:{message.fence}:{heard.series}:{number}",
             )
             if stored is not None:
                 fresh.append(stored)

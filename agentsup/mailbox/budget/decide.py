@@ -1,14 +1,14 @@
-"""Whether a turn may go on, what to hold for it, and when to warn. Pure.
+"""Whether a turn may begin and go on, what to hold for it, and when to warn. Pure.
 
 A turn holds what it will probably use before it begins, and after each report of its engine what
-the next request will probably use. In a scope that turns share it may go on while
+the next request will probably use, as far as that fits. In a scope that turns share it may begin if
 
     used + held for others + min(wanted, limit) <= limit,
 
-so that what was wanted alone decides where something was used already, and one turn may always
-begin where nothing was. A scope is therefore overrun by no more than what single requests cost
-beyond what was held for them. The scope of a turn itself bounds only what has been used: it is
-overrun by no more than its last request.
+so that one turn may always begin where nothing was used. It must not go on once used >= limit: it
+makes no further call, and ends with its engine's next report. A scope is therefore overrun by no
+more than what single requests cost beyond what was held for them: at the most, the last request of
+each turn that was running.
 """
 
 from __future__ import annotations
@@ -94,6 +94,15 @@ def over(standings: Sequence[Standing], wanted: Amount) -> Over | None:
         if not _fits(each.limit, used, held, wants, most)
     ]
     return next((one for one in found if not one.by_holds), found[0] if found else None)
+
+
+def used_up(standings: Sequence[Standing]) -> Over | None:
+    """The first limit that is used up: a turn that runs must not go on."""
+    for each in standings:
+        for unit, used, held, _, most in _units(each, NOTHING):
+            if used >= most:
+                return Over(each.limit, unit, used, held, most, by_holds=False)
+    return None
 
 
 def crossed(standings: Sequence[Standing]) -> list[Crossed]:

@@ -11,11 +11,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentsup.mailbox.budget.decide import Crossed, Over, Standing, crossed, money_left, over
+from agentsup.mailbox.budget.decide import (
+    Crossed,
+    Over,
+    Standing,
+    crossed,
+    money_left,
+    over,
+    used_up,
+)
 from agentsup.mailbox.budget.scopes import (
     BOUND_BY_ROWS,
     MOST_NANO,
     NANO,
+    NOTHING,
     QUARTER_MS,
     Amount,
     Limit,
@@ -127,16 +136,20 @@ def charge_tx(
     tx: Tx, claim: Claim, limits: Sequence[Limit], used: Amount, *, at: int
 ) -> Over | None:
     """``used`` has just been recorded for the turn: it comes out of the hold, and the next request,
-    which will probably use as much again, is held instead if the rest does not cover it.
+    which will probably use as much again, is held if the rest does not cover it and it fits.
 
-    Returns the limit that the next request would overrun; the hold is then over.
+    Returns the limit that is used up by now, if one is.
     """
     row = tx.one(
         "SELECT nano_usd, tokens FROM budget_holds WHERE message_id = ? AND fence = ?",
         (claim.message_id, claim.fence),
     )
-    rest = Amount(row[0], row[1]).less(used) if row is not None else Amount()
-    return hold_tx(tx, claim, limits, rest.at_least(used), at=at).over
+    rest = Amount(row[0], row[1]).less(used) if row is not None else NOTHING
+    found = standings(tx, claim, limits, boot_id=claim.boot_id)
+    note_tx(tx, crossed(found), at=at)
+    wanted = rest.at_least(used)
+    _put(tx, claim, rest if over(found, wanted) else wanted, at)
+    return used_up(found)
 
 
 def release_tx(tx: Tx, message_id: str, fence: int) -> None:
