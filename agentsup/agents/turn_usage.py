@@ -34,8 +34,8 @@ class Heard:
     """Why the engine must not go on: a budget is used up."""
     usd_left: float | None = None
     """What the turn may cost, for an engine that can see to it itself."""
-    series: int = 0
-    """Sets the reports of this segment apart from others of its turn."""
+    first: int = 0
+    """Where in ``usage`` the reports of this segment begin."""
 
 
 class TurnUsage:
@@ -47,12 +47,10 @@ class TurnUsage:
         self._services = services
         self._agent_id = agent_id
         self._around = surroundings
-        self._segments = 0
 
     async def reserve(self, work: Work, heard: Heard) -> Done | None:
         """Hold what the segment will probably use. The end of the turn where a budget forbids it."""
-        self._segments += 1
-        heard.series = self._segments
+        heard.first = len(heard.usage)
         heard.usd_left = self._around.spec.budget.per_turn_usd
         if self._services.spending is None:
             return None
@@ -79,7 +77,8 @@ class TurnUsage:
         if spending is None:
             heard.usage.append(usage)
             return
-        heard.usage.append(await spending.priced(usage, self._around, heard.usage))
+        before = heard.usage[heard.first :]
+        heard.usage.append(await spending.priced(usage, self._around, before))
 
         def write(tx: Tx) -> Over | None:
             fresh = self._rows_tx(tx, heard)
@@ -131,7 +130,7 @@ class TurnUsage:
             self._services.spending.forget(work.lease.message)
 
     def _rows_tx(self, tx: Tx, heard: Heard) -> Sequence[Usage]:
-        """Store what is not stored yet; returns that. A report is known by its segment and number."""
+        """Store what is not stored yet; returns that. A report is known by its lease and number."""
         message, fresh = heard.message, []
         for number, usage in enumerate(heard.usage):
             stored = usage_rows.record_tx(
@@ -143,7 +142,7 @@ class TurnUsage:
                 engine=self._around.engine.name,
                 model=self._around.spec.model or "" or self._around.spec.model or "",
                 at=self._services.clock.now_ms(),
-                report_id=f"{message.message_id}:{message.fence}:{heard.series}:{number}",
+                report_id=f"{message.message_id}:{message.fence}:{number}",
             )
             if stored is not None:
                 fresh.append(stored)
