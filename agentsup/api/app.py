@@ -22,6 +22,7 @@ from agentsup.api import (
     roles,
     streams,
     system,
+    traces,
 )
 from agentsup.api.access import HostRules
 from agentsup.api.completions import front
@@ -45,6 +46,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *messages.ROUTES,
     *poison.ROUTES,
     *roles.ROUTES,
+    *traces.ROUTES,
     *streams.ROUTES,
     *chat_socket.ROUTES,
     *login.ROUTES,

@@ -143,6 +143,16 @@ class Inbox(Protocol):
         """The latest chat events of the conversation, oldest first."""
 
 
+class Traces(Protocol):
+    """What writes traces beside the turns."""
+
+    async def flush(self) -> None:
+        """Write what is known by now, for a moment."""
+
+    def counts(self) -> Mapping[str, int]:
+        """Spans written, waiting, lost and sent since the start."""
+
+
 class RoleDesk(Protocol):
     """What there is to know about roles."""
 
@@ -266,6 +276,7 @@ class ApiDeps:
     hooks: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     """The stages that a call passes now, one document each."""
     roles: RoleDesk | None = None
+    traces: Traces | None = None
     mcp: Callable[[str], Mapping[str, Any]] | None = None
     """The tool servers of an agent by its name, as a document; raises `NotFound`."""
     cost: Account | None = None

@@ -17,6 +17,7 @@ from agentsup.cli import (
     messages,
     poison,
     roles,
+    trace,
     web,
 )
 from agentsup.cli.locate import Place
@@ -62,3 +63,4 @@ app.add_typer(roles.roles, name="roles")
 app.command()(roles.route)
 app.command()(mcp.mcp)
 app.add_typer(messages.questions, name="questions")
+app.add_typer(trace.trace, name="trace")

@@ -32,6 +32,7 @@ _EXTRAS: Final = {
     "llm": ("pydantic_ai", "pydantic-ai-slim"),
     "anthropic": ("anthropic", "anthropic"),
     "acp": ("acp", "agent-client-protocol"),
+    "otel": ("opentelemetry.exporter.otlp.proto.http", "opentelemetry-exporter-otlp-proto-http"),
 }
 
 
@@ -60,6 +61,8 @@ def examine(place: Place) -> list[Check]:
         _extras,
         lambda: _engine(place.home),
         lambda: _programs(place.home),
+        lambda: _otel(place.home),
+        lambda: _work(place.home),
     )
     return [each for check in checks for each in check()]
 
@@ -271,10 +274,64 @@ def _port(home: Home) -> Iterator[Check]:
 
 def _extras() -> Iterator[Check]:
     for extra, (module, package) in _EXTRAS.items():
-        if importlib.util.find_spec(module) is None:
+        if not _is_installed(module):
             yield Check(f"extra {extra}", OK, f"not installed (pip install 'agentsup[{extra}]')")
         else:
             yield Check(f"extra {extra}", OK, f"{package} {importlib.metadata.version(package)}")
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ImportError:  # the package around it is missing
+        return False
+
+
+def _otel(home: Home) -> Iterator[Check]:
+    """Spans that a setting sends somewhere need the library that sends them."""
+    from agentsup.config.settings import parse_settings
+    from agentsup.model.errors import ConfigErrors
+
+    try:
+        content = home.config_toml.read_bytes() if home.config_toml.exists() else None
+        otel = parse_settings(content).settings.otel
+    except (ConfigErrors, OSError):
+        return  # told by the check of the configuration
+    if not otel.url:
+        return
+    if _is_installed(_EXTRAS["otel"][0]):
+        yield Check("otel", OK, f"spans are sent to {otel.url}")
+    else:
+        text = f"[otel] names {otel.url}, and OpenTelemetry is not installed: nothing is sent"
+        yield Check("otel", FAIL, text, "pip install 'agentsup[otel]', then restart the daemon")
+
+
+def _work(home: Home) -> Iterator[Check]:
+    """How the work of late went, from the store."""
+    from agentsup.cli.doctor_work import SUBJECTS, look
+    from agentsup.model.errors import AgentsupError
+
+    if not home.state_db.is_file():
+        return
+    lock = home.lock
+    try:
+        found = look(home.state_db, is_running=lock.exists() and _holds(lock))
+    except AgentsupError as error:
+        yield Check("work", FAIL, error.message)
+        return
+    for one in found:
+        yield Check(one.subject, WARN, one.text, one.advice)
+    well = [subject for subject in SUBJECTS if subject not in {one.subject for one in found}]
+    if well:
+        yield Check("work", OK, f"nothing amiss: {', '.join(well)}")
+
+
+def _servers(home: Home) -> Iterator[Check]:
+    """Whether the agents' tool servers can be opened."""
+    from agentsup.cli.doctor_servers import look
+
+    for one in look(home, os.environ):
+        yield Check("tool server", OK if one.is_well else FAIL, one.text, one.advice)
 
 
 def _engine(home: Home) -> Iterator[Check]:

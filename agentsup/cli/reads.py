@@ -28,6 +28,10 @@ READS: Mapping[tuple[str, ...], str] = MappingProxyType(
         ("dead", "show", "ID"): "/messages/{}",
         ("poison", "list"): f"/poison?limit={PAGE}",
         ("poison", "show", "ID"): "/poison/{}",
+        ("trace", "list"): f"/traces?limit={PAGE}",
+        ("trace", "show"): "/traces/last",
+        ("trace", "show", "ID"): "/traces/{}",
+        ("trace", "metrics"): "/traces/metrics",
         ("questions", "list"): f"/questions?state=open&limit={PAGE}",
     }
 )

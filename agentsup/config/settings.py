@@ -31,6 +31,7 @@ from agentsup.config.findings import (
     did_you_mean,
     raise_errors,
 )
+from agentsup.config.observing import OtelSettings, TraceSettings
 from agentsup.config.positions import TomlPlaces
 from agentsup.model.agent import FIELDS, FieldClass
 from agentsup.model.errors import ConfigErrors
@@ -154,6 +155,8 @@ class SettingsFile(BaseModel):
     budget: BudgetSettings = BudgetSettings()
     prices: dict[str, PriceSettings] = Field(default_factory=dict)
     log: LogSettings = LogSettings()
+    traces: TraceSettings = TraceSettings()
+    otel: OtelSettings = OtelSettings()
     people: dict[str, Person] = Field(default_factory=dict)
     hooks: dict[str, bool] = Field(default_factory=dict)
     main: dict[str, Any] = Field(default_factory=dict, repr=False)
@@ -197,6 +200,8 @@ SETTING_CLASSES: Mapping[str, FieldClass] = MappingProxyType(
         "prices": FieldClass.LIVE,
         "log": FieldClass.PROCESS,
         "log.level": FieldClass.LIVE,
+        "traces": FieldClass.LIVE,
+        "otel": FieldClass.PROCESS,
         "people": FieldClass.LIVE,
         "hooks": FieldClass.LIVE,
     }
@@ -312,6 +317,8 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
     "limits": LimitSettings,
     "budget": BudgetSettings,
     "log": LogSettings,
+    "traces": TraceSettings,
+    "otel": OtelSettings,
 }
 
 

@@ -41,6 +41,7 @@ from agentsup.daemon.roles import DaemonRoles
 from agentsup.daemon.spending import DaemonSpending
 from agentsup.daemon.stopping import Stopper
 from agentsup.daemon.supervisor import AgentSupervisor
+from agentsup.daemon.tracing import DaemonTraces
 from agentsup.kit import sdnotify
 from agentsup.kit.lag import LagProbe
 from agentsup.kit.procgroup import child_env
@@ -108,6 +109,7 @@ class _Assembly:
             relay=self.relay,
             metrics=self.metrics,
             calls=self.calls,
+            traces=self.traces,
             tasks=self.tasks,
         )
 
@@ -203,7 +205,9 @@ class _Assembly:
 
     def _turns(self) -> None:
         g = self.ground
-        own = (*peer_tools(self.bus, g.roster, self.fleet), shared_memory_tool(self.knowledge))
+        self.traces = DaemonTraces(g, lambda: self.snapshot)
+        peers = peer_tools(self.bus, g.roster, self.fleet, self.traces.tracer)
+        own = (*peers, shared_memory_tool(self.knowledge))
         given = (*own, *remembering.remembering_tools(g, lambda: self.snapshot))
         self.spending = DaemonSpending(g, lambda: self.snapshot, self.alarm.tell)
         spent = self.spending.turns.exhausted
@@ -211,6 +215,7 @@ class _Assembly:
         self.mcp = DaemonMcp(g, lambda: self.snapshot, self.processes, self.fleet.stacks)
         tools = self.mcp.with_tools_of(self.calls.tools.all)
         self.roles = DaemonRoles(g, lambda: self.snapshot, tools)
+        self.calls.pipeline.tracer = self.traces.tracer
         self.turn_services = TurnServices(
             database=g.database,
             mailbox=self.mailbox,
@@ -219,6 +224,7 @@ class _Assembly:
             clock=g.clock,
             calls=self.calls,
             tokens=g.tokens,
+            tracer=self.traces.tracer,
             before_turn=remembering.before_turn(g),
             roles=self.roles.turns,
             spending=self.spending.turns,
@@ -272,15 +278,13 @@ class _Assembly:
         )
         self.metrics = Metrics(
             measures.metric_sources(
+                g,
                 mailbox=self.mailbox,
-                database=g.database,
-                roster=g.roster,
                 fleet=self.fleet,
                 relay=self.relay,
                 lag=self.lag,
                 channels=self.channels,
-                dropped_log_lines=g.dropped_log_lines,
-                uptime_s=lambda: (g.clock.now_ms() - g.boot.started_at) / 1000,
+                traces=self.traces.counts,
             ),
             version=__version__,
         )
@@ -322,11 +326,11 @@ class _Assembly:
             extra_warnings=lambda: (
                 *self.roles.warnings(self.knowledge, self.channels),
                 *self.mcp.warnings(),
+                *self.traces.warnings(),
             ),
         )
-        self.commands = chat_commands_of(
-            g, self.control, self.mailbox, self.calls, self.roles, self.mcp, self.spending
-        )
+        shown = (self.roles, self.mcp, self.spending, self.traces)
+        self.commands = chat_commands_of(g, self.control, self.mailbox, self.calls, *shown)
         self.inbox = Inbox(
             mailbox=self.mailbox,
             events=self.events,
@@ -375,6 +379,7 @@ class _Assembly:
             served=self.turn_services.served.find,
             hooks=self.calls.documents,
             roles=self.roles.desk,
+            traces=self.traces,
             mcp=self.mcp.document,
             cost=self.spending.desk,
             allowed_hosts=settings.api.allowed_hosts,
@@ -401,6 +406,7 @@ class _Assembly:
                 services.watchdog_spec(self.watchdog),
                 self.roles.spec(),
                 self.spending.spec(),
+                self.traces.spec(),
             ),
             clock=g.clock,
             entropy=g.entropy,

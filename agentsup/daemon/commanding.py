@@ -7,11 +7,11 @@ from agentsup.agents.commands.approvals import approval_commands
 from agentsup.agents.commands.chat import CommandServices, chat_commands
 from agentsup.agents.commands.cost import cost_commands
 from agentsup.agents.commands.hooks import hook_commands
-from agentsup.agents.commands.looking import looking_commands
 from agentsup.agents.commands.main_chat import main_commands
 from agentsup.agents.commands.mcp import mcp_commands
 from agentsup.agents.commands.memory import memory_commands
 from agentsup.agents.commands.roles import role_commands
+from agentsup.agents.commands.trace import trace_commands
 from agentsup.agents.host import HostServices
 from agentsup.approvals.grants import Grants
 from agentsup.daemon.ground import Ground
@@ -19,6 +19,7 @@ from agentsup.daemon.mcp import DaemonMcp
 from agentsup.daemon.remembering import agent_memory
 from agentsup.daemon.roles import DaemonRoles
 from agentsup.daemon.spending import DaemonSpending
+from agentsup.daemon.tracing import DaemonTraces
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.agent import MAIN
 from agentsup.model.control import Control
@@ -32,6 +33,7 @@ def chat_commands_of(
     roles: DaemonRoles,
     mcp: DaemonMcp,
     spending: DaemonSpending,
+    traces: DaemonTraces,
 ) -> ChatCommands:
     """Every command of every chat."""
     given = CommandServices(
@@ -46,7 +48,7 @@ def chat_commands_of(
     return ChatCommands(
         (
             *chat_commands(given),
-            *looking_commands(given),
+            *trace_commands(given, traces.flush),
             *memory_commands(given, agent_memory(ground)),
             *hook_commands(calls.pipeline.hooks),
             *role_commands(given, roles.shelf),

@@ -13,6 +13,7 @@ from agentsup.daemon.control import DaemonControl
 from agentsup.daemon.fleet import Fleet
 from agentsup.daemon.reconcile import Reconciler
 from agentsup.daemon.supervisor import AgentSupervisor
+from agentsup.daemon.tracing import DaemonTraces
 from agentsup.engines.registry import EngineRegistry
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.bus import InterAgentBus
@@ -41,4 +42,5 @@ class Daemon:
     relay: Relay
     metrics: Metrics
     calls: HostServices
+    traces: DaemonTraces
     tasks: TaskOwner

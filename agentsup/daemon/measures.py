@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from agentsup.daemon.channels import Channels
 from agentsup.daemon.fleet import Fleet
+from agentsup.daemon.ground import Ground
 from agentsup.daemon.roster import Roster
 from agentsup.kit.clock import Clock
 from agentsup.kit.lag import LagProbe, Stall
@@ -85,18 +86,20 @@ class StallTeller:
 
 
 def metric_sources(
+    ground: Ground,
     *,
     mailbox: Mailbox,
-    database: Database,
-    roster: Roster,
     fleet: Fleet,
     relay: Relay,
     lag: LagProbe,
     channels: Channels,
-    dropped_log_lines: Callable[[], int],
-    uptime_s: Callable[[], float],
+    traces: Callable[[], Mapping[str, int]],
 ) -> MetricSources:
     """Where the figures of ``/metrics`` come from."""
+    database, roster = ground.database, ground.roster
+
+    def uptime_s() -> float:
+        return (ground.clock.now_ms() - ground.boot.started_at) / 1000
 
     async def messages() -> Mapping[str, Mapping[str, int]]:
         return {roster.name_of(a): states for a, states in (await mailbox.counts()).items()}
@@ -118,7 +121,9 @@ def metric_sources(
             "lost_wakes": sum(s.lost_wakes for s in fleet.stacks()) + relay.stats.lost_wakes,
             "abandoned_turns": sum(s.abandoned for s in fleet.stacks()),
             "loop_stalls": lag.stall_count,
-            "dropped_log_lines": dropped_log_lines(),
+            "dropped_log_lines": ground.dropped_log_lines(),
+            "dropped_spans": traces()["dropped"],
+            "unsent_spans": traces()["otel_failed"] + traces()["otel_dropped"],
         }
 
     def loop_lag_s() -> Mapping[str, float]:

@@ -74,6 +74,10 @@ def by_turn_of(message: Message) -> str:
 # -- spans -----------------------------------------------------------------------------------------
 
 
+DECISION = "decision"
+"""The stage under which it is told that a call does not happen."""
+
+
 class SpanKind(StrEnum):
     """What a span is about."""
 

@@ -6,6 +6,7 @@ from agentsup.catalogue import Words
 from agentsup.model.control import AgentView, StopReport
 from agentsup.model.message import Message
 from agentsup.model.question import Question
+from agentsup.observe.traces.reading import SpanNode
 
 _MARK = {
     "running": "●",
@@ -120,6 +121,17 @@ def step(message: Message, agent: str, depth: int, *, since_ms: int) -> str:
     if message.error_code:
         line += f", {message.error_code}"
     return f"{line}\n{'   ' * depth}   “{excerpt(message, 60)}”"
+
+
+def piece(span: SpanNode, say: Words) -> str:
+    """One piece of a turn: what it was, what became of it and how long it took."""
+    name = say(f"trace.{span.kind}", name=one_line(span.name, 60))
+    line = f"• {name}: {say(f'trace.state_{span.state}')}"
+    if span.duration_us is not None:
+        line += f", {_ms(span.duration_us // 1000)}"
+    if span.code:
+        line += f", {span.code}"
+    return line
 
 
 def _ms(value: int) -> str:

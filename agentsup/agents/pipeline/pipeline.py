@@ -13,7 +13,7 @@ from agentsup.mailbox.journal import Journal, Replay, bounded
 from agentsup.model.errors import AgentsupError, LeaseLost, StoreUnavailable
 from agentsup.model.hook import Allow, CallFacts, Change, Deny, Gate, Suspend, Verdict, Watch
 from agentsup.model.tool import Effect, ToolResult
-from agentsup.model.trace import UNTRACED, Tracer
+from agentsup.model.trace import DECISION, UNTRACED, Tracer
 from agentsup.observe.logging import get_logger
 
 _log = get_logger(__name__)
@@ -60,6 +60,7 @@ class Pipeline:
     async def denied(self, call: CallFacts, why: Deny) -> ToolResult:
         """The result of a call that does not happen; observers hear of it."""
         result = ToolResult(False, why.reason, why.code)
+        self.tracer.call_judged(call, DECISION, "deny")
         self._observe(call, result, 0.0)
         return result
 

@@ -1,0 +1,169 @@
+"""Writes spans beside the work that tells them: a bounded buffer, a task of its own, batches.
+
+Telling a span takes no time and never fails. A store that is slow, full or gone costs spans, which
+are counted, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from agentsup.kit.backoff import delay_s
+from agentsup.kit.clock import Clock
+from agentsup.kit.tasks import TaskOwner
+from agentsup.model.errors import Overloaded, StoreUnavailable
+from agentsup.model.trace import SpanKind
+from agentsup.observe.logging import get_logger
+from agentsup.observe.traces import rows
+from agentsup.observe.traces.buffer import SpanBuffer
+from agentsup.observe.traces.span import Span
+from agentsup.store.database import Database, Tx
+
+_log = get_logger(__name__)
+
+EVERY_S = 0.5
+"""How long a span waits for company before it is written."""
+BATCH = 256
+SETTLE_EVERY_S = 60.0
+LAST_S = 1.0
+"""How long the end of the daemon waits for the last spans."""
+
+
+class Recorder:
+    """Keeps what is told and writes it in its own time."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        boot_id: str,
+        *,
+        buffer: SpanBuffer | None = None,
+        on_written: Callable[[Sequence[Span]], None] = lambda spans: None,
+    ) -> None:
+        """``on_written`` hears of each batch after it is written or given up; it must not block or
+        raise."""
+        self._database = database
+        self._clock = clock
+        self._boot_id = boot_id
+        self._buffer = buffer or SpanBuffer()
+        self._on_written = on_written
+        self._told = asyncio.Event()
+        self._writing = asyncio.Lock()
+        self._failures = 0
+        self._has_interrupted = False
+        self._settle_at_s = clock.monotonic() + SETTLE_EVERY_S
+        self.written = 0
+
+    @property
+    def dropped(self) -> int:
+        """Spans lost since the start: there was no room, or the store took none."""
+        return self._buffer.dropped
+
+    @property
+    def waiting(self) -> int:
+        """Spans that are not written yet."""
+        return len(self._buffer)
+
+    def put(self, span: Span) -> None:
+        """Keep a span as it is now."""
+        self._buffer.put(span)
+        self._told.set()
+
+    async def run(self, ready: Callable[[], None], draining: asyncio.Event) -> None:
+        """A supervised child's life."""
+        ready()
+        waking = TaskOwner("traces-end")
+        waking.spawn(self._wake_at(draining), name="drain:traces")
+        try:
+            while not draining.is_set():
+                await self._write_all(settle=self._is_settling_time())
+                await self._told.wait()
+                self._told.clear()
+                await self._gather(draining)
+        finally:
+            await waking.close(0.1)
+        try:
+            async with asyncio.timeout(LAST_S):
+                await self._write_all(settle=True)
+        except TimeoutError:
+            _log.warning("traces are not whole", waiting=self.waiting)
+
+    async def flush(self, timeout_s: float = 1.0) -> None:
+        """Write what waits, for a reader that wants to see it; at most for ``timeout_s``."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._write_all(settle=True)
+        except TimeoutError:
+            return
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    async def _wake_at(self, draining: asyncio.Event) -> None:
+        await draining.wait()
+        self._told.set()
+
+    def _is_settling_time(self) -> bool:
+        now_s = self._clock.monotonic()
+        is_time = now_s >= self._settle_at_s
+        if is_time:
+            self._settle_at_s = now_s + SETTLE_EVERY_S
+        return is_time
+
+    async def _gather(self, draining: asyncio.Event) -> None:
+        """Let more come, or the store recover; not for longer than the daemon lives."""
+        wait_s = EVERY_S
+        if self._failures:
+            wait_s = delay_s(self._failures, cap_s=30.0, jitter=0.0)
+        try:
+            async with asyncio.timeout(wait_s):
+                await draining.wait()
+        except TimeoutError:
+            return
+
+    async def _write_all(self, *, settle: bool) -> None:
+        """Write batch after batch until nothing waits or the store takes no more."""
+        async with self._writing:
+            while self._buffer or settle or not self._has_interrupted:
+                batch = self._buffer.take(BATCH)
+                is_stored = await self._write(batch, settle=settle)
+                settle = False
+                if is_stored is None:
+                    self._buffer.give_back(batch)
+                    self._told.set()
+                    return
+                self._on_written(batch)
+
+    async def _write(self, batch: list[Span], *, settle: bool) -> bool | None:
+        """Whether the batch is stored; None: try it again later."""
+        is_first, at = not self._has_interrupted, self._clock.now_ms()
+        made = [rows.row_of(span, self._boot_id) for span in batch]
+        turns = [span.span_id for span in batch if span.kind is SpanKind.TURN]
+
+        def write(tx: Tx) -> None:
+            if is_first:
+                rows.interrupt_tx(tx, self._boot_id, at)
+            rows.write_tx(tx, made, turns)
+            if settle:
+                rows.settle_tx(tx)
+
+        try:
+            await self._database.write(write, name="traces.write")
+        except (StoreUnavailable, Overloaded) as error:
+            self._failures += 1
+            if self._failures == 1:
+                _log.warning("traces wait for the store", reason=error.message)
+            return None
+        except asyncio.CancelledError:
+            # The caller is gone, and whether the batch stands is unknown; written twice is the same.
+            self._buffer.give_back(batch)
+            raise
+        except Exception:  # noqa: BLE001 - supervision boundary: a trace must not end the daemon
+            _log.exception("spans could not be written", count=len(batch))
+            self._buffer.lose(len(batch))
+            self._has_interrupted = True
+            return False
+        self._failures, self._has_interrupted = 0, True
+        self.written += len(batch)
+        return True

@@ -1,0 +1,45 @@
+"""A span as it is kept. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentsup.model.trace import SpanKind, SpanState
+
+DETAIL_CHARS = 512
+"""Kept of a text: an error's sentence, a call's arguments."""
+NAME_CHARS = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One piece of work. Times are wall ms; ``duration_us`` is measured, and None while it runs or
+    where the end was not seen.
+
+    ``detail`` and the attributes may hold words of people; they are without known secrets and short.
+    """
+
+    span_id: str
+    trace_id: str
+    parent_id: str
+    kind: SpanKind
+    name: str
+    agent_id: str
+    message_id: str
+    session_id: str = ""
+    state: SpanState = SpanState.RUNNING
+    code: str = ""
+    detail: str = ""
+    signature: str = ""
+    """Equal for equal calls of a turn."""
+    attributes: dict[str, Any] = field(default_factory=dict)
+    is_root: bool = False
+    started_at: int = 0
+    ended_at: int | None = None
+    duration_us: int | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its end is still to come."""
+        return self.ended_at is None
