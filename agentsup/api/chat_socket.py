@@ -194,7 +194,7 @@ class ChatSocket:
     async def _documents(self, hello: Hello, events: Sequence[Event]) -> list[dict[str, Any]]:
         if hello.channel != privacy.CHANNEL:
             return [documents.event(event) for event in events]
-        return await shown(events)
+        return await shown(events, self._call.language)
 
     async def _is_far_behind(self, hello: Hello, entry: DirectoryEntry, after: int) -> bool:
         """Whether a page missed so much that it is shown anew, rather than told one by one."""

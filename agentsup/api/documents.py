@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentsup.mailbox import choices
 from agentsup.mailbox.bus import AgentDirectory
 from agentsup.model.control import AgentView, StopReport
 from agentsup.model.event import Event
@@ -143,8 +144,9 @@ def message(value: Message, directory: AgentDirectory) -> dict[str, Any]:
     }
 
 
-def question(value: Question, directory: AgentDirectory) -> dict[str, Any]:
-    """A question that waits, or waited, for an answer."""
+def question(value: Question, directory: AgentDirectory, language: str = "") -> dict[str, Any]:
+    """A question that waits, or waited, for an answer; with words for a person who reads
+    ``language``."""
     return {
         "id": value.question_id,
         "agent": name_of(directory, value.agent_id),
@@ -154,8 +156,10 @@ def question(value: Question, directory: AgentDirectory) -> dict[str, Any]:
         "kind": value.kind,
         "text": value.text,
         "options": list(value.options),
+        "labels": choices.labels(value.kind, value.options, language),
         "state": value.state.value,
         "answer": value.answer,
+        "answer_label": choices.answer_label(value, language),
         "asked_at": value.asked_at,
         "deadline_at": value.deadline_at,
         "who": value.who.value,

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from aiohttp import web
 
 from agentsup.api import bodies, documents, privacy, shapes
 from agentsup.api.access import Access
 from agentsup.api.route import Call, Route, reply
+from agentsup.api.web.shown import asked
+from agentsup.mailbox.questions import list_for
 from agentsup.model.errors import Forbidden, NotFound
 from agentsup.model.message import Message, Priority, State
 from agentsup.model.question import Question
-
-_LOOKED: Final = 1000
-"""So many questions are looked through for those of one person."""
 
 
 def _agent_id(call: Call, name: str | None) -> str | None:
@@ -148,16 +147,24 @@ async def _is_asked(call: Call, question: Question) -> bool:
 async def questions(call: Call) -> web.Response:
     """Questions in one state; open ones unless told otherwise."""
     query: bodies.QuestionsQuery = call.query
-    is_all = call.by.is_operator
-    found = await call.deps.mailbox.questions(query.state, limit=query.limit if is_all else _LOOKED)
-    if not is_all:
-        found = [one for one in found if await _is_asked(call, one)][: query.limit]
-    return reply(
-        {
-            "questions": [documents.question(one, call.deps.directory) for one in found],
-            "next_cursor": None,
-        }
+    if call.by.is_operator:
+        found = await call.deps.mailbox.questions(query.state, limit=query.limit)
+    else:
+        found = await call.deps.web.database.read(
+            lambda reader: list_for(
+                reader,
+                query.state,
+                call.by,
+                channel=privacy.CHANNEL,
+                conversation=privacy.own_conversation(call.by),
+                limit=query.limit,
+            ),
+            name="api.questions",
+        )
+    documents = await asked(
+        found, call.deps.directory, call.language, with_blocks=call.session is not None
     )
+    return reply({"questions": documents, "next_cursor": None})
 
 
 async def answer(call: Call) -> web.Response:
@@ -173,7 +180,7 @@ async def answer(call: Call) -> web.Response:
             )
     args = () if body.args is None else (json.dumps(body.args),)
     question = await call.deps.mailbox.answer(question_id, body.answer, call.by, *args)
-    return reply(documents.question(question, call.deps.directory))
+    return reply(documents.question(question, call.deps.directory, call.language))
 
 
 ROUTES = (

@@ -247,9 +247,12 @@ class QuestionDocument(Document):
     message_id: str
     kind: str
     text: str
+    blocks: list[dict[str, Any]] | None = Field(None, description="the text, for the page")
     options: list[str]
+    labels: list[str] = Field(description="the options in the reader's words, in their order")
     state: QuestionState
     answer: str
+    answer_label: str = Field(description="the answer in the reader's words")
     asked_at: int
     deadline_at: int | None
     who: Who = Field(description="who may answer; an operator always may")

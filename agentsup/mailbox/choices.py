@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from agentsup.catalogue import load
 from agentsup.model.question import APPROVAL, Question
 
-__all__ = ["ALWAYS", "DENY", "ONCE", "RUN", "answer_label", "labels", "meant"]
+__all__ = ["ALWAYS", "DENY", "ONCE", "RUN", "answer_label", "labels", "meant", "worded"]
 
 ONCE, RUN, ALWAYS, DENY = "once", "run", "always", "deny"
 _CHOICES = (ONCE, RUN, ALWAYS, DENY)
@@ -23,9 +23,14 @@ def labels(kind: str, options: Sequence[str], language: str) -> list[str]:
 
 def answer_label(question: Question, language: str) -> str:
     """The answer that a question was given, as a person reads it."""
-    if question.kind != APPROVAL:
-        return question.answer
-    word, colon, reason = question.answer.partition(":")
+    return worded(question.kind, question.answer, language)
+
+
+def worded(kind: str, answer: str, language: str) -> str:
+    """An answer as a person reads it; those to other questions are in their words already."""
+    if kind != APPROVAL:
+        return answer
+    word, colon, reason = answer.partition(":")
     return f"{_label(word, language)}{colon}{reason}"
 
 

@@ -94,6 +94,7 @@ def ask_tx(
             ),
             "deadline_at": deadline_at,
             "who": suspended.who.value,
+            "tool": suspended.tool,
         },
         at=at,
     )
@@ -201,6 +202,37 @@ def list_of(reader: Reader, state: QuestionState | None, *, limit: int = 100) ->
             " ORDER BY question_id DESC LIMIT ?",
             (state, state, limit),
         )
+    return [question_of(row) for row in rows]  # type: ignore[arg-type]  # as above
+
+
+def list_for(
+    reader: Reader,
+    state: QuestionState | None,
+    by: Principal,
+    *,
+    channel: str,
+    conversation: str,
+    limit: int = 100,
+) -> list[Question]:
+    """As ``list_of``, of those alone that are about this one's messages or were asked in the
+    conversation, or in one named after it (``<conversation>.<anything>``)."""
+    order = "ASC" if state is QuestionState.OPEN else "DESC"
+    rows = reader.all(
+        "SELECT q.* FROM questions AS q JOIN messages AS m ON m.message_id = q.message_id"  # noqa: S608 - constants
+        " WHERE (:state IS NULL OR q.state = :state)"
+        " AND ((m.principal ->> '$.kind' = :kind AND m.principal ->> '$.subject' = :subject)"
+        "  OR (m.deliver_to ->> '$.kind' = 'chat' AND m.deliver_to ->> '$.channel' = :channel"
+        "   AND substr(m.deliver_to ->> '$.conversation' || '.', 1, length(:place)) = :place))"
+        f" ORDER BY q.question_id {order} LIMIT :limit",
+        {
+            "state": state,
+            "kind": by.kind.value,
+            "subject": by.subject,
+            "channel": channel,
+            "place": f"{conversation}.",
+            "limit": limit,
+        },
+    )
     return [question_of(row) for row in rows]  # type: ignore[arg-type]  # as above
 
 

@@ -646,6 +646,36 @@ async def test_a_question_that_is_told_twice_is_shown_once(scene: Scene) -> None
     await expect(log(page).locator(".question")).to_have_count(1)
 
 
+async def test_a_text_that_has_to_wait_goes_also_while_one_looks_elsewhere(scene: Scene) -> None:
+    page = await scene.page()
+    # The daemon says once that it takes nothing for a minute.
+    await page.evaluate(
+        """() => {
+            const { WebSocket: Real } = window;
+            let isRefused = false;
+            window.WebSocket = class extends Real {
+                send(data) {
+                    const { type, id } = JSON.parse(data);
+                    if (type !== 'say' || isRefused) { super.send(data); return; }
+                    isRefused = true;
+                    const problem = { status: 503, detail: 'not now', retry_after_s: 60 };
+                    this.onmessage({ data: JSON.stringify({ type: 'error', id, problem }) });
+                }
+            };
+            location.hash = '#/chat/cook';
+        }"""
+    )
+    await expect(page.get_by_role("textbox", name="Message to cook")).to_be_visible()
+    await say(page, "see it")
+    await expect(mine(page, "see it")).to_contain_text("waits for the connection")
+    assert scene.said() == []
+    await page.evaluate("() => { location.hash = '#/agents'; }")
+    async with asyncio.timeout(10):
+        while not scene.said():
+            await asyncio.sleep(0.1)
+    assert scene.said() == ["see it"]
+
+
 async def test_chosen_files_stay_with_their_chat(scene: Scene) -> None:
     page = await scene.page()
     files: list[FilePayload] = [
@@ -674,7 +704,9 @@ async def test_chosen_files_stay_with_their_chat(scene: Scene) -> None:
 
 async def test_the_same_text_from_two_tabs_stands_twice_in_both(scene: Scene) -> None:
     one = await scene.page()
-    other = await scene.page(context=one.context)
+    other = await one.context.new_page()
+    await other.goto(scene.daemon.url)
+    await expect(log(other)).to_be_visible()
     await say(one, "twin")
     await say(other, "twin")
     for page in (one, other):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Error, FilePayload, Route, expect
 
 import agentsup.api
 from tests.live.browser import Browsing, Page, axe, overflow_px
@@ -109,6 +110,30 @@ async def test_an_ended_session_is_told_and_nothing_typed_is_lost(scene: Scene) 
     # Who signs out leaves nothing behind in the browser.
     await choose(page, "Sign out")
     await expect(page.get_by_text("You are signed out.")).to_be_visible()
+    kept = "() => [...Object.keys(localStorage), ...Object.keys(sessionStorage)]"
+    assert await page.evaluate(kept) == []
+    scene.forgive(*REFUSED)
+
+
+async def test_an_upload_that_ends_after_one_signed_out_is_forgotten(scene: Scene) -> None:
+    page = await scene.page()
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(route: Route) -> None:
+        begun.set()
+        await go_on.wait()
+        with suppress(Error):  # the page may have given it up
+            await route.fulfill(status=201, json={"path": "inbox/diary.txt", "name": "diary.txt"})
+
+    await page.route("**/web/uploads*", slow)
+    secret: FilePayload = {"name": "diary.txt", "mimeType": "text/plain", "buffer": b"x"}
+    await page.locator("input[type=file]").set_input_files([secret])
+    await begun.wait()
+    await choose(page, "Sign out")
+    await expect(page.get_by_text("You are signed out.")).to_be_visible()
+    go_on.set()
+    await page.evaluate("() => fetch('/healthz').then((answer) => answer.text())")
+    await page.evaluate("() => new Promise(requestAnimationFrame)")
     kept = "() => [...Object.keys(localStorage), ...Object.keys(sessionStorage)]"
     assert await page.evaluate(kept) == []
     scene.forgive(*REFUSED)

@@ -36,6 +36,31 @@ RULES: Final[list[dict[str, Any]]] = [
     },
     {"match": "(.+)", "steps": [{"say": "you said $1"}]},
 ]
+LEAVE: Final[list[dict[str, Any]]] = [
+    {
+        "match": "run",
+        "steps": [
+            {"tool": {"name": "exec", "args": {"argv": ["echo", "this one"]}}},
+            {"say": "it said $result"},
+        ],
+    },
+]
+WORDS: Final = {
+    "en": {
+        "message": "Message to main",
+        "other": "Other arguments, as JSON",
+        "once": "Once",
+        "closed": "Closed questions",
+        "answered": "Answered by ann: Once",
+    },
+    "de": {
+        "message": "Nachricht an main",
+        "other": "Andere Argumente, als JSON",
+        "once": "Einmal",
+        "closed": "Geschlossene Fragen",
+        "answered": "Von ann beantwortet: Einmal",
+    },
+}
 CONFIG: Final = '[people.ann]\nrole = "user"\n[people.vic]\nrole = "viewer"\n'
 
 
@@ -83,6 +108,11 @@ async def show(page: Page, view: str) -> None:
     name = re.split("[/?]", view)[0]
     await expect(page.locator(f"#view .{name} h1")).to_be_visible()
     await expect(page.get_by_text("Loading…")).to_have_count(0)
+
+
+async def show_chat(page: Page) -> None:
+    await page.evaluate("() => { location.hash = '#/chat/main'; }")
+    await expect(page.get_by_role("log")).to_be_visible()
 
 
 @pytest.fixture
@@ -342,9 +372,52 @@ async def test_questions_are_answered(house: House) -> None:
     await house.daemon.post(f"/questions/{found[0]['id']}/answer", {"answer": "yes"})
     await expect(page.get_by_text("No agent has a question.")).to_be_visible()
     await page.get_by_text("Closed questions").click()
-    await expect(item(page, "Tea?")).to_contain_text("coffee by operator")
-    await expect(item(page, "Whose name?")).to_contain_text("Ann by operator")
+    await expect(item(page, "Tea?")).to_contain_text("Answered by operator: coffee")
+    await expect(item(page, "Whose name?")).to_contain_text("Answered by operator: Ann")
     await expect(page.locator("#view .item")).to_have_count(3)
+    await expect(page.locator("#view :is(button, input):enabled")).to_have_count(0)
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+@pytest.mark.parametrize("view", ["questions", "chat"])
+async def test_a_call_gets_leave_with_other_arguments(
+    make_daemon: MakeDaemon, browsing: Browsing, language: str, view: str
+) -> None:
+    config = f'[people.ann]\nrole = "operator"\nlanguage = "{language}"\n'
+    daemon = make_daemon([{"name": "main", "tools": ["exec"]}], LEAVE, config)
+    await daemon.start()
+    page = await browsing.page()
+    await page.goto((await daemon.post("/web/links", {"person": "ann"})).body["url"])
+    words = WORDS[language]
+    await page.get_by_role("textbox", name=words["message"]).fill("run")
+    await page.keyboard.press("Enter")
+    if view == "questions":
+        await show(page, view)
+    card = page.locator(".question")
+    # What is to be called stands there as code, not as its marks.
+    await expect(card.locator("pre")).to_contain_text("exec")
+    await expect(card).not_to_contain_text("```")
+    assert await axe(page) == []
+    other = card.get_by_role("textbox", name=words["other"])
+    await other.fill("{not json")
+    await card.get_by_role("button", name=words["once"]).click()
+    await expect(page.locator("#toasts")).to_contain_text("JSON")
+    await other.fill('{"argv": 5}')
+    await card.get_by_role("button", name=words["once"]).click()
+    await expect(page.locator("#toasts")).to_contain_text("argv")
+    await other.fill('{"argv": ["echo", "the other one"]}')
+    await card.get_by_role("button", name=words["once"]).click()
+    if view == "questions":
+        await expect(card).to_have_count(0)
+        await page.get_by_text(words["closed"]).click()
+    await expect(card).to_contain_text(words["answered"])
+    await expect(card.get_by_role("button", name=words["once"])).to_be_disabled()
+    await show_chat(page)
+    await expect(page.get_by_role("log")).to_contain_text("it said")
+    await expect(page.get_by_role("log")).to_contain_text("the other one")
+    await expect(card).to_contain_text(words["answered"])
+    await page.context.close()
+    browsing.problems.clear()  # what was refused
 
 
 # -- dead letters ----------------------------------------------------------------------------------

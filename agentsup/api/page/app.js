@@ -136,6 +136,7 @@ async function show(isMoved = true) {
 	if (current.name === route.name && current.dispose?.moved?.(route)) return;
 	const mine = ++shown;
 	current.dispose?.();
+	sendRest(app.open);
 	Object.assign(current, { name: route.name, dispose: null });
 	app.link('chat', true);
 	const label = t([VIEWS[route.name]]);
@@ -270,6 +271,7 @@ async function newLink() {
 async function signOut(path) {
 	const { session } = app;
 	app.session = null;
+	for (const composer of app.composers.values()) composer.abort();
 	leave();
 	await post(path, undefined, { quiet: true }).catch(() => {});
 	forget(session);

@@ -42,6 +42,9 @@ export class Composer {
 
 	focus() { this.text.focus({ preventScroll: true }); }
 
+	/** Ends uploads: what comes later would be kept. */
+	abort() { for (const file of this.#files) file.abort?.abort(); }
+
 	offers(commands) { this.#commands = commands; }
 
 	put({ text, files = [] }) {

@@ -90,28 +90,43 @@ export function reply(frame, isOperator, onPress) {
 	return entry(frame.ok ? 'reply' : 'reply bad', words(frame.text), rows);
 }
 
+function parsed(text) {
+	try {
+		return JSON.parse(text);
+	} catch {
+		throw new Error(t`The arguments are no JSON.`);
+	}
+}
+
+/** What an agent asks, in a chat or a list. */
 export class Question {
-	constructor(agent, { id, text, blocks, options = [], deadline_at: until, at }, mayAnswer) {
+	constructor(app, { id, text, blocks, options = [], labels = options, tool, deadline_at: until }) {
 		this.id = id;
 		this.state = 'open';
-		const give = (given, button) => act(button, () => post(`/questions/${id}/answer`, { answer: given }));
+		const args = tool && app.session.is_operator && h('textarea', { rows: 3, 'aria-label': t`Other arguments, as JSON`, placeholder: t`Other arguments, as JSON`, spellcheck: 'false' });
+		const give = (answer, button) => act(button, () => post(`/questions/${id}/answer`, { answer, args: parsed(args && args.value.trim() || 'null') }));
 		const field = h('input', { 'aria-label': t`Your answer`, required: true, autocomplete: 'off', placeholder: t`Your answer` });
-		const ways = options.length
-			? h('div.row', { role: 'group', 'aria-label': t`Answers` }, options.map((option) => press(option, (button) => give(option, button))))
+		const ways = labels.length
+			? h('div.row', { role: 'group', 'aria-label': t`Answers` }, labels.map((label) => press(label, (button) => give(label, button))), args)
 			: h('form.row', { onsubmit: (event) => {
 				event.preventDefault();
 				if (field.value.trim()) give(field.value, event.submitter ?? field);
 			} }, field, h('button.primary', t`Answer`));
-		this.ways = mayAnswer ? ways : h('p.soft', t`You may not answer it.`);
+		this.ways = app.may('talk') ? ways : h('p.soft', t`You may not answer it.`);
 		this.until = until ? h('p.soft', t`Answer until `, timeOf(until)) : null;
 		this.end = h('p.soft', { hidden: true });
-		this.li = entry('theirs', meta(agent, at), h('div.card.question',
-			h('div.said', blocks ? blocksOf(blocks) : words(text)), this.ways, this.until, this.end));
+		this.card = h('div.card.question', h('div.said', blocks ? blocksOf(blocks) : words(text)), this.ways, this.until, this.end);
+	}
+
+	/** As an entry of a conversation. */
+	by(agent, at) {
+		this.li = entry('theirs', meta(agent, at), this.card);
+		return this;
 	}
 
 	close({ state, answer: given, by: who }) {
 		this.state = state || 'closed';
-		for (const each of this.ways.querySelectorAll('button, input')) {
+		for (const each of this.ways.querySelectorAll('button, input, textarea')) {
 			each.disabled = true;
 			if (each.textContent === given) each.setAttribute('aria-pressed', 'true');
 		}

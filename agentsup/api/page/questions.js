@@ -1,54 +1,34 @@
 // What agents ask; on demand, what became of it.
 
-import { get, post, query } from './api.js';
-import { h, soft, t, timeOf } from './dom.js';
-import { board, count, deed, fromNow, keyed, redraw, tag } from './viewing.js';
+import { get, query } from './api.js';
+import { h, t } from './dom.js';
+import { Question } from './entries.js';
+import { board, count, fromNow, keyed, redraw, tag } from './viewing.js';
 
-const ENDS = { answered: t`answered`, expired: t`nobody answered in time`, cancelled: t`cancelled` };
+const ENDS = ['answered', 'expired', 'cancelled'];
 const MOST = 100;
 
 const head = ({ agent, kind, state, asked_at: asked, deadline_at: deadline }) => [
-	state !== 'open' && tag(state, ENDS[state]),
 	h('strong', agent),
 	kind === 'uncertain' && tag('parked', t`not known whether it happened`),
 	h('span', t`asked `, fromNow(asked)),
 	state === 'open' && deadline && h('span.warn', t`ends `, fromNow(deadline, 'in')),
 ];
 
-function openRow({ id, text: asked, options }, look) {
+function rowOf(app, first) {
 	const top = h('p.top-line');
-	const answer = (text) => post(`/questions/${encodeURIComponent(id)}/answer`, { answer: text }).finally(look);
-	const done = t`Answered.`;
-	const node = h('li.item', top, h('p.words', asked));
-	if (options.length) {
-		node.append(h('div.actions', { role: 'group', 'aria-label': t`Answers` },
-			options.map((option) => deed(option, () => answer(option), done))));
-	} else {
-		const text = h('input', { id: `answer-${id}`, autocomplete: 'off', required: true });
-		const button = deed(t`Answer`, () => answer(text.value), done, 'primary');
-		const send = (event) => {
-			event.preventDefault();
-			if (text.value.trim()) button.click();
-		};
-		node.append(h('form.answer', { onsubmit: send }, h('label', { for: text.id, class: 'unseen' }, t`Your answer`), text, button));
-	}
-	return { node, show: (question) => redraw(top, question, () => head(question)) };
-}
-
-function closedRow({ text }) {
-	const top = h('p.top-line');
-	const end = h('p');
+	const question = new Question(app, { ...first, deadline_at: null });
 	return {
-		node: h('li.item', top, h('p.words', text), end),
-		show(question) {
-			redraw(top, question, () => head(question));
-			redraw(end, question, () => question.state === 'answered' && [
-				h('strong', question.answer), soft(t` by ${question.answered_by || t`somebody`}, `, timeOf(question.answered_at))]);
+		node: h('li.item', top, question.card),
+		show(now) {
+			redraw(top, now, () => head(now));
+			const { state, answer_label: answer, answered_by: by } = now;
+			if (state !== 'open') question.close({ state, answer, by });
 		},
 	};
 }
 
-export async function questions(view) {
+export async function questions(view, route, app) {
 	const open = h('ul.items');
 	const nothing = h('p.empty', { hidden: true }, t`No agent has a question.`);
 	const closed = h('ul.items');
@@ -57,7 +37,7 @@ export async function questions(view) {
 	const frame = board(view, {
 		title: t`Questions`,
 		kinds: ['question.', 'message.', 'stop.'],
-		load: () => Promise.all(['open', ...(earlier.open ? Object.keys(ENDS) : [])].map(fetched)),
+		load: () => Promise.all(['open', ...(earlier.open ? ENDS : [])].map(fetched)),
 		show([asked, ...ended]) {
 			drawOpen(asked);
 			nothing.hidden = asked.length > 0;
@@ -65,8 +45,8 @@ export async function questions(view) {
 			return asked.length > 0 && count(asked.length, t`open question`, t`open questions`);
 		},
 	});
-	const drawOpen = keyed(open, ({ id }) => id, (question) => openRow(question, () => frame.look()));
-	const drawClosed = keyed(closed, ({ id }) => id, closedRow);
+	const rows = (list) => keyed(list, ({ id }) => id, (question) => rowOf(app, question));
+	const [drawOpen, drawClosed] = [rows(open), rows(closed)];
 	frame.body.append(open, nothing, earlier);
 	return frame.end;
 }

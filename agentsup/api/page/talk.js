@@ -263,7 +263,7 @@ export class Talk {
 
 	#addQuestion(asked, list) {
 		if (this.#questions.has(asked.id)) return;
-		const made = new Question(this.agent, asked, this.app.may('talk'));
+		const made = new Question(this.app, asked).by(this.agent, asked.at);
 		this.#questions.set(asked.id, made);
 		this.#put(made.li, asked, list);
 		if (this.#closed.has(asked.id)) made.close(this.#closed.get(asked.id));

@@ -6,10 +6,10 @@ from typing import Any
 
 from aiohttp import web
 
-from agentsup.api import bodies, documents, privacy, shapes
+from agentsup.api import bodies, privacy, shapes
 from agentsup.api.access import Access
 from agentsup.api.route import Call, Route, reply
-from agentsup.api.web.shown import shown
+from agentsup.api.web.shown import asked, shown
 from agentsup.channels.inbox import HISTORY
 from agentsup.mailbox import sessions
 from agentsup.mailbox.bus import DirectoryEntry
@@ -36,7 +36,7 @@ async def history(call: Call) -> web.Response:
     page = found[-query.limit :]
     return reply(
         {
-            "events": await shown(page),
+            "events": await shown(page, call.language),
             "more": len(found) > query.limit,
         }
     )
@@ -90,17 +90,18 @@ async def switch_session(call: Call) -> web.Response:
 async def greeting(call: Call, entry: DirectoryEntry, conversation: str) -> dict[str, Any]:
     """What the page is told of a conversation when it enters, beside what was said."""
     deps = call.deps
-    asked = []
+    found = []
     for question in await deps.mailbox.questions(QuestionState.OPEN, limit=_QUESTIONS):
         if question.agent_id == entry.agent_id:
             message = await deps.mailbox.get(question.message_id)
             to = message.deliver_to
             is_here = (to.channel, to.conversation) == (privacy.CHANNEL, conversation)
-            if is_here and message.state is State.PARKED:
-                asked.append(documents.question(question, deps.directory))
+            # A turn that waits for leave in the middle of a call is at work meanwhile.
+            if is_here and message.state in (State.PARKED, State.LEASED):
+                found.append(question)
     offered = deps.web.offered(entry.agent_id, call.language)
     return {
-        "questions": asked,
+        "questions": await asked(found, deps.directory, call.language),
         "commands": [
             {"name": one.name, "usage": one.usage, "help": one.help, "operator": one.operator}
             for one in offered

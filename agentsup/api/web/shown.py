@@ -14,8 +14,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from agentsup.api import documents
+from agentsup.mailbox.bus import AgentDirectory
+from agentsup.mailbox.choices import worded
 from agentsup.model.answer import Block, Code, Span, Table, Text
 from agentsup.model.event import Event, EventType
+from agentsup.model.question import Question
 
 ON_LOOP_MAX_CHARS = 500
 """Parsing costs up to 10 µs a character; more than this goes to a thread."""
@@ -23,13 +26,47 @@ _PARSER = "agentsup.channels.answer.markdown"
 """Loaded with the first answer a page shows: a daemon without a page does without it."""
 
 
-async def shown(events: Iterable[Event]) -> list[dict[str, Any]]:
-    """The documents of a conversation's events, with blocks where an agent speaks Markdown."""
+async def shown(events: Iterable[Event], language: str = "") -> list[dict[str, Any]]:
+    """The documents of a conversation's events, with blocks where an agent speaks Markdown, and how
+    a question ended in the words of `language`."""
     found = [*events]
-    size = sum(len(_markdown(event)) for event in found)
+    made = [documents.event(event) for event in found]
+    texts = [_markdown(event) for event in found]
+    for event, document, blocks in zip(found, made, await _blocks(texts), strict=True):
+        if blocks:
+            document["data"] = {**event.data, "blocks": blocks}
+        elif event.type == EventType.QUESTION_CLOSED:
+            kind, answer = str(event.data.get("kind")), str(event.data.get("answer") or "")
+            document["data"] = {**event.data, "answer": worded(kind, answer, language)}
+    return made
+
+
+async def asked(
+    questions: Iterable[Question],
+    directory: AgentDirectory,
+    language: str,
+    *,
+    with_blocks: bool = True,
+) -> list[dict[str, Any]]:
+    """The documents of questions; an agent's words are Markdown."""
+    found = [*questions]
+    made = [documents.question(one, directory, language) for one in found]
+    if with_blocks:
+        texts = [one.text for one in found]
+        for document, blocks in zip(made, await _blocks(texts), strict=True):
+            document["blocks"] = blocks
+    return made
+
+
+async def _blocks(texts: list[str]) -> list[list[dict[str, Any]]]:
+    size = sum(map(len, texts))
     if size > ON_LOOP_MAX_CHARS or (size and _PARSER not in sys.modules):
-        return await asyncio.to_thread(_documents, found)
-    return _documents(found)
+        return await asyncio.to_thread(_all_blocks, texts)
+    return _all_blocks(texts)
+
+
+def _all_blocks(texts: list[str]) -> list[list[dict[str, Any]]]:
+    return [blocks_of(text) if text else [] for text in texts]
 
 
 def blocks_of(markdown: str) -> list[dict[str, Any]]:
@@ -37,17 +74,6 @@ def blocks_of(markdown: str) -> list[dict[str, Any]]:
     from agentsup.channels.answer.markdown import parse  # noqa: PLC0415 - see _PARSER
 
     return [one for block in parse(markdown).blocks for one in _block(block)]
-
-
-def _documents(events: Iterable[Event]) -> list[dict[str, Any]]:
-    return [_document(event) for event in events]
-
-
-def _document(event: Event) -> dict[str, Any]:
-    document, markdown = documents.event(event), _markdown(event)
-    if markdown:
-        document["data"] = {**event.data, "blocks": blocks_of(markdown)}
-    return document
 
 
 def _markdown(event: Event) -> str:

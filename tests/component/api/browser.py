@@ -25,6 +25,7 @@ class Browser:
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
         self.cookies: dict[str, str] = {}
+        self.language = ""
 
     @property
     def origin(self) -> str:
@@ -32,6 +33,8 @@ class Browser:
 
     def headers(self, *, is_post: bool) -> dict[str, str]:
         sent = {"Sec-Fetch-Site": "same-origin"}
+        if self.language:
+            sent["Accept-Language"] = self.language
         if is_post:
             sent["Origin"] = self.origin
         if self.cookies:

@@ -8,9 +8,11 @@ import pytest
 
 from agentsup.approvals.gate import Gate
 from agentsup.kit.clock import SystemClock
+from agentsup.mailbox.questions import ask_tx
 from agentsup.model.engine import Suspended
 from agentsup.model.question import APPROVAL, Who
 from agentsup.model.tool import Tool, ToolContext
+from tests.component.api.browser import Browser, frame
 from tests.component.api.conftest import Rig
 
 
@@ -73,3 +75,43 @@ async def test_an_agent_neither_gives_nor_sees_leave(rig: Rig, asked: str) -> No
     ):
         status, _, _ = await rig.call(method, path, body, token=token)
         assert status == 403, path
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+async def test_the_page_reads_of_leave_in_its_own_language(rig: Rig, *, in_place: bool) -> None:
+    """Also of a call that waits in the middle of a turn, which goes on being at work."""
+    otto = Browser(rig)
+    await otto.sign_in("otto")
+    otto.language = "de-AT"
+    async with otto.socket(conversation="otto") as socket:
+        await frame(socket, "welcome")
+        await socket.send_json({"type": "say", "id": "s1", "text": "do it"})
+        await frame(socket, "accepted")
+    lease = await rig.lease("main")
+    ask = Suspended(
+        b"",
+        "May *I*?",
+        ("once", "run", "always", "deny"),
+        kind=APPROVAL,
+        who=Who.ASKER,
+        call_id=f"{lease.message.message_id}:k:1",
+        tool="append",
+    )
+    desk = rig.mailbox.desk
+    if in_place:
+        question = await rig.database.write(lambda tx: ask_tx(desk, tx, lease.message, ask))
+    else:
+        question = await rig.database.write(lambda tx: rig.mailbox.park_tx(tx, lease, ask))
+    async with otto.socket(conversation="otto") as socket:
+        (asked,) = (await frame(socket, "welcome"))["questions"]
+        assert asked["id"] == question.question_id
+        assert asked["labels"] == ["Einmal", "Diesen Lauf", "Immer", "Ablehnen"]
+        assert (asked["tool"], asked["blocks"][0]["text"]) == ("append", "May I?")
+        path = f"/questions/{question.question_id}/answer"
+        status, document, _ = await otto.call("POST", path, {"answer": "ablehnen: zu viel"})
+        assert (status, document["answer"]) == (200, "deny: zu viel")
+        while (event := (await frame(socket, "event"))["event"])["type"] != "question.closed":
+            pass
+        assert event["data"]["answer"] == "Ablehnen: zu viel"
+    _, document, _ = await otto.call("GET", "/questions?state=answered")
+    assert document["questions"][0]["answer_label"] == "Ablehnen: zu viel"

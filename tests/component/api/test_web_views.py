@@ -75,6 +75,30 @@ async def test_questions_are_asked_of_who_asked_for_the_work(rig: Rig) -> None:
     assert (await otto.call("POST", path, {"answer": "yes"}))[1]["answered_by"] == "otto"
 
 
+async def test_a_person_s_questions_are_found_among_any_number_of_others(rig: Rig) -> None:
+    uwe, ute, otto = await signed_in(rig, "uwe", "ute", "otto")
+    for browser, person in ((ute, "ute"), (uwe, "uwe")):
+        await ask(browser, person, "may I?")
+        lease = await rig.lease("main")
+        await rig.database.write(
+            lambda tx, lease=lease: rig.mailbox.park_tx(tx, lease, Suspended(b"", "*Really?*"))
+        )
+    copies = (
+        "INSERT INTO questions (question_id, agent_id, session_id, message_id, kind, text, options,"
+        " state, asked_at) SELECT ?, agent_id, session_id, message_id, kind, text, options, state,"
+        " asked_at FROM questions ORDER BY question_id LIMIT 1"
+    )
+    many = [(f"q_0000{number:04}",) for number in range(1_200)]
+    await rig.database.write(lambda tx: tx.executemany(copies, many))
+    (own,) = (await uwe.call("GET", "/questions?limit=5"))[1]["questions"]
+    assert own["blocks"][0]["spans"] == [[0, 7, "italic", ""]]
+    for browser in (ute, otto):
+        found = (await browser.call("GET", "/questions?limit=5"))[1]["questions"]
+        assert [one["id"] for one in found] == [f"q_0000000{number}" for number in range(5)]
+    found = (await rig.call("GET", "/questions?limit=5"))[1]["questions"]
+    assert "blocks" not in found[0]
+
+
 async def test_events_of_others_come_without_their_words(rig: Rig) -> None:
     uwe, ute = await signed_in(rig, "uwe", "ute")
     for browser, own in ((uwe, True), (ute, False)):
