@@ -38,6 +38,7 @@ from agentsup.model.wire_names import wire_name
 
 _OWN_CHARS = 2_000
 """Kept of what a CLI tells about a call of its own."""
+_CLOSED = "This turn is at its limit of steps: no tool is used any more. Sum up instead."
 _UNTOLD = "(The turn ended after it; its output was not told.)"
 
 
@@ -107,13 +108,22 @@ class TurnHost:
         self._answers = {carried.held: answer or ""} if carried.held else {}
         self._on_tool = on_tool
         self._own = _OwnCalls()
+        self._is_closed = False
         self._before: frozenset[str] | None = None if work.lease.resumed else frozenset()
 
     def carried(self, *, files: tuple[Any, ...], checkpoint: bytes, held: str) -> Carried:
         """What the next segment needs; ``held`` is the call that waits."""
         return Carried(dict(self._counts), files, checkpoint, held=held, shown=self._shown)
 
+    def again(self, *, is_last: bool) -> None:
+        """The engine is asked once more in this segment: a call that it makes again is met in the
+        journal, not made. ``is_last``: no call is made any more."""
+        self._counts, self._before = Counter(), None
+        self._is_closed = self._is_closed or is_last
+
     def tools(self) -> tuple[Tool, ...]:
+        if self._is_closed:
+            return ()
         given, ceiling = self._bounds.tools, self._bounds.ceiling
         own = self._own_tools.all() if self._own_tools is not None else ()
         return tuple(t for t in (*self._s.tools.all(), *own) if is_offered(t, given, ceiling))
@@ -137,6 +147,8 @@ class TurnHost:
     async def _registered(
         self, name: str, args: dict[str, Any], *, deciding: Deciding | None = None
     ) -> ToolResult:
+        if self._is_closed:
+            return ToolResult(False, _CLOSED, "turn_limit")
         tool = self._s.tools.get(name)
         if tool is None and self._own_tools is not None:
             tool = self._own_tools.get(name)
@@ -214,6 +226,8 @@ class TurnHost:
     async def permit(self, request: PermissionRequest) -> Permission:
         """Whether the engine may make a call itself. What is allowed is journaled as begun; the
         same request gets the same answer."""
+        if self._is_closed:
+            return Permission(False, _CLOSED)
         known = self._own.answered.get(request.request_id) if request.request_id else None
         if known is None:
             known = await self._permitted(request)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +18,8 @@ from agentsup.agents import prompt
 from agentsup.agents.knowledge import SharedKnowledge
 from agentsup.agents.mcp.server import McpServices, ServerPlace
 from agentsup.agents.mcp.servers import AgentServers
+from agentsup.agents.recovery.breaker import provider_of
+from agentsup.agents.recovery.tiers import FALLBACK, PRIMARY, Tier, fallback_spec
 from agentsup.agents.turn import TurnHandler
 from agentsup.agents.turn_services import TurnServices
 from agentsup.mailbox.bus import AgentDirectory, Asker
@@ -76,6 +79,7 @@ class AgentStack:
         self._services = services
         self._directory = directory
         self._knowledge = knowledge
+        self._engines = engines
         self._engine, self._options = engines.make(spec)
         self.servers: AgentServers | None = None
         if mcp is not None:
@@ -141,6 +145,15 @@ class AgentStack:
     def lost_wakes(self) -> int:
         return self._pump.stats.lost_wakes
 
+    def providers(self) -> dict[str, str]:
+        """Providers that failed of late, and the states of their breakers; the daemon's, not only
+        this agent's."""
+        return {each["provider"]: each["state"] for each in self._services.breakers.documents()}
+
+    def provider_notes(self) -> tuple[str, ...]:
+        """A line where the agent's own provider is left alone."""
+        return self._services.breakers.notes(self.tier(PRIMARY).provider)
+
     # -- what a turn reads ---------------------------------------------------------------------------
 
     @property
@@ -155,13 +168,30 @@ class AgentStack:
     def workspace(self) -> Path:
         return self._place.workspace
 
+    def tier(self, name: str) -> Tier:
+        """One of the agent's models. Raises ``EngineFailed`` for a fallback that can't be made."""
+        spec, engine, options = self._spec, self._engine, self._options
+        given = self.engine_spec
+        if name == FALLBACK:
+            spec = fallback_spec(spec)
+            engine, options = self._engines.make(spec)
+            given = partial(self._engine_spec, spec, engine, options)
+        model = spec.model or ""
+        provider = provider_of(engine.name, spec.provider or "", model, options)
+        return Tier(name, engine, model, provider, given)
+
     def engine_spec(self, token: str) -> EngineSpec:
-        """What the engine gets for one turn; ``token`` dies with it."""
+        """What the primary engine gets for one turn; ``token`` dies with it."""
+        return self._engine_spec(self._spec, self._engine, self._options, token)
+
+    def _engine_spec(
+        self, spec: AgentSpec, engine: Engine, options: Mapping[str, Any], token: str
+    ) -> EngineSpec:
         return EngineSpec(
-            engine=self._engine.name,
-            model=self._spec.model or "",
-            provider=self._spec.provider or "",
-            options=dict(self._options),
+            engine=engine.name,
+            model=spec.model or "",
+            provider=spec.provider or "",
+            options=dict(options),
             home=str(self._place.home),
             workspace=str(self._place.workspace),
             env={

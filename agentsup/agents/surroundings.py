@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
+from agentsup.agents.recovery.tiers import Tier
 from agentsup.model.agent import AgentSpec
 from agentsup.model.engine import Engine, EngineSpec
 from agentsup.model.tool import ToolRegistry
@@ -28,6 +29,9 @@ class Surroundings(Protocol):
     def engine(self) -> Engine: ...
 
     def engine_spec(self, token: str) -> EngineSpec: ...
+
+    def tier(self, name: str) -> Tier:
+        """One of the agent's models. Raises ``EngineFailed`` for a fallback that can't be made."""
 
     def system_prompt(self) -> str: ...
 

@@ -14,13 +14,24 @@ from pathlib import Path
 from agentsup.agents import prompt, transcript
 from agentsup.agents.carried import Carried
 from agentsup.agents.host import TurnHost
-from agentsup.agents.memory.before_turn import Upcoming
+from agentsup.agents.pipeline.own_calls import our_tool
+from agentsup.agents.recovery.breakers import Visit
+from agentsup.agents.recovery.tiers import Tier
 from agentsup.agents.roles.bounds import Bounds
 from agentsup.agents.served import Door
 from agentsup.agents.surroundings import Surroundings
 from agentsup.agents.turn_end import TurnEnd
+from agentsup.agents.turn_recovery import (
+    GO_ON,
+    Attempting,
+    TurnRecovery,
+    how_well,
+    missing_answer,
+    put_together,
+)
 from agentsup.agents.turn_services import TurnServices
 from agentsup.agents.turn_usage import Heard, TurnUsage
+from agentsup.engines import guard_rules
 from agentsup.engines.guard import GuardedSession, RunLimits, open_guarded
 from agentsup.kit import faults
 from agentsup.mailbox.journal import Resolution
@@ -63,6 +74,7 @@ class TurnHandler:
         self._agent_id = agent_id
         self._around = surroundings
         self._end = TurnEnd(services, agent_id, surroundings)
+        self._recovery = TurnRecovery(services, agent_id, surroundings, self._end)
 
     async def handle(self, work: Work) -> None:
         """Run one segment of the message's turn and settle the lease.
@@ -96,12 +108,23 @@ class TurnHandler:
             self._services.turn_ended(name, outcome, seconds)
 
     async def _work_on(self, work: Work) -> str:
-        resume: Resume | None = None
-        if work.lease.resumed:
-            resume = await self._services.journal.load_resume(work.lease.message.message_id)
-            if await self._held_back(work):
-                return "parked"
-        return await self._run_segment(work, resume)
+        """One attempt after the other, as long as one leads to the next in this turn."""
+        attempt = await self._recovery.begin(work)
+        is_again = work.lease.resumed
+        while True:
+            resume: Resume | None = None
+            if is_again:
+                resume = await self._services.journal.load_resume(work.lease.message.message_id)
+                if await self._held_back(work):
+                    return "parked"
+            left_alone_s = self._recovery.choose(attempt)
+            if left_alone_s:
+                return await self._recovery.wait(work, attempt, left_alone_s)
+            with self._services.breakers.visit(attempt.tier.provider) as visit:
+                outcome = await self._run_segment(work, resume, attempt, visit)
+            if outcome != GO_ON:
+                return outcome
+            is_again = True
 
     # -- before ------------------------------------------------------------------------------------
 
@@ -129,25 +152,27 @@ class TurnHandler:
 
     # -- a segment ---------------------------------------------------------------------------------
 
-    async def _run_segment(self, work: Work, resume: Resume | None) -> str:
-        """Returns how it ended: ok | failed | parked | retry."""
+    async def _run_segment(
+        self, work: Work, resume: Resume | None, attempt: Attempting, visit: Visit
+    ) -> str:
+        """Returns how it ended: ok | failed | parked | retry, or ``GO_ON``."""
         services, message, around = self._services, work.lease.message, self._around
-        carried = Carried.of(resume)
-        heard = Heard(message, files=list(carried.files))
+        tier, carried = attempt.tier, Carried.of(resume)
+        heard = attempt.listen(message, carried)
         if (refused := await self._end.usage.reserve(work, heard)) is not None:
             return await self._end.settle(
-                work, refused, heard, (await self._begin_segment(work))[0]
+                work, refused, heard, (await self._begin_segment(work, tier))[0]
             )
-        remembered = await self._remember(work, heard, may_shorten=resume is None)
+        remembered = await self._remember(work, heard, tier, may_shorten=resume is None)
         bounds = await self._bounds(message.session_id)
-        segment_no, memory = await self._begin_segment(work)
+        segment_no, memory = await self._begin_segment(work, tier)
         host = TurnHost(
             services.calls,
             work=work,
             agent_id=self._agent_id,
             spec=around.spec,
             workspace=str(around.workspace),
-            can_suspend=around.engine.caps.suspend,
+            can_suspend=tier.engine.caps.suspend,
             carried=carried,
             answer=resume.answer if resume else None,
             on_tool=lambda name, state: services.live.tool(message.message_id, name, state),
@@ -171,10 +196,10 @@ class TurnHandler:
         services.live.begin(self._agent_id, _conversation(message), message.message_id)
         faults.point("turn.before_engine")
         try:
-            engine, model = around.engine.name, around.spec.model or ""
-            with services.tracer.engine(message.message_id, engine, model) as traced:
-                end = await self._think(host, segment, token, heard)
+            with services.tracer.engine(message.message_id, tier.engine.name, tier.model) as traced:
+                end = await self._think(host, segment, token, heard, work, attempt)
                 traced.ended(end, heard.usage)
+                visit.well = how_well(end)
         except BaseException:
             await self._end.usage.of_unfinished(heard)
             raise
@@ -188,6 +213,10 @@ class TurnHandler:
             )
             await self._end.park(work, end, segment=(segment_no, carry), heard=heard)
             return "parked"
+        if end.outcome == "failed":
+            return await self._recovery.after(
+                work, attempt, end, heard, segment_no, has_checkpoint=bool(carried.checkpoint)
+            )
         return await self._end.settle(work, end, heard, segment_no)
 
     async def _bounds(self, session_id: str) -> Bounds:
@@ -195,31 +224,22 @@ class TurnHandler:
         roles, spec = self._services.roles, self._around.spec
         return Bounds(spec.tools) if roles is None else await roles.bounds(spec, session_id)
 
-    async def _remember(self, work: Work, heard: Heard, *, may_shorten: bool) -> str:
+    async def _remember(self, work: Work, heard: Heard, tier: Tier, *, may_shorten: bool) -> str:
         """What the agent remembers of this message's matter; first, a long session is shortened."""
-        services, around, message = self._services, self._around, work.lease.message
+        services = self._services
         if services.before_turn is None:
             return ""
-        turn = Upcoming(
-            agent_id=self._agent_id,
-            session_id=message.session_id,
-            text=message.text,
-            spec=around.spec,
-            engine=around.engine,
-            engine_spec=lambda: around.engine_spec(""),
-            usage=heard.usage,
-            may_shorten=may_shorten,
-        )
+        turn = self._recovery.upcoming(work, tier, heard, may_shorten=may_shorten)
         try:
             return await services.before_turn.prepare(turn)
         except BaseException:
             await self._end.usage.of_unfinished(heard)
             raise
 
-    async def _begin_segment(self, work: Work) -> tuple[int, transcript.SessionMemory]:
+    async def _begin_segment(self, work: Work, tier: Tier) -> tuple[int, transcript.SessionMemory]:
         """Open the segment and read what it starts from, in one way to the store and back."""
         services, lease, message = self._services, work.lease, work.lease.message
-        now, engine = services.clock.now_ms(), self._around.engine.name
+        now, engine = services.clock.now_ms(), tier.engine.name
 
         def begin(tx: Tx) -> tuple[int, transcript.SessionMemory]:
             number = services.journal.begin_segment_tx(tx, message.message_id, lease.fence, now)
@@ -228,18 +248,33 @@ class TurnHandler:
         return await services.database.write(begin, name="turn.begin")
 
     async def _think(
-        self, host: TurnHost, segment: Segment, token: str, heard: Heard
+        self,
+        host: TurnHost,
+        segment: Segment,
+        token: str,
+        heard: Heard,
+        work: Work,
+        attempt: Attempting,
     ) -> Done | Suspended:
-        around = self._around
-        limits = RunLimits(hard_s=around.spec.turn_timeout_s)
+        """One run of the engine, or two: it may be asked once more where an answer is missing."""
+        tier, limits = attempt.tier, RunLimits(hard_s=self._around.spec.turn_timeout_s)
         try:
-            spec = replace(around.engine_spec(token), max_usd=heard.usd_left)
-            session = await open_guarded(around.engine, spec, host, limits=limits)
+            spec = replace(tier.engine_spec(token), max_usd=heard.usd_left)
+            session = await open_guarded(tier.engine, spec, host, limits=limits)
         except EngineFailed as error:
-            return Done("failed", error=error.message, code=error.code, permanent=error.permanent)
+            return guard_rules.failure(error, "")
         try:
             async with self._services.served.serving(token, Door(host, session)):
-                return await self._consume(session, segment, heard, host)
+                end = await self._consume(session, segment, heard, host)
+                while isinstance(end, Done):
+                    end = missing_answer(end, heard)
+                    more = await self._recovery.nudged(work, attempt, segment, end)
+                    if more is None:
+                        break
+                    await host.own_ended()
+                    host.again(is_last=more.nudge == "wrap_up")
+                    end = put_together(end, await self._consume(session, more, heard, host))
+                return end
         finally:
             await session.close()
 
@@ -271,6 +306,8 @@ class TurnHandler:
             case Notice(text=text):
                 heard.notices.append(text)
             case ToolStarted(name=name):
+                heard.used_tools = True
+                heard.has_acted = heard.has_acted or our_tool(name) is None
                 _log.debug("tool", tool=name)
             case _:
                 return

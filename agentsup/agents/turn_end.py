@@ -5,14 +5,18 @@ What a turn used is paid for however it ended.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from agentsup.agents import prompt, transcript
 from agentsup.agents.carried import Carried
+from agentsup.agents.recovery import telling
+from agentsup.agents.recovery.decisions import FALLBACK, PRIMARY
 from agentsup.agents.surroundings import Surroundings
 from agentsup.agents.turn_services import TurnServices
 from agentsup.agents.turn_usage import Heard, TurnUsage
-from agentsup.mailbox import notices
+from agentsup.engines.failures import TurnLimitReached
+from agentsup.mailbox import attempts, notices
 from agentsup.mailbox.mailbox import Completion
 from agentsup.mailbox.pump import Work
 from agentsup.model.engine import Done, Suspended
@@ -37,13 +41,7 @@ class TurnEnd:
         self.usage = TurnUsage(services, agent_id, surroundings)
 
     async def settle(self, work: Work, end: Done, heard: Heard, segment_no: int) -> str:
-        if end.outcome == "failed" and not end.permanent:
-            await self.usage.record(heard)
-            state = await self._services.mailbox.retry(
-                work.lease, code=end.code, text=end.error, least_s=end.retry_after_s or 0.0
-            )
-            _log.warning("turn will be retried", code=end.code, error=end.error, state=state.value)
-            return "retry"
+        """End the turn for good."""
         await self._complete(work, end, heard, segment_no)
         if end.exit_code is not None:
             raise ExitRequested(
@@ -52,24 +50,31 @@ class TurnEnd:
         return "ok" if end.outcome == "ok" else "failed"
 
     async def _complete(self, work: Work, end: Done, heard: Heard, segment_no: int) -> None:
-        services, lease, around = self._services, work.lease, self._around
+        services, lease = self._services, work.lease
         message, now = lease.message, services.clock.now_ms()
         failed = end.outcome != "ok"
         if end.outcome == "cancelled":
             end = Done("failed", text=end.text, error="the engine was cancelled", code="cancelled")
+        text = end.text
+        if not failed and end.code == TurnLimitReached.code:
+            text = telling.wrapped_up(message, text)
         completion = Completion(
             outcome=Outcome.FAILED if failed else Outcome.OK,
-            text=end.text,
+            text=text,
             error_code=end.code,
             error_text=end.error,
+            notice=telling.sentence(message, end) if failed else "",
             parts=tuple(heard.files),
-            engine=around.engine.name,
+            engine=heard.engine or self._around.engine.name,
             # After an answer, nothing kept means: start from the transcript, not from older state.
             engine_state=end.engine_state if failed else end.engine_state or b"",
         )
 
         def commit(tx: Tx) -> None:
-            services.mailbox.complete_tx(tx, lease, completion)
+            answer = completion
+            if not failed and self._must_tell(tx, message, heard, now):
+                answer = replace(answer, text=telling.on_fallback(message, text, heard.model))
+            services.mailbox.complete_tx(tx, lease, answer)
             say = partial(
                 transcript.append_tx,
                 tx,
@@ -92,6 +97,14 @@ class TurnEnd:
             _log.warning("turn failed", code=end.code, error=end.error)
         else:
             _log.info("turn done", chars=len(end.text))
+
+    def _must_tell(self, tx: Tx, message: Message, heard: Heard, at: int) -> bool:
+        """Whether the answer says that it is the fallback's: once in a session, in chats, unless
+        the fallback is wanted."""
+        if message.deliver_to.kind != "chat":
+            return False
+        is_stopgap = heard.tier == FALLBACK and self._around.spec.model_tier == PRIMARY
+        return attempts.told_tx(tx, message.session_id, on_fallback=is_stopgap, at=at)
 
     async def park(
         self,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from agentsup.agents.budget.spending import Spending
 from agentsup.agents.host import HostServices
 from agentsup.agents.memory.before_turn import BeforeTurn
+from agentsup.agents.recovery.breakers import Breakers
 from agentsup.agents.roles.bounds import Roles
 from agentsup.agents.served import ServedTurns
 from agentsup.agents.surroundings import RunTokens
@@ -38,8 +39,13 @@ class TurnServices:
     """Says what a turn may use because of its role; without it there are no roles."""
     spending: Spending | None = None
     """Holds what turns will use, and ends those that use too much; without it nothing is bounded."""
+    breakers: Breakers = field(init=False)
+    """Which providers are left alone for a while."""
     tracer: Tracer = UNTRACED
     """Hears of segments and of engines' runs."""
     turn_ended: Callable[[str, str, float], None] = lambda agent, outcome, seconds: None
     """Hears of each segment's end: the agent's name, ok | failed | parked | retry | cancelled,
     and how long it ran."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "breakers", Breakers(self.clock))

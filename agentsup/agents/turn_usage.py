@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from agentsup.agents.recovery.decisions import PRIMARY
 from agentsup.agents.surroundings import Surroundings
 from agentsup.agents.turn_services import TurnServices
 from agentsup.catalogue import words
@@ -30,6 +31,13 @@ class Heard:
     notices: list[str] = field(default_factory=list)
     usage: list[Usage] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
+    tier: str = PRIMARY
+    """Which of the agent's models is heard, on which engine."""
+    engine: str = ""
+    model: str = ""
+    used_tools: bool = False
+    has_acted: bool = False
+    """A call was made that is not ours: only the engine knows of it."""
     over: str = ""
     """Why the engine must not go on: a budget is used up."""
     usd_left: float | None = None
@@ -139,8 +147,8 @@ class TurnUsage:
                 message_id=message.message_id,
                 agent_id=self._agent_id,
                 session_id=message.session_id,
-                engine=self._around.engine.name,
-                model=self._around.spec.model or "" or self._around.spec.model or "",
+                engine=heard.engine or self._around.engine.name,
+                model=heard.model or self._around.spec.model or "",
                 at=self._services.clock.now_ms(),
                 report_id=f"{message.message_id}:{message.fence}:{number}",
             )

@@ -31,6 +31,8 @@ def agent(view: AgentView) -> dict[str, Any]:
         "role": view.role,
         "engine": view.engine,
         "model": view.model,
+        "model_tier": view.model_tier,
+        "fallback_model": view.fallback_model,
         "uptime": view.uptime_s,
         "restarts": view.restarts,
         "last_reason": view.last_reason,

@@ -108,6 +108,8 @@ class Agent(Document):
     role: str
     engine: str
     model: str
+    model_tier: str = Field(description="which of its models is wanted: primary or fallback")
+    fallback_model: str = Field(description="empty where there is none")
     uptime: float | None
     restarts: int
     last_reason: str

@@ -143,5 +143,6 @@ def secret_values_of(spec: AgentSpec) -> tuple[Secret, ...]:
     return (
         *(each for each in own if each is not None),
         *secrets.secret_values(spec.engine_options),
+        *secrets.secret_values(spec.fallback_options),
         *mcp.secrets_of(spec.mcp),
     )

@@ -300,6 +300,11 @@ class AgentFields(Strict):
         Literal["default", "acceptEdits", "auto", "bypassPermissions", "dontAsk", "plan"] | None
     ) = None
     engine_options: Annotated[dict[str, Any], AfterValidator(_options)] | None = None
+    fallback_model: Word | None = None
+    fallback_provider: Word | None = None
+    fallback_engine: Engine | None = None
+    fallback_options: Annotated[dict[str, Any], AfterValidator(_options)] | None = None
+    model_tier: Literal["primary", "fallback"] | None = None
     max_steps: Count | None = None
     turn_timeout_s: Seconds | None = None
     tools: Words | None = None

@@ -121,7 +121,7 @@ def build_spec(values: Mapping[str, Any]) -> AgentSpec:
     """The frozen spec of merged values that were checked layer by layer."""
     made: dict[str, Any] = {}
     for key, value in values.items():
-        if key == "engine_options":
+        if key in ("engine_options", "fallback_options"):
             made[key] = secrets.protect(value)
         elif key == "mcp":
             made[key] = mcp.protect_servers(value)
@@ -150,7 +150,7 @@ def leaves(spec: AgentSpec) -> dict[str, Any]:
         if each.name in BLOCKS:
             for inner in dataclasses.fields(value):
                 found[f"{each.name}.{inner.name}"] = getattr(value, inner.name)
-        elif each.name in ("engine_options", "mcp"):
+        elif each.name in ("engine_options", "fallback_options", "mcp"):
             found.update({f"{each.name}.{key}": inner for key, inner in value.items()})
         else:
             found[each.name] = value

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from agentsup.agents.recovery.tiers import fallback_name
 from agentsup.config.explain import explain_agent
 from agentsup.daemon.boot import Ending
 from agentsup.daemon.channels import Channels
@@ -189,6 +190,8 @@ class DaemonControl:
             running=counts.get("leased", 0),
             parked=counts.get("parked", 0),
             is_main=spec.is_main,
+            model_tier=spec.model_tier,
+            fallback_model=fallback_name(spec),
             pending=self._pending(unit),
             warnings=tuple(
                 filter(
@@ -197,11 +200,16 @@ class DaemonControl:
                         why,
                         *self._missing_channels(spec),
                         *self._channels.notes(entry.agent_id),
+                        *(unit.stack.provider_notes() if unit and unit.stack else ()),
                     ),
                 )
             ),
             work=tuple(w.note or "thinking" for w in running),
         )
+
+    def _provider_warnings(self) -> tuple[str, ...]:
+        notes = (note for stack in self._fleet.stacks() for note in stack.provider_notes())
+        return tuple(dict.fromkeys(notes))
 
     def _restarts(self, unit: Unit | None) -> int:
         """Restarts that still count; a stable life has wiped the slate clean."""
@@ -319,7 +327,7 @@ class DaemonControl:
             agents_up=up,
             agents_total=len(present),
             config_error=self._reconciler.config_error,
-            warnings=(*warnings, *self._extra_warnings()),
+            warnings=(*warnings, *self._extra_warnings(), *self._provider_warnings()),
             conservation=sums,
         )
 

@@ -130,7 +130,11 @@ def metric_sources(
         stats = lag.stats()
         return {"p50": stats.p50_s, "p99": stats.p99_s, "max": stats.max_s}
 
+    def providers() -> Mapping[str, str]:
+        return {name: state for s in fleet.stacks() for name, state in s.providers().items()}
+
     return MetricSources(
+        providers=providers,
         messages=messages,
         outbox=lambda: database.read(outbox.counts, name="metrics.outbox"),
         conservation=mailbox.conservation,

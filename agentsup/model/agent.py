@@ -11,9 +11,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal
 
-from agentsup.model.errors import ConfigError
+from agentsup.model.secret import REDACTED, Secret
+
+__all__ = [
+    "BLOCKS",
+    "ENGINES",
+    "FIELDS",
+    "MAIN",
+    "REDACTED",
+    "TRANSPORTS",
+    "AgentSpec",
+    "Budget",
+    "FieldClass",
+    "FieldInfo",
+    "MatrixIdentity",
+    "MemorySpec",
+    "RestartSpec",
+    "Secret",
+    "Slots",
+    "Streaming",
+    "field_info",
+]
 
 MAIN = "main"
 """The name of the main agent; it can't be disabled or removed."""
@@ -27,74 +47,6 @@ that the engine `acp` knows by name."""
 
 TRANSPORTS = ("telegram", "matrix", "web", "console")
 """Channel kinds an entry may name."""
-
-REDACTED = "***"
-
-
-class Secret:
-    """A secret as it was written: the value itself, or `env:NAME` / `file:PATH` naming it.
-
-    Its text never appears in `str`, `repr`, format strings or `dataclasses.asdict`. A reference is
-    resolved at use by `agentsup.config.secrets.resolve`, which returns a literal `Secret`.
-    """
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        """Wrap `text` as written in the file."""
-        self._text = text
-
-    @property
-    def is_reference(self) -> bool:
-        """Whether the text only names where the secret is."""
-        return self._text.startswith(("env:", "file:"))
-
-    @property
-    def shown(self) -> str:
-        """What may be shown: a reference as written, a literal as `***`."""
-        return self._text if self.is_reference else REDACTED
-
-    @property
-    def written(self) -> str:
-        """The text as written, reference or literal. For resolving and comparing; never shown."""
-        return self._text
-
-    def reveal(self) -> str:
-        """The secret's value. Raises `ConfigError` for a reference that was not resolved."""
-        if self.is_reference:
-            raise ConfigError(
-                f"the secret {self._text} is a reference and was not resolved",
-                hint="resolve it with agentsup.config.secrets.resolve at the place of use",
-            )
-        return self._text
-
-    def __eq__(self, other: object) -> bool:
-        """Equal where the written text is equal."""
-        return isinstance(other, Secret) and other._text == self._text
-
-    def __hash__(self) -> int:
-        """Hash of the written text."""
-        return hash(("secret", self._text))
-
-    def __repr__(self) -> str:
-        """Redacted."""
-        return f"Secret({self.shown})"
-
-    def __str__(self) -> str:
-        """Redacted."""
-        return self.shown
-
-    def __format__(self, spec: str) -> str:
-        """Redacted."""
-        return format(self.shown, spec)
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """Immutable: itself."""
-        return self
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: a pickle would hold the text in clear."""
-        raise TypeError("a Secret can't be pickled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +166,11 @@ class AgentSpec:
     reasoning_effort: str | None = None
     permission_mode: str | None = None
     engine_options: Mapping[str, Any] = field(default_factory=dict)
+    fallback_model: str | None = None
+    fallback_provider: str | None = None
+    fallback_engine: str | None = None
+    fallback_options: Mapping[str, Any] = field(default_factory=dict)
+    model_tier: Literal["primary", "fallback"] = "primary"
     max_steps: int | None = None
     turn_timeout_s: float = 1800.0
     tools: tuple[str, ...] | None = None
@@ -361,6 +318,11 @@ FIELDS: Mapping[str, FieldInfo] = MappingProxyType(
             _LIVE, "What it may do unasked: plan, default or bypassPermissions.", overridable=True
         ),
         "engine_options": FieldInfo(_REBUILD, "Options of the engine, such as base_url."),
+        "fallback_model": FieldInfo(_LIVE, "Model that answers while the primary one is out."),
+        "fallback_provider": FieldInfo(_LIVE, "Its provider; without it, the same."),
+        "fallback_engine": FieldInfo(_LIVE, "Its engine; without it, the same."),
+        "fallback_options": FieldInfo(_LIVE, "Its engine's options; without it, the same."),
+        "model_tier": FieldInfo(_LIVE, "Which answers: primary or fallback.", overridable=True),
         "max_steps": FieldInfo(_LIVE, "Most model steps in one turn."),
         "turn_timeout_s": FieldInfo(_LIVE, "Time limit of one turn, in seconds.", overridable=True),
         "tools": FieldInfo(_LIVE, "Tools it may use: names, fs_*; without it, the harmless ones."),

@@ -44,6 +44,10 @@ class AgentView:
     running: int
     parked: int
     is_main: bool = False
+    model_tier: str = "primary"
+    """Which of its models is wanted now: primary or fallback."""
+    fallback_model: str = ""
+    """Empty where there is none."""
     pending: str = ""
     """A rebuild or stop under way, in words; shown by ``agents diff``."""
     warnings: tuple[str, ...] = ()

@@ -47,6 +47,8 @@ class MetricSources:
     """Totals of the store: commits, functions, failed_commits, reads, …"""
     faults: Callable[[], Mapping[str, int]] | None = None
     """Totals that should stay 0: lost_wakes, dropped_log_lines, abandoned_tasks, …"""
+    providers: Callable[[], Mapping[str, str]] | None = None
+    """Provider of models that failed of late → state of its breaker: closed, open, half_open."""
     gauges: Callable[[], Mapping[str, float]] | None = None
     """Other momentary figures by name: uptime_seconds, live_feeds, …"""
 
@@ -159,12 +161,24 @@ class _Families(Collector):
         yield from self._conservation()
         yield from self._agents()
         yield from self._memory()
+        yield from self._providers()
         failed = GaugeMetricFamily(
             "agentsup_source_failed", "1: these figures are missing", labels=["source"]
         )
         for field in fields(MetricSources):
             failed.add_metric([field.name], float(field.name in self._metrics.failed))
         yield failed
+
+    def _providers(self) -> Iterator[Metric]:
+        found: Mapping[str, str] = self._metrics.read("providers") or {}
+        family = GaugeMetricFamily(
+            "agentsup_provider_breaker",
+            "1: the state of the breaker of a provider that failed of late",
+            labels=["provider", "state"],
+        )
+        for provider, state in sorted(found.items()):
+            family.add_metric([provider, state], 1)
+        yield family
 
     def _messages(self) -> Iterator[Metric]:
         found: PerAgentState | None = self._metrics.read("messages")

@@ -9,6 +9,7 @@ from pathlib import Path
 from agentsup.agents.commands import texts
 from agentsup.agents.commands.dispatch import Command, is_operator
 from agentsup.agents.commands.pages import columns, page_of, turning, wanted_page
+from agentsup.agents.recovery.decisions import FALLBACK, TIERS
 from agentsup.agents.roles import rows as role_rows
 from agentsup.approvals.grants import Grants
 from agentsup.catalogue import Words, words
@@ -126,18 +127,45 @@ class _ChatCommandSet:
         if not rest:
             view = await self._s.control.agent(context.agent_name)
             model = view.model or say("model.default")
+            lines = [say("model.uses", name=view.name, model=model, engine=view.engine)]
+            if view.fallback_model:
+                lines.append(say("model.fallback_is", model=view.fallback_model))
             return CommandReply(
-                say("model.uses", name=view.name, model=model, engine=view.engine),
+                "\n".join(lines),
                 buttons=await self._models(view, say) if is_operator(context) else (),
             )
         if context.principal.role < PersonRole.OPERATOR:
             raise Forbidden(say("model.operators"))
+        if rest in TIERS:
+            return await self._tier(context, rest, say)
         value = None if rest == "-" else rest
         view = await self._s.control.set_override(
             context.agent_name, "model", value, context.principal
         )
+        if value is None:
+            view = await self._s.control.set_override(
+                context.agent_name, "model_tier", None, context.principal
+            )
         return CommandReply(
             say("model.now", name=view.name, model=view.model or say("model.default")),
+            buttons=((Button(say("button.to_model"), "/model"),),),
+        )
+
+    async def _tier(self, context: CommandContext, tier: str, say: Words) -> CommandReply:
+        """Let the primary or the fallback model answer, from the next turn on."""
+        view = await self._s.control.agent(context.agent_name)
+        if tier == FALLBACK and not view.fallback_model:
+            raise Conflict(say("model.no_fallback", name=view.name))
+        view = await self._s.control.set_override(
+            context.agent_name, "model_tier", tier, context.principal
+        )
+        if tier == FALLBACK:
+            text = say("model.tier_fallback", name=view.name, model=view.fallback_model)
+        else:
+            model = view.model or say("model.default")
+            text = say("model.tier_primary", name=view.name, model=model)
+        return CommandReply(
+            text,
             buttons=((Button(say("button.to_model"), "/model"),),),
         )
 
@@ -319,7 +347,7 @@ def chat_commands(services: CommandServices) -> tuple[Command, ...]:
         Command("stop", "", "end the running turn and drop what waits in this chat", run.stop),
         Command("interrupt", "", "end the running turn only", run.interrupt),
         Command("status", "", "state of this agent, open questions", run.status),
-        Command("model", "[NAME]", "show or change the model", run.model),
+        Command("model", "[NAME|primary|fallback]", "show or change the model", run.model),
         Command("session", "[ID]", "show the session, or go on with another", run.session),
         Command("sessions", "", "the latest sessions", run.sessions),
         Command("answer", "[ID] TEXT", "answer an open question", run.answer),

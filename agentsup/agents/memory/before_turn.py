@@ -20,7 +20,7 @@ from agentsup.agents.memory.entry import Entry, Owner
 from agentsup.agents.memory.notes_file import read_notes
 from agentsup.agents.memory.ranking import words
 from agentsup.agents.memory.summariser import EngineSummariser, Excerpts, Summariser
-from agentsup.agents.memory.tokens import BYTES_PER_TOKEN
+from agentsup.agents.memory.tokens import BYTES_PER_TOKEN, tokens_of_bytes
 from agentsup.agents.transcript import SessionSize
 from agentsup.kit.clock import Clock
 from agentsup.model.agent import AgentSpec
@@ -101,6 +101,35 @@ class BeforeTurn:
         )
         blocks.append(telling.remembered(named, given.recall_tokens))
         return "\n\n".join(block for block in blocks if block)
+
+    async def shorten(self, turn: Upcoming) -> bool:
+        """Make the session shorter than it is, because it was too long for the model; whether it
+        is shorter now. No model is asked for the summary."""
+        try:
+            size = await self._database.read(
+                lambda r: transcript.size_of(r, turn.session_id, turn.engine.name),
+                name="memory.size",
+            )
+            previous, entries = await self._database.read(
+                partial(transcript.uncovered, session_id=turn.session_id), name="memory.uncovered"
+            )
+        except (StoreCorrupt, Overloaded) as error:
+            _log.warning("a session can't be shortened", reason=error.message)
+            return False
+        length = tokens_of_bytes(max(size.text_bytes + size.summary_bytes, size.state_bytes))
+        wanted = shortening(previous, entries, max(1, length // 2))
+        if wanted is None and not size.state_bytes:
+            return False
+        by = Excerpts()
+        text = await by.summarise(wanted) if wanted is not None else ""
+
+        def commit(tx: Tx) -> None:
+            self._commit(turn, wanted, text, by.name, tx)
+            transcript.drop_state_tx(tx, turn.session_id)
+
+        await self._database.write(commit, name="memory.shorten")
+        _log.info("session shortened", turns=len(wanted.turns) if wanted else 0, by=by.name)
+        return True
 
     def _look(self, turn: Upcoming, reader: Reader) -> _Seen:
         given, entries = turn.spec.memory, list[Entry]()

@@ -66,7 +66,7 @@ def test_layers_in_their_order(files: Files) -> None:
     assert origins["role"] == "agents.json"
     assert origins["slots.peer"] == "config.toml [agent_defaults]"
     assert origins["slots.interactive"] == "built-in"
-    assert set(FIELDS) - set(origins) == {"engine_options", "mcp"}
+    assert set(FIELDS) - set(origins) == {"engine_options", "fallback_options", "mcp"}
 
 
 def test_errors_of_both_files_come_together(files: Files) -> None:

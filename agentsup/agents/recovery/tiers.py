@@ -1,0 +1,57 @@
+"""The two models of an agent: the primary one, and the fallback that answers while it is out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from agentsup.agents.recovery.decisions import FALLBACK, PRIMARY
+from agentsup.model.agent import AgentSpec
+from agentsup.model.engine import Engine, EngineSpec
+
+__all__ = ["FALLBACK", "PRIMARY", "Tier", "fallback_name", "fallback_spec", "has_fallback"]
+
+_PLACE = ("base_url", "api_key", "provider")
+"""Options that belong to a provider."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """One of them, ready to think. ``provider`` names whose service it uses, for its breaker;
+    ``engine_spec`` takes the token of the run."""
+
+    name: str
+    engine: Engine
+    model: str
+    provider: str
+    engine_spec: Callable[[str], EngineSpec]
+
+
+def has_fallback(spec: AgentSpec) -> bool:
+    """Whether the agent has another model to answer with."""
+    return bool(spec.fallback_model or spec.fallback_provider or spec.fallback_engine)
+
+
+def fallback_name(spec: AgentSpec) -> str:
+    """What people call the fallback; empty where there is none."""
+    names = (spec.fallback_model, spec.fallback_provider, spec.fallback_engine)
+    return next((name for name in names if name), "")
+
+
+def fallback_spec(spec: AgentSpec) -> AgentSpec:
+    """The agent as it is on its fallback. What is not said of it is as for the primary one, as far
+    as that can hold for another engine or provider."""
+    engine = spec.fallback_engine or spec.engine
+    is_same = engine == spec.engine
+    options = dict(spec.fallback_options)
+    if not options and is_same:
+        options = {key: value for key, value in spec.engine_options.items() if key != "model"}
+        if spec.fallback_provider:
+            options = {key: value for key, value in options.items() if key not in _PLACE}
+    return replace(
+        spec,
+        engine=engine,
+        provider=spec.fallback_provider or (spec.provider if is_same else None),
+        model=spec.fallback_model or (spec.model if is_same else None),
+        engine_options=options,
+    )
