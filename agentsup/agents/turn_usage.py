@@ -42,8 +42,8 @@ class Heard:
     """Why the engine must not go on: a budget is used up."""
     usd_left: float | None = None
     """What the turn may cost, for an engine that can see to it itself."""
-    first: int = 0
-    """Where in ``usage`` the reports of this segment begin."""
+    tells_money: bool = False
+    """The engine has said what something cost: its tokens have their price in reports of its own."""
 
 
 class TurnUsage:
@@ -58,7 +58,6 @@ class TurnUsage:
 
     async def reserve(self, work: Work, heard: Heard) -> Done | None:
         """Hold what the segment will probably use. The end of the turn where a budget forbids it."""
-        heard.first = len(heard.usage)
         heard.usd_left = self._around.spec.budget.per_turn_usd
         if self._services.spending is None:
             return None
@@ -85,8 +84,10 @@ class TurnUsage:
         if spending is None:
             heard.usage.append(usage)
             return
-        before = heard.usage[heard.first :]
-        heard.usage.append(await spending.priced(usage, self._around, before))
+        heard.tells_money = heard.tells_money or usage.usd is not None
+        if not heard.tells_money:
+            usage = await spending.priced(usage, self._around)
+        heard.usage.append(usage)
 
         def write(tx: Tx) -> Over | None:
             fresh = self._rows_tx(tx, heard)

@@ -11,6 +11,7 @@ from agentsup.cli import (
     agents,
     approvals,
     control,
+    cost,
     lifecycle,
     mcp,
     memory,
@@ -61,6 +62,7 @@ app.add_typer(messages.dead, name="dead")
 app.add_typer(poison.poison, name="poison")
 app.add_typer(roles.roles, name="roles")
 app.command()(roles.route)
+app.command()(cost.cost)
 app.command()(mcp.mcp)
 app.add_typer(messages.questions, name="questions")
 app.add_typer(trace.trace, name="trace")

@@ -21,6 +21,8 @@ READS: Mapping[tuple[str, ...], str] = MappingProxyType(
         ("agents", "show", "NAME"): "/agents/{}",
         ("agents", "diff"): "/diff",
         ("memory", "list", "AGENT"): f"/agents/{{}}/memory?limit={PAGE}",
+        ("cost",): "/cost",
+        ("cost", "AGENT"): "/cost?agent={}",
         ("messages", "list"): f"/messages?limit={PAGE}",
         ("messages", "show", "ID"): "/messages/{}",
         ("messages", "thread", "ID"): "/threads/{}",

@@ -127,17 +127,9 @@ class Spending:
 
     # -- during a turn -----------------------------------------------------------------------------
 
-    async def priced(
-        self, usage: Usage, around: Surroundings, before: Sequence[Usage] = ()
-    ) -> Usage:
-        """The report with its price, where the engine tells tokens only and the price is known.
-
-        An engine that tells money in reports of its own (``before`` are those of the segment so
-        far) has its tokens priced by none but itself.
-        """
-        if usage.usd is not None or not (usage.input_tokens or usage.output_tokens):
-            return usage
-        if around.engine.name in TELL_MONEY or any(each.usd is not None for each in before):
+    async def priced(self, usage: Usage, around: Surroundings) -> Usage:
+        """A report of tokens alone, with its price where that is known."""
+        if around.engine.name in TELL_MONEY or not (usage.input_tokens or usage.output_tokens):
             return usage
         price = await self._price(around)
         if price is None:

@@ -74,15 +74,20 @@ def estimate(request_bytes: int, rate: Amount | None, recent: Amount | None) -> 
 
     ``request_bytes`` is the size of the message and of what the session remembers. ``rate`` is the
     price in billionths of a dollar of a million tokens in (``nano_usd``) and out (``tokens``), if
-    the model's price is known. ``recent`` is the mean of the agent's latest turns, if it has any.
-    The estimate is the largest of: a request of that size with a short answer, that mean, a floor.
+    the model's price is known. ``recent`` is the mean of the agent's latest turns, if it has any:
+    then the estimate is that, or what the request alone costs to be read, if that is more. Before
+    the first turn it is a request of that size with instructions and a short answer, and no less
+    than a floor.
     """
-    asked = request_bytes // BYTES_PER_TOKEN + INSTRUCTION_TOKENS
-    found = FLOOR.at_least(Amount(0, asked + ANSWER_TOKENS))
-    if rate is not None:
-        price = (asked * rate.nano_usd + ANSWER_TOKENS * rate.tokens) // 1_000_000
-        found = Amount(price, found.tokens)
-    return found.at_least(recent) if recent is not None else found
+    asked = request_bytes // BYTES_PER_TOKEN
+    written = 0
+    if recent is None:
+        asked, written = asked + INSTRUCTION_TOKENS, ANSWER_TOKENS
+    price = 0 if rate is None else (asked * rate.nano_usd + written * rate.tokens) // 1_000_000
+    found = Amount(price, asked + written)
+    if recent is not None:
+        return found.at_least(recent)
+    return found.at_least(FLOOR if rate is None else Amount(0, FLOOR.tokens))
 
 
 def over(standings: Sequence[Standing], wanted: Amount) -> Over | None:

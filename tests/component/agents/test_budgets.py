@@ -370,7 +370,7 @@ async def test_a_bounded_team_refuses_what_counts_for_it(household: Open) -> Non
 async def test_tokens_are_priced_where_the_price_is_known(household: Open) -> None:
     config = '[prices."mine"]\ninput = 2.0\noutput = 4.0\n'
     house = await household(
-        agent("ann", costs(None, 1000), model="mine"),
+        agent("ann", costs(None, 400, {"usage": {"input": 600, "output": 0}}), model="mine"),
         agent("bob", costs(None, 1000), model="nobody-knows-it"),
         agent("cy", costs(0.5, 1000), model="mine"),
         agent("dee", costs(None, 1000), model="gpt-4o-mini", provider="openai"),
@@ -379,7 +379,8 @@ async def test_tokens_are_priced_where_the_price_is_known(household: Open) -> No
     for name in ("ann", "bob", "cy", "dee"):
         await house.ask(name, "x")
     rows = await house.sql(
-        "SELECT a.name, u.usd FROM usage u JOIN agents a USING (agent_id) ORDER BY a.name"
+        "SELECT a.name, sum(u.usd) FROM usage u JOIN agents a USING (agent_id)"
+        " GROUP BY a.name ORDER BY a.name"
     )
     assert rows == [("ann", 0.002), ("bob", None), ("cy", 0.5), ("dee", pytest.approx(0.00015))]
     told = (await house.command("bob", "/cost")).text

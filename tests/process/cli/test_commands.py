@@ -72,6 +72,7 @@ def test_reads_of_a_running_daemon(cli: Cli) -> None:
         "dead list": "dead",
         "poison list": "poison",
         "memory list writer": "memories",
+        "cost writer": "agents",
         "questions list": "questions",
         "doctor": "checks",
     }
@@ -127,6 +128,8 @@ REFUSED = [
     (("poison", "show", "telegram.1"), "telegram.1"),
     (("poison", "retry", "odd"), "odd"),
     (("memory", "list", "nobody"), "nobody"),
+    (("cost", "nobody"), "nobody"),
+    (("cost", "nobody", "--json"), "nobody"),
     (("memory", "show", "writer", "tea"), "tea"),
     (("memory", "pin", "writer", "tea"), "tea"),
     (("memory", "list", "writer", "--kind", "odd"), "kind"),

@@ -68,14 +68,19 @@ def test_without_a_zone_a_day_is_the_machines() -> None:
     assert datetime.fromtimestamp(since / 1000, tz=UTC).astimezone().hour == 0
 
 
-def test_an_estimate_is_the_largest_of_size_mean_and_floor() -> None:
+def test_before_the_first_turn_an_estimate_goes_by_size_and_price() -> None:
     assert estimate(0, None, None) == FLOOR
     assert estimate(40_000, None, None) == Amount(FLOOR.nano_usd, 11_500)
-    assert estimate(0, None, Amount(5 * NANO, 90_000)) == Amount(5 * NANO, 90_000)
     # $3 for a million tokens in, $15 out: 11,000 in and 500 out.
     rate = Amount(3 * NANO, 15 * NANO)
     assert estimate(40_000, rate, None) == Amount(40_500_000, 11_500)
-    assert estimate(40_000, rate, Amount(1, 1)) == Amount(40_500_000, 11_500)
+
+
+def test_later_it_goes_by_the_mean_or_by_what_is_read_again() -> None:
+    rate = Amount(3 * NANO, 15 * NANO)
+    assert estimate(0, rate, Amount(4_000_000, 130)) == Amount(4_000_000, 130)
+    assert estimate(40_000, rate, Amount(4_000_000, 130)) == Amount(30_000_000, 10_000)
+    assert estimate(40_000, None, Amount(0, 130)) == Amount(0, 10_000)
 
 
 @pytest.mark.parametrize(
