@@ -32,7 +32,6 @@ from agentsup.mailbox.epoch import Also, EpochMap, scopes_of
 from agentsup.mailbox.pace import Pace
 from agentsup.mailbox.place import check_room
 from agentsup.mailbox.rows import find_question, need_message
-from agentsup.mailbox.sessions import Session
 from agentsup.mailbox.values import (
     Cancelled,
     Claimed,
@@ -394,13 +393,6 @@ class Mailbox:
         """The id of the session that ``key`` points at, or None."""
         return await self._db.read(
             lambda reader: sessions.current(reader, agent_id, key), name="mailbox.current_session"
-        )
-
-    async def sessions(self, agent_id: str, *, limit: int = 100) -> list[Session]:
-        """Sessions of an agent, the one used last first."""
-        return await self._db.read(
-            lambda reader: sessions.list_of(reader, agent_id, limit=limit),
-            name="mailbox.sessions",
         )
 
     # -- looking -----------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from agentsup.mailbox.mailbox import Mailbox, MailboxLimits
+from agentsup.mailbox.sessions import list_of
 from agentsup.model.errors import (
     AgentsupError,
     BadRequest,
@@ -177,7 +178,7 @@ async def test_sessions_belong_to_keys_and_can_be_left_and_continued(rig: MailRi
     assert (await rig.put(session_key=fresh.session_id)).session_id == fresh.session_id
     with pytest.raises(AgentsupError):
         await rig.mailbox.point("ben", "x", first.session_id)
-    assert len(await rig.mailbox.sessions("ann")) == 3
+    assert len(await rig.db.read(lambda reader: list_of(reader, "ann"))) == 3
 
 
 async def test_position_and_eta_follow_the_queue(rig: MailRig) -> None:
