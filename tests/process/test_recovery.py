@@ -1,0 +1,123 @@
+"""Failures end to end: a real daemon, a model behind HTTP that fails as providers do, a chat, kills."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.testing.daemon_process import DaemonProcess, write_home
+from agentsup.testing.model_server import Asked, Call, ModelServer, Reply
+
+
+class Provider:
+    """A model ``big`` that fails as the person's text says, and ``small``, which is well."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    def times(self, text: str) -> int:
+        """How often ``big`` was asked about it."""
+        return self.asked.count(("big", text))
+
+    def __call__(self, asked: Asked) -> Reply:
+        model = str(asked.body["model"])
+        texts = [str(m["content"]) for m in asked.messages if m["role"] == "user"]
+        text, last = texts[-1], asked.messages[-1]
+        self.asked.append((model, text))
+        if model != "big":
+            return Reply(f"{model} about {text}")
+        match text.split():
+            case ["wait", *_] if self.times(text) == 1:
+                return Reply(status=429, headers=(("retry-after", "3"),))
+            case ["twice", *_] if self.times(text) <= 2:
+                return Reply(status=500)
+            case ["cut", *_] if self.times(text) == 1:
+                return Reply(("half ", "of it"), cut_after=1)
+            case ["always", *_]:
+                return Reply(status=503)
+            case ["money", *_]:
+                return Reply(status=402)
+            case ["nomodel", *_]:
+                return Reply(status=404)
+            case ["steps", *_]:
+                return Reply(calls=(Call("list_agents", {}),))
+        if text.startswith("You have reached the limit"):
+            return Reply("nothing but a list" if "tools" not in asked.body else "tools?")
+        if last["role"] == "tool":
+            return Reply("done")
+        return Reply(f"big about {text}")
+
+
+@pytest.fixture
+async def provider() -> Provider:
+    return Provider()
+
+
+@pytest.fixture
+async def server(provider: Provider) -> AsyncIterator[ModelServer]:
+    async with ModelServer(provider) as running:
+        yield running
+
+
+def entries(server: ModelServer, **more: Any) -> list[dict[str, Any]]:
+    options = {"base_url": server.base_url, "api_key": "sk-loopback-0123456789"}
+    entry = {"engine": "llm", "model": "big", "engine_options": options, "max_steps": 3, **more}
+    return [{"name": "main", **entry}]
+
+
+@pytest.mark.timeout(90)
+async def test_what_passes_is_waited_for(
+    tmp_path: Path, server: ModelServer, provider: Provider
+) -> None:
+    async with DaemonProcess(write_home(tmp_path / "home", entries(server))) as daemon:
+        chat = await daemon.chat()
+        assert await chat.ask("wait a bit", timeout_s=20) == "big about wait a bit"
+        assert await chat.ask("twice please", timeout_s=20) == "big about twice please"
+        assert await chat.ask("cut it", timeout_s=20) == "big about cut it"
+        answer = await chat.ask("steps forever")
+        assert answer.startswith("nothing but a list\n\n[I stopped at my limit of steps")
+        assert (provider.times("wait a bit"), provider.times("twice please")) == (2, 3)
+        assert provider.times("steps forever") == 3
+        assert server.violations == []
+
+
+@pytest.mark.timeout(90)
+async def test_the_fallback_answers_where_the_model_is_out(
+    tmp_path: Path, server: ModelServer, provider: Provider
+) -> None:
+    home = write_home(tmp_path / "home", entries(server, fallback_model="small"))
+    async with DaemonProcess(home) as daemon:
+        chat = await daemon.chat()
+        told = "\n\n[My usual model is out; small answers for now.]"
+        assert await chat.ask("nomodel one") == "small about nomodel one" + told
+        assert await chat.ask("money two") == "small about money two"
+        assert await chat.ask("fine three") == "big about fine three"
+        assert await chat.ask("always four", timeout_s=30) == "small about always four" + told
+        assert provider.times("always four") == 4
+        assert (await chat.command("/model fallback"))["ok"]
+        assert await chat.ask("fine five") == "small about fine five"
+        assert (await chat.command("/model primary"))["ok"]
+        assert await chat.ask("fine six") == "big about fine six"
+
+
+@pytest.mark.timeout(90)
+async def test_kills_between_attempts_add_none(
+    tmp_path: Path, server: ModelServer, provider: Provider
+) -> None:
+    home = write_home(tmp_path / "home", entries(server))
+    die = {"AGENTSUP_FAULT": "turn.attempt_failed:1"}
+    async with DaemonProcess(home, env=die) as daemon:
+        chat = await daemon.chat()
+        message_id = await chat.say("always down")
+        await daemon.ended()
+        await daemon.start()
+        await daemon.ended()
+        await daemon.start(AGENTSUP_FAULT="")
+        chat = await daemon.chat()
+        ended = await chat.event(message_id, "notice", timeout_s=40)
+        assert "does not answer at the moment" in ended["text"], "the person's sentence"
+        assert provider.times("always down") == 4
+        (dead,) = (await daemon.get("/dead"))["dead"]
+        assert dead["id"] == message_id
+        assert "4 attempts failed" in dead["error"], "the operator's sentence"
