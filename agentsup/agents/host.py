@@ -33,7 +33,15 @@ from agentsup.model.engine import Permission, PermissionRequest
 from agentsup.model.errors import LeaseLost
 from agentsup.model.hook import Allow, Approver, CallFacts, CallSuspended, Deny, Origin, Suspend
 from agentsup.model.ids import AgentId, CallId
-from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolRegistry, ToolResult
+from agentsup.model.tool import (
+    Effect,
+    Safety,
+    Tool,
+    ToolContext,
+    ToolRegistry,
+    ToolResult,
+    TurnPlace,
+)
 from agentsup.model.wire_names import wire_name
 
 _OWN_CHARS = 2_000
@@ -307,6 +315,10 @@ class TurnHost:
 
     async def reaped(self, pgid: int) -> None:
         await self._s.processes.forget(self._work.lease.message.message_id, pgid)
+
+    @property
+    def slot(self) -> TurnPlace:
+        return self._work.slot
 
     # -- inside --------------------------------------------------------------------------------------
 

@@ -285,6 +285,7 @@ class _Assembly:
                 lag=self.lag,
                 channels=self.channels,
                 traces=self.traces.counts,
+                programs=self.registry.gauges,
             ),
             version=__version__,
         )
@@ -380,8 +381,8 @@ class _Assembly:
             hooks=self.calls.documents,
             roles=self.roles.desk,
             traces=self.traces,
-            mcp=self.mcp.document,
             cost=self.spending.desk,
+            mcp=self.mcp.document,
             allowed_hosts=settings.api.allowed_hosts,
             limits=ApiLimits(body_bytes=settings.limits.body_bytes),
         )

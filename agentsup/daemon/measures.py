@@ -94,6 +94,7 @@ def metric_sources(
     lag: LagProbe,
     channels: Channels,
     traces: Callable[[], Mapping[str, int]],
+    programs: Callable[[], Mapping[str, float]] = dict,
 ) -> MetricSources:
     """Where the figures of ``/metrics`` come from."""
     database, roster = ground.database, ground.roster
@@ -143,5 +144,5 @@ def metric_sources(
         loop_lag_s=loop_lag_s,
         store=store,
         faults=faults,
-        gauges=lambda: {"uptime_seconds": uptime_s(), **channels.gauges()},
+        gauges=lambda: {"uptime_seconds": uptime_s(), **channels.gauges(), **programs()},
     )

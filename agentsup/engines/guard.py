@@ -34,7 +34,7 @@ from agentsup.model.engine import (
     Usage,
 )
 from agentsup.model.errors import EngineFailed, ExitRequested, LeaseLost, StoreUnavailable
-from agentsup.model.tool import Effect, Tool, ToolResult
+from agentsup.model.tool import Effect, Tool, ToolResult, TurnPlace
 
 __all__ = ["GuardedSession", "RunLimits", "open_guarded"]
 
@@ -372,6 +372,10 @@ class _GuardedHost:
 
     async def reaped(self, pgid: int) -> None:
         await self._inner.reaped(pgid)
+
+    @property
+    def slot(self) -> TurnPlace | None:
+        return self._inner.slot
 
     async def _watch(self, work: Awaitable[T]) -> T:
         self.open_calls += 1

@@ -78,6 +78,17 @@ class EngineRegistry:
             ) from error
         return made
 
+    def gauges(self) -> dict[str, float]:
+        """Figures for metrics: programs that run, that wait for a person, that wait for a place."""
+        if self.children is None:
+            return {}
+        berths = self.children.berths
+        return {
+            "programs_running": berths.running,
+            "programs_held": berths.held,
+            "programs_waiting": berths.waiting,
+        }
+
     async def close(self) -> None:
         """Close every engine that was made."""
         made, self._made = list(self._made.values()), {}

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 
 from agentsup.model.message import Lane
 
@@ -93,7 +93,7 @@ class Slots:
 
 
 class TurnSlot:
-    """One turn's slot. Implements ``model.tool.WaitSlot``."""
+    """One turn's slot. Implements ``model.tool.TurnPlace``."""
 
     def __init__(self, slots: Slots, lane: Lane) -> None:
         self._slots = slots
@@ -102,6 +102,18 @@ class TurnSlot:
         self._finished = False
         self._waits = 0
         self._retaking = asyncio.Lock()
+        self._watchers: list[tuple[Callable[[], object], Callable[[], object]]] = []
+
+    @contextmanager
+    def watched(self, rest: Callable[[], object], wake: Callable[[], object]) -> Iterator[None]:
+        """Inside the block ``rest`` is called when the slot is given back, ``wake`` when it is had
+        again."""
+        watcher = (rest, wake)
+        self._watchers.append(watcher)
+        try:
+            yield
+        finally:
+            self._watchers.remove(watcher)
 
     @asynccontextmanager
     async def released(self) -> AsyncIterator[None]:
@@ -113,6 +125,8 @@ class TurnSlot:
         self._waits += 1
         if self._held:
             self._held = False
+            for rest, _ in self._watchers:
+                rest()
             self._slots._give(self._lane)  # noqa: SLF001 - the slot is part of its Slots
         try:
             yield
@@ -134,6 +148,8 @@ class TurnSlot:
             await self._slots._retake(self._lane)  # noqa: SLF001 - as above
             if self._needs_slot():
                 self._held = True
+                for _, wake in self._watchers:
+                    wake()
             else:
                 self._slots._give(self._lane)  # noqa: SLF001 - as above
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 from agentsup.model.message import Part
 from agentsup.model.question import Who
-from agentsup.model.tool import Effect, Tool, ToolResult
+from agentsup.model.tool import Effect, Tool, ToolResult, TurnPlace
 
 # -- what an engine is given -----------------------------------------------------------------------
 
@@ -146,6 +146,10 @@ class EngineHost(Protocol):
 
     async def reaped(self, pgid: int) -> None:
         """The group is gone."""
+
+    @property
+    def slot(self) -> TurnPlace | None:
+        """The turn's place among others, which it gives back while it waits; None: it has none."""
 
 
 # -- what an engine yields -------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
@@ -84,6 +85,16 @@ class WaitSlot(Protocol):
 
     def released(self) -> Any:
         """An async context manager: the slot is free inside it and held again after it."""
+
+
+class TurnPlace(WaitSlot, Protocol):
+    """A slot that tells who goes with it when it is given back."""
+
+    def watched(
+        self, rest: Callable[[], object], wake: Callable[[], object]
+    ) -> AbstractContextManager[None]:
+        """Inside the block ``rest`` is called when the slot is given back, ``wake`` when it is had
+        again."""
 
 
 @dataclass(frozen=True, slots=True)

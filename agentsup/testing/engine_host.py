@@ -8,7 +8,7 @@ from typing import Any
 
 from agentsup.model.engine import Permission, PermissionRequest, Segment
 from agentsup.model.hook import CallSuspended
-from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolResult
+from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolResult, TurnPlace
 
 ToolFunction = Callable[[dict[str, Any]], Awaitable[str]]
 
@@ -26,8 +26,10 @@ class MemoryHost:
         *,
         fatal: tuple[type[Exception], ...] = (),
         permit: Callable[[PermissionRequest], Awaitable[Permission]] | None = None,
+        slot: TurnPlace | None = None,
     ) -> None:
         """``permit`` decides about calls of the engine's own; without it all are denied."""
+        self._slot = slot
         self._permit = permit or _denied
         self.permission_requests: list[PermissionRequest] = []
         self._functions = dict(tools or {})
@@ -69,6 +71,10 @@ class MemoryHost:
     async def reaped(self, pgid: int) -> None:
         self.groups.pop(pgid)
         self.reaped_groups.append(pgid)
+
+    @property
+    def slot(self) -> TurnPlace | None:
+        return self._slot
 
     async def _journaled(
         self, name: str, args: dict[str, Any], run: Callable[[], Awaitable[str]]

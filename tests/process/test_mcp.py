@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agentsup.testing.daemon_process import DaemonProcess, write_home
 
 # An engine of the kind "command": one turn, told by JSON on its standard input.
@@ -82,3 +84,62 @@ async def test_a_program_calls_our_tools_as_its_agent(tmp_path: Path) -> None:
         headers = {"Authorization": f"Bearer {token}"}
         assert (await daemon.request("POST", "/mcp", json=ping, headers=headers)).status == 401
         assert token not in daemon.tail(1_000_000)
+
+
+# It asks the agent that its prompt names, and answers with what it hears; or it just answers.
+ASKING = """
+import json, os, re, sys, urllib.request
+text = re.findall("(?:(?:bob|cyd|eva):)*say-[0-9]+", sys.stdin.read())[-1]
+to, _, rest = text.partition(":")
+if not rest:
+    print("heard " + text)
+    sys.exit()
+body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": {"name": "ask_agent",
+                   "arguments": {"to": to, "message": rest, "new_session": True, "timeout": 30}}}
+request = urllib.request.Request(
+    os.environ["AGENTSUP_URL"] + "/mcp", json.dumps(body).encode(),
+    {"Authorization": "Bearer " + os.environ["AGENTSUP_TOKEN"], "Content-Type": "application/json",
+     "Accept": "application/json, text/event-stream"})
+print(json.loads(urllib.request.urlopen(request).read())["result"]["content"][0]["text"])
+"""
+
+
+@pytest.mark.parametrize(
+    "limits, way",
+    [("processes = 2", "bob:cyd:"), ("held_processes = 1", "eva:")],
+    ids=["no place", "no slot"],
+)
+async def test_programs_that_wait_for_other_agents_hold_nobody_up(
+    tmp_path: Path, limits: str, way: str
+) -> None:
+    """All places for programs are taken by some that wait for others, which need a place; or by
+    some that need their slot back, while turns that have the slots need a place."""
+    program = tmp_path / "asking.py"
+    program.write_text(ASKING)
+    options = {"command": [sys.executable, str(program)], "output": "text"}
+    names = ("ada", "bob", "cyd")
+    home = write_home(
+        tmp_path / "home",
+        [
+            {"name": "main"},
+            {"name": "eva"},
+            *(
+                {"name": name, "engine": "command", "engine_options": options, "slots": 2}
+                for name in names
+            ),
+        ],
+        rules=[{"match": "(say-\\d+)", "steps": [{"sleep": 0.5}, {"say": "heard $1"}]}],
+        config=f"[limits]\n{limits}\nprocesses_per_agent = 2\n",
+    )
+    async with DaemonProcess(home) as daemon:
+        messages = [
+            await daemon.send("ada", f"{way}say-{number}", thread_id=str(number))
+            for number in range(5)
+        ]
+        for number, message in enumerate(messages):
+            result = await daemon.result(message, wait_s=18.0)
+            assert (result["success"], result["text"]) == (True, f"heard say-{number}"), result
+        figures = (await daemon.request("GET", "/metrics")).body
+        for state in ("running", "held", "waiting"):
+            assert f"agentsup_programs_{state} 0.0" in figures

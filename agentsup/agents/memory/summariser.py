@@ -22,7 +22,7 @@ from agentsup.model.engine import (
     Usage,
 )
 from agentsup.model.errors import EngineFailed
-from agentsup.model.tool import Effect, Tool, ToolResult
+from agentsup.model.tool import Effect, Tool, ToolResult, TurnPlace
 
 INSTRUCTION = (
     "You shorten conversations. Write a summary of the conversation you are given, for the agent "
@@ -130,3 +130,7 @@ class _NoTools:
 
     async def reaped(self, pgid: int) -> None:
         del pgid
+
+    @property
+    def slot(self) -> TurnPlace | None:
+        return None

@@ -84,6 +84,7 @@ class AcpSession:
             secrets=launch.secrets,
             limits=limits,
             remedy=launch.remedy,
+            slot=self._host.slot,
         ) as child:
             turn = _Turn(self._wire, child, launch, self._spec, self._host)
             try:

@@ -99,6 +99,15 @@ class Berths:
         """Whether one more program may be held."""
         return self._held < self._limits().held
 
+    def has_room(self, agent: str) -> bool:
+        """Whether a program of ``agent`` could start at once."""
+        limits = self._limits()
+        return (
+            not self._queue
+            and self.running < limits.total
+            and self._running[agent] < limits.per_agent
+        )
+
     async def take(self, agent: str) -> Berth:
         """A berth for a program of ``agent``, waiting for one where none is free.
 

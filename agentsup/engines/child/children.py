@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 from agentsup.engines.child.berths import Berth, BerthLimits, Berths
@@ -19,7 +19,7 @@ from agentsup.kit.leftovers import LEADER
 from agentsup.kit.procgroup import GroupStuck, ProcessGroup, Stdio
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.engine import EngineSpec
-from agentsup.model.tool import Children
+from agentsup.model.tool import Children, TurnPlace
 
 _log = logging.getLogger(__name__)
 
@@ -87,6 +87,7 @@ class ChildManager:
         secrets: Sequence[str] = (),
         limits: ChildLimits | None = None,
         remedy: str = "",
+        slot: TurnPlace | None = None,
     ) -> AsyncGenerator[Child]:
         """Run ``argv`` in the workspace with exactly ``env`` (see ``surroundings_of``).
 
@@ -95,7 +96,8 @@ class ChildManager:
         ``argv``: every process of the machine can read it.
 
         The group is recorded with the host before the program works and is gone when the block is
-        left: its input ends, TERM, ``term_grace_s`` later KILL.
+        left: its input ends, TERM, ``term_grace_s`` later KILL. ``slot`` is the turn's, given back
+        while it waits for a berth; while the turn waits, its program is held.
         Raises ``NotInstalled`` (with ``remedy``), ``NotConfigured``, ``EnginesBusy``.
         """
         bounds = limits or ChildLimits()
@@ -106,7 +108,7 @@ class ChildManager:
             return find_program(argv[0], env, cwd=cwd, remedy=remedy)
 
         program = await asyncio.to_thread(prepare)
-        berth = await self._berth(spec)
+        berth = await self._berth(spec, slot)
         try:
             async with self._spawning:
                 # A start blocks the loop for some milliseconds: one in each of its rounds.
@@ -120,7 +122,9 @@ class ChildManager:
                 child.feed(b"\n")
                 if stdin is not None:
                     child.feed(stdin, then_close=True)
-                yield child
+                # A turn that waits for others holds up nobody who must start a program for it.
+                with slot.watched(berth.hold, berth.resume) if slot else nullcontext():
+                    yield child
             finally:
                 await self._end(child, group, host, bounds.term_grace_s)
         finally:
@@ -134,7 +138,21 @@ class ChildManager:
 
     # -- inside ------------------------------------------------------------------------------------
 
-    async def _berth(self, spec: EngineSpec) -> Berth:
+    async def _berth(self, spec: EngineSpec, slot: TurnPlace | None) -> Berth:
+        if slot is None or self._berths.has_room(spec.agent):
+            return await self._taken(spec)
+        berth: Berth | None = None
+        try:
+            # Those whose programs run may need the slot to end.
+            async with slot.released():
+                berth = await self._taken(spec)
+        except BaseException:
+            if berth is not None:
+                berth.leave()
+            raise
+        return berth
+
+    async def _taken(self, spec: EngineSpec) -> Berth:
         try:
             async with asyncio.timeout(self._wait_s):
                 return await self._berths.take(spec.agent)

@@ -127,6 +127,7 @@ class ClaudeSession:
                 secrets=[value for name, value in self._env.items() if not name.endswith("_URL")],
                 limits=ChildLimits(memory_mb=options.memory_mb),
                 remedy=CLAUDE.remedy,
+                slot=self._host.slot,
             ) as child,
         ):
             dialogue = Dialogue(child, self._host, turn)

@@ -112,6 +112,7 @@ class CommandSession:
             stdin=stdin,
             secrets=tuple(options.env.values()),
             limits=ChildLimits(memory_mb=options.memory_mb),
+            slot=self._host.slot,
         ) as child:
             read = self._events if options.output == "events" else _plain
             async with aclosing(read(child, said)) as heard:

@@ -16,7 +16,7 @@ from agentsup.agents.tools.addresses import is_public
 from agentsup.agents.tools.shell import exec_tool
 from agentsup.agents.tools.web import MAX_BYTES, WebRules, web_tool
 from agentsup.kit.procgroup import members
-from agentsup.model.errors import AgentsupError, NotFound, TimedOut
+from agentsup.model.errors import AgentsupError, NotFound, Refused, TimedOut
 from agentsup.model.ids import AgentId, CallId, MessageId, SessionId
 from agentsup.model.tool import ToolContext
 
@@ -270,6 +270,37 @@ async def test_no_redirection_leads_inside(town: Web, target: str) -> None:
         with contextlib.suppress(AgentsupError):
             assert (await town.fetch(url)).startswith("refused: ")
     assert town.paths == ["/"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://2130706433/",
+        "http://0x7f000001/",
+        "http://0x7f.1/",
+        "http://017700000001/",
+        "http://0177.0.0.1/",
+        "http://127.1/",
+        "http://0/",
+        "http://127.0.0.1./",
+        "http://①②⑦.⓪.⓪.①/",
+        "http://127。0。0。1/",
+        "http://2852039166/latest/meta-data",
+        "http://0xa9fea9fe/",
+        "http://[::ffff:7f00:1]/",
+        "http://[::ffff:0:127.0.0.1]/",
+        "http://[64:ff9b::a9fe:a9fe]/",
+        "http://[2002:7f00:1::]/",
+        "http://[fe80::1%25lo]/",
+        "http://127.0.0.1#@example.org/",
+        "http://example.org:80@127.0.0.1/",
+        "HTTP://127.0.0.1/",
+    ],
+)
+async def test_no_spelling_of_an_inner_address_is_fetched(url: str) -> None:
+    """By the system's own resolver, which knows more spellings than one thinks of."""
+    with pytest.raises(Refused):
+        await web_tool().run(context(Path(), Book()), {"url": url})
 
 
 async def test_a_name_that_changes_meanwhile_changes_nothing(town: Web) -> None:
