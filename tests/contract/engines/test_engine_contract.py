@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -444,4 +445,37 @@ async def test_state_keeps_whole_recent_turns_within_its_bound(llm: LlmRig) -> N
     session = await llm.open(MemoryHost())
     huge = segment("y" * 1_000_000, engine_state=state)
     assert done(await collect(session, huge)).engine_state is None
+    await session.close()
+
+
+async def test_an_engine_that_used_a_tool_and_said_nothing_is_asked_once_more(rig: Rig) -> None:
+    used, silence, answer = Use("add", {"a": 2, "b": 3}), Say(("",)), Say(("five",))
+    host = MemoryHost({"add": add})
+    does_it_itself = rig.name.startswith("llm")
+    rig.play(used, silence, *([answer] if does_it_itself else []))
+    session = await rig.open(host)
+    end = done(await collect(session, segment()))
+    await session.close()
+    if not does_it_itself:
+        assert not end.text.strip()
+        assert end.outcome == "ok" or end.code == "empty_after_tool_use"
+        assert rig.has_host_tools or rig.name == "command" or end.engine_state is not None
+        rig.play(answer)
+        session = await rig.open(host)
+        more = replace(segment("say it now"), engine_state=end.engine_state, nudge="hint")
+        end = done(await collect(session, more))
+        await session.close()
+    assert (end.outcome, end.text) == ("ok", "five")
+
+
+async def test_the_last_request_of_a_turn_is_answered_without_tools(rig: Rig) -> None:
+    rig.play(Say(("that is all",)))
+    host = MemoryHost({"add": add})
+    session = await rig.open(host)
+    end = done(await collect(session, replace(segment("sum up"), nudge="wrap_up")))
+    assert (end.outcome, end.text) == ("ok", "that is all")
+    if isinstance(rig, LlmRig):
+        offered = rig.server.asked[-1].body.get("tools", [])
+        choice = rig.server.asked[-1].body.get("tool_choice")
+        assert not offered or choice in ("none", {"type": "none"}), (offered, choice)
     await session.close()
