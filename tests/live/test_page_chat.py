@@ -552,7 +552,8 @@ async def test_a_text_waits_until_the_one_before_it_is_accepted(scene: Scene) ->
         await say(page, f"see {number}")
     scene.daemon.launch("--port", port)
     await scene.daemon.ready()
-    await expect(theirs(page, "thank you")).to_have_count(4)
+    # A page that was refused several times waits up to ten seconds before it tries again.
+    await expect(theirs(page, "thank you")).to_have_count(4, timeout=20_000)
     assert await page.evaluate("() => told") == ["say", "accepted"] * 4
     assert scene.said() == [f"see {number}" for number in range(4)]
     scene.forgive(*LOSS)
@@ -733,7 +734,8 @@ async def test_a_long_chat_lets_go_of_its_beginning(scene: Scene) -> None:
     await expect(asked).to_be_enabled()
     while await page.get_by_role("button", name="Earlier messages").is_visible():
         before = await entries.count()
-        await page.get_by_role("button", name="Earlier messages").click()
+        # Scrolling up loads them too, so the button may be gone in the moment of a click.
+        await page.evaluate("() => document.querySelector('.earlier:not([hidden])')?.click()")
         await page.wait_for_function(
             "([n]) => document.querySelectorAll('li.entry').length > n"
             " || !document.querySelector('.earlier:not([hidden])')",
