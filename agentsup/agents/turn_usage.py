@@ -62,7 +62,7 @@ class TurnUsage:
         if self._services.spending is None:
             return None
         try:
-            heard.usd_left = await self._services.spending.reserve(work, self._around)
+            heard.usd_left = await self._services.spending.reserve(work, self._around, heard.model)
         except BudgetExceeded as error:
             return Done("failed", error=error.message, code=error.code)
         return None
@@ -86,7 +86,9 @@ class TurnUsage:
             return
         heard.tells_money = heard.tells_money or usage.usd is not None
         if not heard.tells_money:
-            usage = await spending.priced(usage, self._around)
+            usage = await spending.priced(
+                usage, self._around, engine=heard.engine, model=heard.model
+            )
         heard.usage.append(usage)
 
         def write(tx: Tx) -> Over | None:

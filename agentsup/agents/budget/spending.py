@@ -77,8 +77,9 @@ class Spending:
 
     # -- before a turn -----------------------------------------------------------------------------
 
-    async def reserve(self, work: Work, around: Surroundings) -> float | None:
+    async def reserve(self, work: Work, around: Surroundings, model: str = "") -> float | None:
         """Hold what the turn will probably use; the most it may cost, in US dollars (None: any).
+        ``model`` is the one that is asked, if it is not the agent's first.
 
         Waits, its slot given back, while only what other turns hold is in the way. Raises
         ``BudgetExceeded``, with a sentence for the asker.
@@ -99,7 +100,7 @@ class Spending:
         turn = _Turn(claim, spec, limits, message.principal.language)
         if not limits(self._clock.now_ms()) and not await self._is_bound_by_rows(message):
             return spec.budget.per_turn_usd
-        rate = _rate(await self._price(around))
+        rate = _rate(await self._price(around.spec, model))
         until_s = self._clock.monotonic() + HELD_WAIT_S
         while True:
             freed = asyncio.Event()
@@ -127,11 +128,14 @@ class Spending:
 
     # -- during a turn -----------------------------------------------------------------------------
 
-    async def priced(self, usage: Usage, around: Surroundings) -> Usage:
+    async def priced(
+        self, usage: Usage, around: Surroundings, *, engine: str = "", model: str = ""
+    ) -> Usage:
         """A report of tokens alone, with its price where that is known."""
-        if around.engine.name in TELL_MONEY or not (usage.input_tokens or usage.output_tokens):
+        told_later = (engine or around.engine.name) in TELL_MONEY
+        if told_later or not (usage.input_tokens or usage.output_tokens):
             return usage
-        price = await self._price(around)
+        price = await self._price(around.spec, model)
         if price is None:
             return usage
         return replace(usage, usd=price.of(usage.input_tokens, usage.output_tokens))
@@ -233,16 +237,19 @@ class Spending:
             )
         )
 
-    async def _price(self, around: Surroundings) -> Price | None:
-        return await self._prices.of(*_model_of(around.spec))
+    async def _price(self, spec: AgentSpec, model: str) -> Price | None:
+        return await self._prices.of(*_model_of(spec, model))
 
 
-def _model_of(spec: AgentSpec) -> tuple[str, str]:
-    """Provider and model as the price table knows them."""
+def _model_of(spec: AgentSpec, model: str) -> tuple[str, str]:
+    """Provider and model as the price table knows them; of another model than the agent's first
+    only its own name tells the provider."""
     options = spec.engine_options
-    model = str(options.get("model") or spec.model or "")
+    first = str(options.get("model") or spec.model or "")
+    if model and model != first:
+        return "", model
     provider = str(options.get("provider") or spec.provider or "")
-    return ("anthropic" if provider == "claude" else provider), model
+    return ("anthropic" if provider == "claude" else provider), first
 
 
 def _rate(price: Price | None) -> Amount | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from agentsup.agents.budget import spending
+from agentsup.api import cost
 from agentsup.kit.clock import LoopClock
 from agentsup.mailbox.budget import ledger
 from agentsup.mailbox.budget.scopes import ScopeKind
@@ -23,8 +25,9 @@ from agentsup.model.engine import (
     ToolStarted,
     Usage,
 )
+from agentsup.model.errors import Forbidden
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
-from agentsup.testing.household import Household, agent
+from agentsup.testing.household import OPERATOR_TOKEN, Household, agent
 from tests.component.conftest import Open
 from tests.component.proofs.house import House
 from tests.component.proofs.house import agent as entry
@@ -385,6 +388,32 @@ async def test_tokens_are_priced_where_the_price_is_known(household: Open) -> No
     assert rows == [("ann", 0.002), ("bob", None), ("cy", 0.5), ("dee", pytest.approx(0.00015))]
     told = (await house.command("bob", "/cost")).text
     assert "One turn has no known price and counts in tokens alone." in told
+
+
+async def test_who_asks_over_http_sees_what_is_theirs(tmp_path: Path) -> None:
+    """The operator sees all, an agent's token its own agent, nobody else's."""
+    desk_of = [agent("ann", costs(0.25)), agent("bob", costs(1.0))]
+    house = await Household.open(tmp_path / "home", desk_of)
+    try:
+        await house.ask("ann", "x")
+        ann = house.roster.entry("ann").agent_id
+        token = house.tokens.issue_agent(ann, "ann")
+        deps = house.daemon.api._deps
+
+        async def seen(token: str, agent_name: str | None = None) -> Any:
+            identity = house.tokens.identify(token)
+            call = SimpleNamespace(deps=deps, who=identity, query=SimpleNamespace(agent=agent_name))
+            answer: Any = await cost.cost(call)  # type: ignore[arg-type]  # what the route reads
+            return json.loads(answer.body)
+
+        assert [one["agent"] for one in (await seen(token))["agents"]] == ["ann"]
+        with pytest.raises(Forbidden):
+            await seen(token, "bob")
+        everything = await seen(OPERATOR_TOKEN)
+        assert {one["agent"] for one in everything["agents"]} == {"main", "ann", "bob"}
+        assert everything["all"]["day"]["usd"] == pytest.approx(0.25)
+    finally:
+        await house.stop()
 
 
 async def test_cost_shows_what_was_used_and_what_is_left(household: Open) -> None:

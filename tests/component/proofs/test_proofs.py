@@ -11,6 +11,7 @@ import pytest
 from tests.component.proofs import (
     accepted,
     browsers,
+    budgets,
     calls,
     edits,
     gate,
@@ -35,6 +36,7 @@ PROOFS: tuple[Proof, ...] = (
     *edits.PROOFS,
     *stops.PROOFS,
     *storms.PROOFS,
+    *budgets.PROOFS,
     *gate.PROOFS,
     *browsers.PROOFS,
     *questions.PROOFS,

@@ -1,0 +1,238 @@
+"""P6: no surprise bill. What turns will use is held before, and what they used counts once."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.agents.budget.spending import Spending
+from agentsup.agents.turn_usage import TurnUsage
+from agentsup.mailbox import usage
+from agentsup.mailbox.budget import ledger
+from agentsup.mailbox.budget.scopes import Amount
+from agentsup.model.engine import Done, EngineCaps, EngineHost, EngineSpec, Segment, Usage
+from tests.component.proofs.house import EVA, House, agent
+from tests.component.proofs.proof import Claim, Proof, Removal
+
+claim = Claim("P6")
+ZONE = "Etc/UTC"
+
+
+def uses(tokens: int, pause_s: float = 0.0) -> list[dict[str, Any]]:
+    steps = [{"sleep": pause_s}] if pause_s else []
+    return [{"match": "(.*)", "steps": [*steps, {"usage": {"input": tokens}}, {"say": "ok"}]}]
+
+
+async def used(house: House) -> int:
+    return int((await house.sql("SELECT coalesce(sum(tokens), 0) FROM budget_spent"))[0][0])
+
+
+async def sixteen_at_once_with_a_budget_for_three(home: Path) -> None:
+    ann = agent(
+        "ann", uses(2000, 5.0), slots=16, budget={"per_day_tokens": 8000}, user_timezone=ZONE
+    )
+    async with House(home, [agent("main"), ann]) as house:
+        first = await house.say("ann", "first")
+        await house.daemon.mailbox.wait_done(first, 60)
+        asked = [await house.say("ann", f"t{n}", f"c{n}") for n in range(16)]
+        done = [await house.daemon.mailbox.wait_done(each, 600) for each in asked]
+        total = await used(house)
+        claim.holds(total <= 8000, f"{total} of 8000 tokens were used")
+        served = sum(one.outcome == "ok" for one in done)
+        claim.holds(served == 3, f"{served} of 16 were served, where the budget is for three")
+        told = {one.error_code for one in done if one.outcome != "ok"}
+        claim.holds(told == {"budget_exceeded"}, f"the others were told {told}")
+
+
+class _Requests:
+    """An engine that makes paid requests, a second apart, until something ends it."""
+
+    name = "scripted"
+    caps = EngineCaps(streaming=True, usage=True)
+
+    def __init__(self, most: int = 1000) -> None:
+        self.made = 0
+        self._most = most
+
+    async def open(self, spec: EngineSpec, host: EngineHost) -> "_Requests":
+        return self
+
+    async def run(self, segment: Segment) -> Any:
+        for _ in range(self._most):
+            self.made += 1
+            yield Usage(100, 0)
+            await asyncio.sleep(1)
+        yield Done("ok", text="done")
+
+    async def close(self) -> None:
+        return
+
+
+async def what_was_paid_counts_once_whatever_is_killed(home: Path) -> None:
+    ann = agent("ann", uses(0), budget={"per_day_tokens": 100_000}, user_timezone=ZONE)
+    async with House(home, [agent("main"), ann]) as house:
+        paid = _Requests()
+        _think(house, paid)
+        await house.say("ann", "go")
+        await asyncio.sleep(3.5)
+        await house.crash()
+        made = paid.made
+        paid = _Requests(3)
+        await house.open()
+        _think(house, paid)
+        last = await house.say("ann", "another", "c2")
+        await house.daemon.mailbox.wait_done(last, 60)
+        await asyncio.sleep(10)
+        (row,) = await house.sql(
+            "SELECT count(*) FROM usage u JOIN messages m USING (message_id)"
+            " WHERE u.input_tokens = 100 AND m.fence = 1 AND m.message_id = ?",
+            last,
+        )
+        claim.holds(row[0] == 3, f"three requests count as {row[0]}")
+        (before,) = await house.sql(
+            "SELECT count(*) FROM usage WHERE input_tokens = 100 AND message_id <> ?", last
+        )
+        claim.holds(before[0] >= made, f"{made} requests were paid before the kill: {before[0]}")
+
+
+async def a_killed_turn_holds_nothing(home: Path) -> None:
+    """The next boot serves others from the whole budget."""
+    ann = agent(
+        "ann", uses(100, 60.0), slots=2, budget={"per_day_tokens": 2000}, user_timezone=ZONE
+    )
+    async with House(home, [agent("main"), ann]) as house:
+        asked = await house.say("ann", "long")
+        await asyncio.sleep(1)
+        await house.crash()
+        await house.open()
+        await house.daemon.mailbox.cancel(asked, EVA)
+        other = await house.say("ann", "other", "c2")
+        done = await house.daemon.mailbox.wait_done(other, 600)
+        claim.holds(done.outcome == "ok", f"refused for what a dead turn held: {done.error_text}")
+
+
+async def an_operator_is_warned_once(home: Path) -> None:
+    ann = agent("ann", uses(900), budget={"per_day_tokens": 5000}, user_timezone=ZONE)
+    async with House(home, [agent("main"), ann]) as house:
+
+        def warnings() -> int:
+            return sum("% of ann's budget" in str(p.body.get("text")) for p in house.channel.sent)
+
+        for number in range(4):
+            message = await house.say("ann", f"t{number}")
+            await house.daemon.mailbox.wait_done(message, 60)
+            claim.holds(warnings() == 0, "warned before 80 %")
+        await house.daemon.mailbox.wait_done(await house.say("ann", "fifth"), 60)
+        await claim.comes(lambda: warnings() == 1, 5, "nobody was warned at 90 %")
+        for number in range(3):
+            message = await house.say("ann", f"again {number}")
+            await house.daemon.mailbox.wait_done(message, 60)
+        await asyncio.sleep(1)
+        claim.holds(warnings() == 1, f"warned {warnings()} times in one day")
+
+
+def _think(house: House, engine: _Requests) -> None:
+    stack = house.unit("ann").stack
+    assert stack is not None
+    stack._engine = engine
+
+
+# -- removals --------------------------------------------------------------------------------------
+
+
+def _no_holds(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ledger, "_held", lambda *args: Amount())
+
+
+def _looked_at_outside(patch: pytest.MonkeyPatch) -> None:
+    """What is left is read first; the hold is taken in another transaction."""
+    original = Spending.reserve
+
+    async def reserve(self: Spending, *args: Any) -> Any:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(ledger, "_put", lambda *args: None)
+            left = await original(self, *args)
+        await asyncio.sleep(0.1)
+        return left
+
+    patch.setattr(Spending, "reserve", reserve)
+
+
+def _no_reserve(patch: pytest.MonkeyPatch) -> None:
+    async def reserve(self: TurnUsage, *args: Any) -> None:
+        return None
+
+    patch.setattr(TurnUsage, "reserve", reserve)
+
+
+def _recorded_at_the_end(patch: pytest.MonkeyPatch) -> None:
+    async def note(self: TurnUsage, report: Usage, heard: Any) -> None:
+        heard.usage.append(report)
+
+    patch.setattr(TurnUsage, "_note", note)
+
+
+def _no_report_ids(patch: pytest.MonkeyPatch) -> None:
+    original = usage.record_tx
+
+    def record_tx(*args: Any, **facts: Any) -> Any:
+        return original(*args, **{**facts, "report_id": None})
+
+    patch.setattr(usage, "record_tx", record_tx)
+
+
+def _holds_outlive_leases(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        ledger,
+        "_HELD",
+        "SELECT coalesce(sum(h.nano_usd), 0), coalesce(sum(h.tokens), 0) FROM budget_holds h"
+        " WHERE h.message_id <> :own AND :boot = :boot",
+    )
+    patch.setattr(ledger, "drop_void_tx", lambda tx, boot_id: 0)
+
+
+def _never_marked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ledger, "mark_told_tx", lambda tx, one: None)
+
+
+def _nobody_tells(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ledger, "untold", lambda reader: [])
+
+
+PROOFS = (
+    Proof(
+        "sixteen at once with a budget for three",
+        "P6",
+        sixteen_at_once_with_a_budget_for_three,
+        (
+            Removal("holds that count for nobody", _no_holds),
+            Removal("what is left looked at outside the transaction", _looked_at_outside),
+            Removal("no reservation", _no_reserve),
+        ),
+    ),
+    Proof(
+        "what was paid counts once, whatever is killed",
+        "P6",
+        what_was_paid_counts_once_whatever_is_killed,
+        (
+            Removal("usage recorded at the end of a turn", _recorded_at_the_end),
+            Removal("reports without an id", _no_report_ids),
+        ),
+    ),
+    Proof(
+        "a killed turn holds nothing",
+        "P6",
+        a_killed_turn_holds_nothing,
+        (Removal("holds that outlive their lease", _holds_outlive_leases),),
+    ),
+    Proof(
+        "an operator is warned once",
+        "P6",
+        an_operator_is_warned_once,
+        (
+            Removal("notices that are never marked as told", _never_marked),
+            Removal("notices that nobody tells", _nobody_tells),
+        ),
+    ),
+)
