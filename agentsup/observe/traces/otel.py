@@ -98,10 +98,10 @@ class OtelExport:
     async def open(cls, target: OtelTarget) -> OtelExport:
         """Import the library and start its thread. Raises ``OtelMissing``."""
         try:
-            library = await asyncio.to_thread(_load)
+            # Making the sender takes as long as the import: it looks for its ways to send.
+            return await asyncio.to_thread(lambda: cls(target, _load()))
         except ImportError as error:
             raise OtelMissing from error
-        return cls(target, library)
 
     def put(self, spans: Sequence[Span]) -> None:
         """Hand on what has ended; returns at once."""

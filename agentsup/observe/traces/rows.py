@@ -102,7 +102,7 @@ def retention_rules(*, keep_days: int, most: int) -> tuple[Retention, ...]:
         Retention(
             "spans",
             f"span_no <= (SELECT max(span_no) FROM spans) - {int(most)}"  # noqa: S608 - a number
-            " AND ended_at IS NOT NULL AND started_at < :cutoff",
+            " AND ended_at IS NOT NULL",
             0,
             key="span_no",
         ),
