@@ -32,6 +32,7 @@ _EXTRAS: Final = {
     "llm": ("pydantic_ai", "pydantic-ai-slim"),
     "anthropic": ("anthropic", "anthropic"),
     "acp": ("acp", "agent-client-protocol"),
+    "mcp": ("mcp", "mcp"),
     "otel": ("opentelemetry.exporter.otlp.proto.http", "opentelemetry-exporter-otlp-proto-http"),
 }
 
@@ -61,6 +62,7 @@ def examine(place: Place) -> list[Check]:
         _extras,
         lambda: _engine(place.home),
         lambda: _programs(place.home),
+        lambda: _servers(place.home),
         lambda: _otel(place.home),
         lambda: _work(place.home),
     )

@@ -149,13 +149,12 @@ class Server:
         name, allowed_s = self.declared.name, self.declared.start_timeout_s
         limit = asyncio.timeout(allowed_s)
         try:
-            async with limit:
-                async with self._opened(wire) as link:
-                    await link.open()
-                    self._is_suspect = self._has_changed = False
-                    await self._list(link)
-                    limit.reschedule(None)
-                    await self._serve(ctx, link)
+            async with limit, self._opened(wire) as link:
+                await link.open()
+                self._is_suspect = self._has_changed = False
+                await self._list(link)
+                limit.reschedule(None)
+                await self._serve(ctx, link)
         except TimeoutError:
             if not limit.expired():
                 raise

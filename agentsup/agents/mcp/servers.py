@@ -20,7 +20,7 @@ _log = get_logger(__name__)
 
 EXTRA = "mcp"
 MISSING = "what it takes is not installed; install it with: pip install 'agentsup[mcp]'"
-FIRST_TRY_S = 5.0
+FIRST_TRY_S = 10.0
 """How long turns wait for servers that were never tried, counted from their start."""
 _USABLE = (AgentState.RUNNING, AgentState.DEGRADED)
 LEAVING = Grace(drain_s=0.2, cancel_s=1.0, kill_s=1.0)
@@ -33,8 +33,10 @@ class AgentServers:
         self._place = place
         self._s = services
         self._servers: dict[str, Server] = {}
+        self._leaving: set[Server] = set()
         self._off: dict[str, McpServer] = {}
         self._is_missing = False
+        self._is_closed = False
         self._since_at = services.clock.now_ms()
         self._began_s = services.clock.monotonic()
         self._owner = TaskOwner(f"mcp of {place.agent}")
@@ -49,6 +51,8 @@ class AgentServers:
 
     def apply(self, declared: Mapping[str, Any]) -> None:
         """Have exactly these servers; one that did not change is not touched. Returns at once."""
+        if self._is_closed:
+            return
         wanted = {name: each for name, each in servers_of(declared).items() if each.enabled}
         self._off = {n: each for n, each in servers_of(declared).items() if not each.enabled}
         self._is_missing = bool(wanted) and not _is_installed()
@@ -57,7 +61,9 @@ class AgentServers:
             _log.warning("no tool servers", agent=self._place.agent, reason=MISSING)
             wanted = {}
         for name in [each for each in self._servers if each not in wanted]:
-            self._spawn(self._servers.pop(name).stop(), f"mcp-stop:{name}")
+            leaving = self._servers.pop(name)
+            self._leaving.add(leaving)
+            self._owner.spawn(self._end(leaving), name=f"mcp-stop:{name}")
         for name, server in wanted.items():
             self._have(name, server)
 
@@ -71,23 +77,24 @@ class AgentServers:
         if known is None:
             made.start()
         else:
-            self._spawn(self._replace(known, made), f"mcp-replace:{name}")
+            self._leaving.add(known)
+            self._owner.spawn(self._end(known, made), name=f"mcp-replace:{name}")
 
-    async def _replace(self, known: Server, made: Server) -> None:
+    async def _end(self, leaving: Server, following: Server | None = None) -> None:
         """One after the other: they share a home, and perhaps a port."""
-        await known.stop()
-        if self._servers.get(made.declared.name) is made:
-            made.start()
-
-    def _spawn(self, coroutine: Any, name: str) -> None:
-        self._owner.spawn(coroutine, name=name)
+        await leaving.stop()
+        self._leaving.discard(leaving)
+        if following is not None and self._servers.get(following.declared.name) is following:
+            following.start()
 
     async def close(self) -> None:
         """Close all of them at once, in bounded time."""
         closing = TaskOwner("mcp-close")
+        leaving = (*self._servers.values(), *self._leaving)
+        self._servers, self._is_closed = {}, True  # nothing follows any more
         tasks = {
-            closing.spawn(server.stop(LEAVING), name=f"mcp-stop:{name}")
-            for name, server in self._servers.items()
+            closing.spawn(server.stop(LEAVING), name=f"mcp-stop:{server.declared.name}")
+            for server in leaving
         }
         if tasks:
             await asyncio.wait(tasks, timeout=LEAVING.total_s + 2.0)

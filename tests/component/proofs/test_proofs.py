@@ -22,6 +22,7 @@ from tests.component.proofs import (
     providers,
     questions,
     rooms,
+    servers,
     stops,
     storms,
 )
@@ -33,6 +34,7 @@ PROOFS: tuple[Proof, ...] = (
     *rooms.PROOFS,
     *isolation.PROOFS,
     *providers.PROOFS,
+    *servers.PROOFS,
     *edits.PROOFS,
     *stops.PROOFS,
     *storms.PROOFS,

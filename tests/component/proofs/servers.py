@@ -1,0 +1,105 @@
+"""P3: a sick tool server costs the agent whose it is, and nobody else."""
+
+import asyncio
+import statistics
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentsup.agents.mcp import servers, wire
+from agentsup.agents.stack import AgentStack
+from tests.component.proofs.house import House, agent
+from tests.component.proofs.proof import Claim, Proof, Removal
+
+claim = Claim("P3")
+RULES = [{"match": "(.*)", "steps": [{"say": "said $1"}]}]
+
+
+def _program(code: str) -> dict[str, object]:
+    return {"command": sys.executable, "args": ["-c", code], "start_timeout_s": 300}
+
+
+SILENT = _program("import time; time.sleep(3600)")
+FLOOD = _program("import os\nwhile True: os.write(1, b'no protocol at all\\n' * 3000)")
+DYING = _program("import sys; sys.exit('no database')")
+START_S, ANSWER_S, LAG_S = 5.0, 11.0, 0.04
+
+
+async def a_sick_server_delays_nobody(home: Path) -> None:
+    """One never answers, one ends at once, one talks nonsense without end, one is not there."""
+    sick = {
+        "silent": SILENT,
+        "dying": DYING,
+        "flood": FLOOD,
+        "missing": {"command": "no-such-program"},
+    }
+    async with House(
+        home, [agent("main"), agent("bad", RULES, mcp=sick), agent("good", RULES)], is_real=True
+    ) as house:
+        await claim.comes(
+            lambda: house.state("bad") == "running", START_S, "a server held up its agent's start"
+        )
+        await house.say("good", "one", "good-1")
+        await claim.comes(lambda: house.heard("said one"), ANSWER_S, "the neighbour was held up")
+        await claim.comes((home / "home/agents/bad/mcp/flood").exists, START_S, "nothing floods")
+        await asyncio.sleep(1.5)  # until the library is loaded
+        late = []
+        loop = asyncio.get_running_loop()
+        for _ in range(60):
+            began = loop.time()
+            await asyncio.sleep(0.01)
+            late.append(loop.time() - began - 0.01)
+        claim.holds(
+            statistics.median(late) < LAG_S, f"the loop was late by {statistics.median(late):.3f} s"
+        )
+        lives = house.unit("bad").child.status.life
+        await house.say("bad", "two", "bad-1")
+        await claim.comes(
+            lambda: house.heard("said two"), ANSWER_S, "its own agent waits for it without end"
+        )
+        claim.holds(lives == 1, "a server's end was its agent's")
+
+
+# -- without the mechanisms ------------------------------------------------------------------------
+
+
+def _opened_before_ready(patch: pytest.MonkeyPatch) -> None:
+    original = AgentStack.run
+
+    async def run(self: AgentStack, ready: object, draining: asyncio.Event) -> None:
+        assert self.servers is not None
+        self.workspace.mkdir(parents=True, exist_ok=True)
+        self.servers.apply(self.spec.mcp)
+        try:
+            await self.servers.tried(is_patient=True)
+        except asyncio.CancelledError:
+            await self.servers.close()
+            raise
+        await original(self, ready, draining)  # type: ignore[arg-type]  # as it was given
+
+    patch.setattr(AgentStack, "run", run)
+
+
+def _turns_wait_for_all(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(servers, "FIRST_TRY_S", 3600.0)
+
+
+def _no_pace(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(wire, "_AHEAD_S", 1e9)
+    patch.setattr(wire, "MAX_GARBAGE", 10**12)
+
+
+PROOFS = (
+    Proof(
+        "a sick tool server delays nobody",
+        "P3",
+        a_sick_server_delays_nobody,
+        (
+            Removal("servers opened before the agent takes work", _opened_before_ready),
+            Removal("turns wait for servers without end", _turns_wait_for_all),
+            Removal("what a server says is read as fast as it comes", _no_pace),
+        ),
+        is_real=True,
+    ),
+)

@@ -1,0 +1,50 @@
+"""What the doctor says of tool servers, without starting any."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.cli.doctor_servers import look
+from agentsup.config.home import Home
+
+
+def home_with(root: Path, mcp: Any) -> Home:
+    home = Home(root)
+    home.create()
+    home.agents_json.write_text(json.dumps([{"name": "ada", "mcp": mcp}]))
+    return home
+
+
+def test_each_program_is_looked_for_and_no_address_is_asked(tmp_path: Path) -> None:
+    home = home_with(
+        tmp_path,
+        {
+            "here": {"command": sys.executable},
+            "gone": {"command": "no-such-program"},
+            "off": {"command": "no-such-program", "enabled": False},
+            "web": {"url": "https://x.example/mcp?key=1"},
+        },
+    )
+    found = {one.text.split(" ")[0]: one for one in look(home, {"PATH": "/usr/bin"})}
+    assert found["here"].is_well
+    assert not found["gone"].is_well
+    assert "install it" in found["gone"].advice
+    assert found["web"].is_well
+    assert "key=1" not in found["web"].text
+    assert "off" not in found
+
+
+def test_a_missing_library_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    home = home_with(tmp_path, {"a": {"command": "x"}, "b": {"command": "y"}})
+    (one,) = look(home, {})
+    assert not one.is_well
+    assert "agentsup[mcp]" in one.advice
+
+
+def test_without_servers_there_is_nothing_to_say(tmp_path: Path) -> None:
+    assert list(look(home_with(tmp_path, {}), {})) == []
