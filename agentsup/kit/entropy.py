@@ -23,6 +23,8 @@ _RANDOM_CHARS = 16
 _RANDOM_BITS = 5 * _RANDOM_CHARS
 # New ids start in the lower half, so that counting upwards within a millisecond cannot overflow.
 _START_BITS = _RANDOM_BITS - 1
+_LOW_CHARS = 4
+_LOW_BITS = 5 * _LOW_CHARS
 _TOKEN_BYTES = 32
 
 
@@ -61,19 +63,25 @@ class _SortableIds:
         self._lock = threading.Lock()
         self._last_ms = -1
         self._last_random = 0
+        # All but the last characters of the last id: within a millisecond they hardly ever change.
+        self._head = ""
+        self._head_random = -1
 
     def issue(self, prefix: str) -> str:
         with self._lock:
             now_ms = self._clock.now_ms()
-            if now_ms > self._last_ms:
+            is_later = now_ms > self._last_ms
+            if is_later:
                 self._last_ms = now_ms
                 self._last_random = self._random_bits(_START_BITS)
             else:
                 self._last_random += 1 + self._random_bits(16)
-            return (
-                f"{prefix}_{_base32(self._last_ms, _TIME_CHARS)}"
-                f"{_base32(self._last_random, _RANDOM_CHARS)}"
-            )
+            high, low = divmod(self._last_random, 1 << _LOW_BITS)
+            if high != self._head_random or is_later:
+                time = _base32(self._last_ms, _TIME_CHARS)
+                self._head = time + _base32(high, _RANDOM_CHARS - _LOW_CHARS)
+                self._head_random = high
+            return f"{prefix}_{self._head}{_PAIRS[low >> 10]}{_PAIRS[low & 1023]}"
 
 
 class SystemEntropy:

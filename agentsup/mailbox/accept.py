@@ -30,7 +30,15 @@ from agentsup.model.principal import PrincipalKind
 from agentsup.store.database import Reader, Tx
 from agentsup.store.events import append
 
-__all__ = ["accept_tx", "epochs_of", "insert_tx"]
+__all__ = [
+    "INSERT_SQL",
+    "LEDGER_SQL",
+    "accept_tx",
+    "columns_of",
+    "epochs_of",
+    "insert_tx",
+    "visit_tx",
+]
 
 _REQUESTS = frozenset({Kind.CHAT, Kind.TASK, Kind.BROADCAST})
 """Kinds that ask for work and are bounded; replies and events must always find their way."""
@@ -38,12 +46,17 @@ _REQUESTS = frozenset({Kind.CHAT, Kind.TASK, Kind.BROADCAST})
 _VISIT_MS = 1_000
 """A conversation is noted as alive at most this often."""
 
-_INSERT = """
+INSERT_SQL = """
 INSERT INTO messages (message_id, agent_id, session_id, kind, lane, priority, state, parts,
   principal, deliver_to, in_reply_to, thread_id, root_id, path, traceparent, sender_agent_id,
   capability, summary, silent, accepted_at, not_before, expires_at, replay_of, epochs)
 VALUES (?, ?, ?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
+
+LEDGER_SQL = """
+INSERT INTO ledger (source, external_id, message_id, body_hash, at) VALUES (?, ?, ?, ?, ?)
+"""
+_ENTER_SQL = f"{LEDGER_SQL} ON CONFLICT DO NOTHING"
 
 
 def accept_tx(desk: Desk, tx: Tx, ready: Draft, *, waiter: Lease | None = None) -> Accepted:
@@ -96,36 +109,39 @@ def insert_tx(
     new = ready.new
     epochs = new.epochs or _epochs_for(desk, tx, new)
     faults.point("mailbox.accept.before_insert")
-    tx.execute(
-        _INSERT,
-        (
-            ready.message_id,
-            new.agent_id,
-            session_id,
-            new.kind.value,
-            new.lane.value,
-            int(new.priority),
-            ready.parts,
-            ready.principal,
-            ready.deliver_to,
-            new.in_reply_to,
-            new.thread_id,
-            new.root_id or ready.message_id,
-            ready.path,
-            new.traceparent,
-            new.sender_agent_id,
-            new.capability,
-            new.summary,
-            int(new.silent),
-            at,
-            new.not_before,
-            new.expires_at,
-            new.replay_of,
-            encode(epochs) if epochs else "{}",
-        ),
-    )
-    _tell(tx, new, ready.message_id, session_id, at, last_at)
+    tx.execute(INSERT_SQL, columns_of(ready, session_id, at, epochs))
+    _tell(tx, ready, session_id, at, last_at)
     tx.touch(f"agent:{new.agent_id}")
+
+
+def columns_of(ready: Draft, session_id: str, at: int, epochs: dict[str, int]) -> tuple[Any, ...]:
+    """The row of an accepted message, for ``INSERT_SQL``."""
+    new = ready.new
+    return (
+        ready.message_id,
+        new.agent_id,
+        session_id,
+        new.kind.value,
+        new.lane.value,
+        int(new.priority),
+        ready.parts,
+        ready.principal,
+        ready.deliver_to,
+        new.in_reply_to,
+        new.thread_id,
+        new.root_id or ready.message_id,
+        ready.path,
+        new.traceparent,
+        new.sender_agent_id,
+        new.capability,
+        new.summary,
+        int(new.silent),
+        at,
+        new.not_before,
+        new.expires_at,
+        new.replay_of,
+        encode(epochs) if epochs else "{}",
+    )
 
 
 def _waited_again(tx: Tx, message_id: str) -> None:
@@ -177,8 +193,7 @@ def _enter_tx(tx: Tx, ready: Draft, at: int) -> Accepted | None:
     """
     for number, key in enumerate(ready.keys):
         entered = tx.execute(
-            "INSERT INTO ledger (source, external_id, message_id, body_hash, at)"
-            " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            _ENTER_SQL,
             (key.source, key.external_id, ready.message_id, key.body_hash, at),
         )
         if entered.rowcount == 0:
@@ -276,37 +291,22 @@ def _check_asker(desk: Desk, tx: Tx, new: NewMessage) -> None:
 # -- telling ---------------------------------------------------------------------------------------
 
 
-def _tell(
-    tx: Tx, new: NewMessage, message_id: str, session_id: str, at: int, last_at: int | None
-) -> None:
+def _tell(tx: Tx, ready: Draft, session_id: str, at: int, last_at: int | None) -> None:
     """The events of an acceptance, the conversation it came from, the note about foreign work."""
-    to = new.deliver_to
-    is_chat = new.kind is Kind.CHAT and to.kind == "chat"
-    conversation = f"{to.channel}:{to.conversation}" if to.kind == "chat" else ""
+    new, to = ready.new, ready.new.deliver_to
     where: dict[str, Any] = {
         "at": at,
         "agent_id": new.agent_id,
         "session_id": session_id,
-        "message_id": message_id,
-        "conversation": conversation,
+        "message_id": ready.message_id,
+        "conversation": f"{to.channel}:{to.conversation}" if to.kind == "chat" else "",
     }
-    facts: dict[str, Any] = {
-        "kind": new.kind.value,
-        "lane": new.lane.value,
-        "priority": int(new.priority),
-        "from": new.principal.label,
-    }
-    if is_chat:
+    if new.kind is Kind.CHAT and to.kind == "chat":
         # One event tells both that it was accepted and what was said.
-        facts["text"] = text_of(new.parts)
-        facts["files"] = [part.name or part.path for part in new.parts if part.type == "file"]
-        # By its own id a client knows its text again, in another tab and after a reload too.
-        facts["say_id"] = new.external_id
-        append(tx, EventType.CHAT_IN, data=facts, **where)
-        if last_at is None or not 0 <= at - last_at < _VISIT_MS:
-            _visit(tx, new.agent_id, to.channel, to.conversation, at)
+        append(tx, EventType.CHAT_IN, data=ready.facts, **where)
+        visit_tx(tx, new.agent_id, to.channel, to.conversation, at, last_at)
         return
-    append(tx, EventType.MESSAGE_ACCEPTED, data=facts, **where)
+    append(tx, EventType.MESSAGE_ACCEPTED, data=ready.facts, **where)
     if (
         new.kind in _REQUESTS
         and to.kind != "chat"
@@ -316,17 +316,21 @@ def _tell(
         about = preview(new.summary or text_of(new.parts))
         notify_tx(
             tx,
-            message_id=message_id,
+            message_id=ready.message_id,
             agent_id=new.agent_id,
             session_id=session_id,
             text=f"{new.principal.label} asks: {about}",
             at=at,
-            facts={"from": new.principal.label, "message_id": message_id},
+            facts={"from": new.principal.label, "message_id": ready.message_id},
         )
 
 
-def _visit(tx: Tx, agent_id: str, channel: str, conversation: str, at: int) -> None:
-    """Note that the conversation is alive."""
+def visit_tx(
+    tx: Tx, agent_id: str, channel: str, conversation: str, at: int, last_at: int | None
+) -> None:
+    """Note that the conversation is alive, unless that was noted a moment ago."""
+    if last_at is not None and 0 <= at - last_at < _VISIT_MS:
+        return
     tx.execute(
         "INSERT INTO conversations (agent_id, channel, conversation, first_at, last_at)"
         " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET last_at = excluded.last_at",

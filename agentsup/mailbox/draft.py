@@ -13,7 +13,7 @@ from typing import Any
 from agentsup.mailbox.rows import encode
 from agentsup.mailbox.values import Desk
 from agentsup.model.errors import BadRequest, TooLarge
-from agentsup.model.message import DeliverTo, NewMessage
+from agentsup.model.message import DeliverTo, Kind, Lane, NewMessage, Part, Priority, text_of
 from agentsup.model.principal import Principal
 
 __all__ = ["Draft", "Key", "check_size", "draft"]
@@ -30,7 +30,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """``new`` with its future id and its columns as JSON."""
+    """``new`` with its future id, its columns as JSON, and what the event of its acceptance tells."""
 
     new: NewMessage
     message_id: str
@@ -39,11 +39,13 @@ class Draft:
     principal: str
     deliver_to: str
     path: str
+    facts: str
 
 
 def draft(desk: Desk, new: NewMessage) -> Draft:
     """Prepare ``new``. Raises ``TooLarge``, and ``BadRequest`` for text that is no text."""
-    parts = encode([part.to_json() for part in new.parts])
+    texts = [encode(part.text) if part.type == "text" else "" for part in new.parts]
+    parts = f"[{','.join(map(_part, new.parts, texts))}]"
     check_size(parts, desk.limits.max_body_bytes)
     return Draft(
         new,
@@ -53,7 +55,34 @@ def draft(desk: Desk, new: NewMessage) -> Draft:
         _encode_value(new.principal),
         _encode_value(new.deliver_to),
         encode(new.path) if new.path else "[]",
+        _facts(new, texts),
     )
+
+
+def _part(part: Part, text: str) -> str:
+    """JSON of a part, ``text`` being that of its text."""
+    return f'{{"type":"text","text":{text}}}' if text else encode(part.to_json())
+
+
+def _facts(new: NewMessage, texts: list[str]) -> str:
+    """JSON of what is told of the acceptance; of a text in a chat also what was said."""
+    begun = _begin_facts(new.kind, new.lane, new.priority, new.principal.label)
+    if new.kind is not Kind.CHAT or new.deliver_to.kind != "chat":
+        return f"{begun}}}"
+    text = texts[0] if len(texts) == 1 and texts[0] else encode(text_of(new.parts))
+    files = [part.name or part.path for part in new.parts if part.type == "file"]
+    # By its own id a client knows its text again, in another tab and after a reload too.
+    return (
+        f'{begun},"text":{text},"files":{encode(files) if files else "[]"},'
+        f'"say_id":{encode(new.external_id)}}}'
+    )
+
+
+@lru_cache(maxsize=1024)
+def _begin_facts(kind: Kind, lane: Lane, priority: Priority, label: str) -> str:
+    """The facts that few messages differ in, as JSON without its last brace."""
+    facts = {"kind": kind.value, "lane": lane.value, "priority": int(priority), "from": label}
+    return encode(facts)[:-1]
 
 
 @lru_cache(maxsize=1024)

@@ -28,6 +28,7 @@ from agentsup.mailbox import (
     waits,
 )
 from agentsup.mailbox.draft import draft
+from agentsup.mailbox.entrance import Entrance
 from agentsup.mailbox.epoch import Also, EpochMap, scopes_of
 from agentsup.mailbox.pace import Pace
 from agentsup.mailbox.place import check_room
@@ -85,6 +86,7 @@ class Mailbox:
         self.epochs, self.limits = EpochMap(), limits or MailboxLimits()
         self._db, self._entropy = db, entropy
         self.desk = Desk(clock, entropy, boot_id, self.limits, self.epochs, Pace())
+        self._entrance = Entrance(db, self.desk)
 
     async def load(self) -> None:
         """Take over the epochs of earlier boots; call once before work starts."""
@@ -107,15 +109,7 @@ class Mailbox:
 
         ``also`` writes more into the same transaction, for a duplicate too.
         """
-        ready = draft(self.desk, new)
-
-        def step(tx: Tx) -> Accepted:
-            accepted = accept.accept_tx(self.desk, tx, ready, waiter=waiter)
-            if also is not None:
-                also(tx, accepted)
-            return accepted
-
-        return await self._db.write(step, name="mailbox.accept")
+        return await self._entrance.accept(new, waiter=waiter, also=also)
 
     def accept_tx(self, tx: Tx, new: NewMessage, *, waiter: Lease | None = None) -> Accepted:
         """Store ``new`` in this transaction; with ``waiter``, that turn waits for the answer.

@@ -1,12 +1,14 @@
 """One group commit: run the functions of many callers in one transaction, in the writer's thread.
 
-Each function has its own savepoint, so one that raises rolls back alone. If the commit fails, or
-a condition of the whole store shows while a function runs, nobody's change stands and nobody is
-told otherwise. Serves P1.
+Each function has its own savepoint, so one that raises rolls back alone. Functions of one kind
+that follow each other may be done jointly, by few statements in one savepoint; if that declines,
+it is undone and each has its own again. If the commit fails, or a condition of the whole store
+shows while a function runs, nobody's change stands and nobody is told otherwise. Serves P1.
 """
 
 import asyncio
 import inspect
+import logging
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +22,14 @@ from agentsup.store.failures import Trouble, condition_of, unavailable
 from agentsup.store.reserve import DiskReserve
 from agentsup.store.transaction import Tx
 
-__all__ = ["BatchLimits", "BatchReport", "BatchRunner", "Job"]
+__all__ = ["BatchLimits", "BatchReport", "BatchRunner", "Job", "Joint"]
+
+_JOINT_MOST = 32
+"""Most functions done jointly: what is undone and repeated when one of them is no common case."""
+
+_log = logging.getLogger(__name__)
+
+Joint = Callable[[Tx, Sequence[Any]], Sequence[Any] | None]
 
 
 class Job:
@@ -31,6 +40,8 @@ class Job:
         "error",
         "fn",
         "future",
+        "item",
+        "joint",
         "may_use_reserve",
         "name",
         "result",
@@ -42,14 +53,18 @@ class Job:
         fn: Callable[[Tx], Any],
         name: str,
         future: "asyncio.Future[Any]",
-        *,
         may_use_reserve: bool,
+        joint: Joint | None = None,
+        item: Any = None,
     ) -> None:
-        """`future` belongs to the caller; only the loop's thread touches it."""
+        """`future` belongs to the caller; only the loop's thread touches it. `joint` does the work
+        of several jobs that share it, given their `item`s."""
         self.fn = fn
         self.name = name
         self.future = future
         self.may_use_reserve = may_use_reserve
+        self.joint = joint
+        self.item = item
         self.result: Any = None
         self.error: BaseException | None = None
         self.callbacks: Sequence[Callable[[], None]] = ()
@@ -138,14 +153,23 @@ class BatchRunner:
         self, jobs: Sequence[Job], connection: sqlite3.Connection, report: BatchReport
     ) -> None:
         batch_began_at = began_at = self._clock.monotonic()
-        for job in jobs:
+        apart_until = 0
+        while report.ran < len(jobs):
             if report.ran and (began_at - batch_began_at) * 1000 >= self._limits.hold_ms:
                 return
-            report.ran += 1
-            if not (report.is_reserve_held or job.may_use_reserve):
-                job.error = unavailable(Trouble.FULL, self._path)
-                continue
-            self._run_one(job, connection)
+            job = jobs[report.ran]
+            if report.ran >= apart_until and job.joint is not None and report.is_reserve_held:
+                group = _group(jobs, report.ran)
+                if len(group) == 1 or not self._run_jointly(group, job.joint, connection):
+                    apart_until = report.ran + len(group)
+                    continue
+                report.ran += len(group)
+            else:
+                report.ran += 1
+                if not (report.is_reserve_held or job.may_use_reserve):
+                    job.error = unavailable(Trouble.FULL, self._path)
+                    continue
+                self._run_one(job, connection)
             ended_at = self._clock.monotonic()
             elapsed_ms = (ended_at - began_at) * 1000
             if elapsed_ms > self._limits.slow_ms:
@@ -169,16 +193,68 @@ class BatchRunner:
             job.error = _settable(error)
         finally:
             tx.end()
-        if not connection.in_transaction:
-            # SQLite ends the transaction itself on some errors (full disk, ON CONFLICT ROLLBACK).
-            detail = f"in {job.name}" + (f": {job.error}" if job.error else "")
-            raise unavailable(Trouble.BROKEN_BATCH, self._path, detail) from job.error
+        self._check_open(connection, job.name, job.error)
         if job.error is not None:
             connection.execute("ROLLBACK TO fn")
         else:
             job.callbacks = tx.callbacks
             job.topics = tx.topics
         connection.execute("RELEASE fn")
+
+    def _run_jointly(
+        self, jobs: Sequence[Job], joint: Joint, connection: sqlite3.Connection
+    ) -> bool:
+        """Do the work of `jobs` in one savepoint; False if nothing was done.
+
+        Raises only what ends the whole batch.
+        """
+        tx = Tx(connection)
+        results: Sequence[Any] | None = None
+        failure: BaseException | None = None
+        connection.execute("SAVEPOINT fn")
+        try:
+            results = joint(tx, [job.item for job in jobs])
+            if results is not None and len(results) != len(jobs):
+                raise TypeError(f"{len(results)} results for {len(jobs)} functions")
+        except BaseException as error:
+            # supervision boundary: each function says by itself what is wrong with it
+            condition = condition_of(error, self._path, self._last_good)
+            if condition is not None:
+                raise condition from error
+            if not isinstance(error, AgentsupError | sqlite3.IntegrityError):
+                _log.exception("%s can't be done jointly", jobs[0].name)
+            failure = error
+        finally:
+            tx.end()
+        self._check_open(connection, jobs[0].name, failure)
+        if failure is not None or results is None:
+            connection.execute("ROLLBACK TO fn")
+            connection.execute("RELEASE fn")
+            return False
+        connection.execute("RELEASE fn")
+        for job, result in zip(jobs, results, strict=True):
+            job.result = result
+        jobs[0].callbacks = tx.callbacks
+        jobs[0].topics = tx.topics
+        return True
+
+    def _check_open(
+        self, connection: sqlite3.Connection, name: str, error: BaseException | None
+    ) -> None:
+        """SQLite ends the transaction itself on some errors (full disk, ON CONFLICT ROLLBACK)."""
+        if not connection.in_transaction:
+            detail = f"in {name}" + (f": {error}" if error else "")
+            raise unavailable(Trouble.BROKEN_BATCH, self._path, detail) from error
+
+
+def _group(jobs: Sequence[Job], first: int) -> Sequence[Job]:
+    """The jobs from `first` on that share its way to be done jointly."""
+    joint = jobs[first].joint
+    end = first + 1
+    most = min(len(jobs), first + _JOINT_MOST)
+    while end < most and jobs[end].joint is joint:
+        end += 1
+    return jobs[first:end]
 
 
 def _settable(error: BaseException) -> BaseException:

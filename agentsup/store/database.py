@@ -10,8 +10,7 @@ import errno
 import logging
 import sqlite3
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -24,6 +23,7 @@ from agentsup.store.batch import BatchLimits, BatchReport, BatchRunner, Job
 from agentsup.store.connection import connect_reader, connect_writer
 from agentsup.store.crowd import Crowd, CrowdLimits
 from agentsup.store.failures import Trouble, again, condition_of, corrupt, unavailable
+from agentsup.store.options import StoreOptions
 from agentsup.store.reserve import DiskReserve
 from agentsup.store.runner import Runner, RunnerDead, ThreadRunner
 from agentsup.store.stats import SlowFunction, StoreStats
@@ -34,36 +34,6 @@ __all__ = ["Database", "Reader", "StoreOptions", "Tx"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class StoreOptions:
-    """Limits of the store. The defaults are measured for one daemon on a small machine."""
-
-    batch_max: int = 128
-    """Most functions in one commit."""
-    batch_hold_ms: int = 20
-    """A batch takes no further function after this long; the rest goes into the next one."""
-    gather_ms: int = 1
-    """How long a batch waits at most for callers that were here a moment ago; 0 never waits."""
-    gather_from: int = 5
-    """Fewest callers at once for which waiting pays; PostgreSQL's `commit_siblings` is 5 too."""
-    slow_ms: int = 50
-    """A function that holds its connection longer is logged by name."""
-    write_queue_max: int = 10_000
-    """Most functions waiting to be written, counted for urgent and ordinary ones apart."""
-    read_queue_max: int = 2_000
-    """Most reads running or waiting."""
-    readers: int = 2
-    """Reading connections of the runner that `open` makes by itself."""
-    busy_timeout_ms: int = 5_000
-    """How long to wait for a lock of another program."""
-    reserve_bytes: int = 16 * 1024 * 1024
-    """Disk space held back for closing writes; 0 switches the reserve off."""
-    backups_kept: int = 7
-    check_at_once_bytes: int = 64 * 1024 * 1024
-    """A file that was not closed in order is checked before it is used up to this size, and beside
-    the first work above it: the check reads all of it, about 500 MB a second."""
 
 
 class Database:
@@ -229,6 +199,8 @@ class Database:
         name: str = "",
         urgent: bool = False,
         closing: bool = False,
+        joint: Callable[[Tx, Sequence[Any]], Sequence[T] | None] | None = None,
+        item: Any = None,
     ) -> T:
         """Run `fn` in the writer and return its result once the commit is durable.
 
@@ -240,6 +212,10 @@ class Database:
         If the caller is cancelled before the batch began, `fn` never runs; if later, the commit
         decides, and `Tx.after_commit` callbacks still run. Raises `StoreUnavailable` (fact
         `reason`) if nothing could be stored and `Overloaded` if the queue is full.
+
+        `joint` does the work of several such functions that follow each other, cheaper: given
+        their `item`s in order it returns their results in order. It may decline with None or by
+        raising; what it wrote is then undone, and each `fn` runs by itself as ever.
         """
         if self._ended is not None:
             raise again(self._ended)
@@ -253,7 +229,7 @@ class Database:
                 limit=self.options.write_queue_max,
             )
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        job = Job(fn, name or _name_of(fn), future, may_use_reserve=urgent or closing)
+        job = Job(fn, name or _name_of(fn), future, urgent or closing, joint, item)
         queue.append(job)
         self._wake.set()
         self._crowd.arrived(len(self._queue), urgent=urgent)

@@ -6,7 +6,7 @@ does. Readers keep the sequence number they have seen and wait for newer ones.
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -14,12 +14,16 @@ from typing import Any, Self
 from agentsup.model.event import Event, EventType
 from agentsup.store.database import Database, Reader, Tx
 
-__all__ = ["TOPIC", "EventLog", "Page", "Subscription", "append"]
+__all__ = ["TOPIC", "EventLog", "Page", "Subscription", "append", "append_all"]
 
 TOPIC = "events"
 """Touched by each append; `Database.listen` wakes on it."""
 MAX_READ = 1_000
 """Most events in one answer."""
+_INSERT = (
+    "INSERT INTO events (at, type, agent_id, session_id, message_id, conversation, data)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -32,16 +36,16 @@ def append(
     session_id: str = "",
     message_id: str = "",
     conversation: str = "",
-    data: dict[str, Any],
+    data: dict[str, Any] | str,
 ) -> int:
     """Add an event to the log in this transaction and return its sequence number.
 
     `at` is wall time in ms; `conversation` is `<channel>:<name>` for what people see in a chat.
-    `data` must be JSON. Subscribers wake when, and only if, the transaction is durable.
+    `data` must be JSON, as a value or as text. Subscribers wake when, and only if, the transaction
+    is durable.
     """
     cursor = tx.execute(
-        "INSERT INTO events (at, type, agent_id, session_id, message_id, conversation, data)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        _INSERT,
         (
             at,
             event_type.value,
@@ -49,12 +53,19 @@ def append(
             session_id,
             message_id,
             conversation,
-            _encode(data),
+            data if isinstance(data, str) else _encode(data),
         ),
     )
     tx.touch(TOPIC)
     assert cursor.lastrowid is not None
     return cursor.lastrowid
+
+
+def append_all(tx: Tx, rows: Sequence[tuple[int, str, str, str, str, str, str]]) -> None:
+    """Add several events in order: `at`, type, agent, session, message, conversation, data each,
+    as `append` has them, data as JSON text."""
+    tx.insert(_INSERT, rows)
+    tx.touch(TOPIC)
 
 
 @dataclass(frozen=True, slots=True)
