@@ -25,6 +25,7 @@ from tests.component.proofs import (
     servers,
     stops,
     storms,
+    traces,
 )
 from tests.component.proofs.proof import Broken, Proof, Removal, conduct
 
@@ -35,6 +36,7 @@ PROOFS: tuple[Proof, ...] = (
     *isolation.PROOFS,
     *providers.PROOFS,
     *servers.PROOFS,
+    *traces.PROOFS,
     *edits.PROOFS,
     *stops.PROOFS,
     *storms.PROOFS,
