@@ -299,7 +299,7 @@ class TurnHandler:
     def _note(self, event: EngineEvent, segment: Segment, heard: Heard) -> None:
         match event:
             case TextDelta(text=text):
-                self._services.live.delta(segment.message_id, text)
+                self._services.live.delta(segment.message_id, self._services.redact(text))
                 heard.said.append(text)
             case FileOut(path=path):
                 heard.files.append(Part("file", path=path, name=Path(path).name))

@@ -53,6 +53,7 @@ class TurnEnd:
         services, lease = self._services, work.lease
         message, now = lease.message, services.clock.now_ms()
         failed = end.outcome != "ok"
+        end = replace(end, text=services.redact(end.text), error=services.redact(end.error))
         if end.outcome == "cancelled":
             end = Done("failed", text=end.text, error="the engine was cancelled", code="cancelled")
         text = end.text
@@ -88,7 +89,7 @@ class TurnEnd:
             else:
                 say(role="assistant", text=end.text, parts=tuple(heard.files))
             for notice in heard.notices:
-                _notify_tx(tx, message, notice, now)
+                _notify_tx(tx, message, services.redact(notice), now)
             self.usage.end_tx(tx, heard)
             services.journal.end_segment_tx(tx, message.message_id, segment_no, now)
 
@@ -135,7 +136,7 @@ class TurnEnd:
                 services.journal.ask_about_tx(tx, call_id, question.question_id)
             if heard is not None:
                 for notice in heard.notices:
-                    _notify_tx(tx, lease.message, notice, now)
+                    _notify_tx(tx, lease.message, services.redact(notice), now)
                 self.usage.end_tx(tx, heard)
 
         await services.database.write(commit, name="turn.park", closing=True)

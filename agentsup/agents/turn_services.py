@@ -41,6 +41,8 @@ class TurnServices:
     """Holds what turns will use, and ends those that use too much; without it nothing is bounded."""
     breakers: Breakers = field(init=False)
     """Which providers are left alone for a while."""
+    redact: Callable[[str], str] = str
+    """Takes secrets of the daemon out of what an engine says: a program knows its own key."""
     tracer: Tracer = UNTRACED
     """Hears of segments and of engines' runs."""
     turn_ended: Callable[[str, str, float], None] = lambda agent, outcome, seconds: None
