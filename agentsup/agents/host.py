@@ -20,7 +20,7 @@ from typing import Any
 from agentsup.agents.carried import Carried
 from agentsup.agents.pipeline import Pipeline
 from agentsup.agents.pipeline.ceiling import is_offered
-from agentsup.agents.pipeline.own_calls import classify, is_own_kind, our_tool
+from agentsup.agents.pipeline.own_calls import classify, essence, is_own_kind, our_tool
 from agentsup.agents.pipeline.pipeline import Execute
 from agentsup.agents.pipeline.shortening import TURN_CHARS
 from agentsup.agents.processes import ProcessTable
@@ -211,12 +211,14 @@ class TurnHost:
             self._on_tool(name, "started")
             self._work.note = f"tool {name}"
 
+        self._work.busy += 1
         try:
             result = await self._s.pipeline.carry_out(
                 admitted, execute, asked=call.args, fence=self._work.lease.fence, began=began
             )
         finally:
             self._work.note = ""
+            self._work.busy -= 1
         if not result.replayed:
             self._on_tool(name, "finished" if result.ok else "failed")
         return self._count(result)
@@ -224,7 +226,10 @@ class TurnHost:
     async def _held(self, call: CallFacts, ask: Suspend) -> tuple[CallFacts, Deny | None]:
         """Wait for the answer here, the slot given back meanwhile."""
         async with self._work.slot.released():
-            verdict = await self._s.approver.wait(call, ask)
+            with self._work.asking():
+                verdict = await self._s.approver.wait(call, ask)
+        if self._work.is_left:
+            raise LeaseLost(f"the turn on {call.message_id} was ended", message_id=call.message_id)
         if isinstance(verdict, Allow):
             return self._s.pipeline.edited(call, verdict)
         return call, verdict
@@ -248,6 +253,7 @@ class TurnHost:
             # It comes to ``serve`` and passes every stage there, under its own name.
             return Permission(True)
         kind = await asyncio.to_thread(classify, request.tool, request.args, self._workspace)
+        known_by = essence(request.args)
         call = self._facts(
             kind.name,
             request.args,
@@ -256,9 +262,10 @@ class TurnHost:
             Origin.OWN,
             own_name=request.tool,
             title=request.title,
+            known_by=known_by,
             check=lambda args: classify(request.tool, args, self._workspace, str).refused,
         )
-        admitted, replay = call, await self._made_before(call, request.tool)
+        admitted, replay = call, await self._made_before(call, request.tool, known_by)
         if replay is None:
             admitted, stopped = await self._s.pipeline.admit(call)
             if isinstance(stopped, Suspend):
@@ -272,7 +279,7 @@ class TurnHost:
                 self._work.lease.fence,
                 request.tool,
                 call.effect,
-                call.args,
+                known_by,
             )
         if replay is not None:
             return Permission(
@@ -282,6 +289,7 @@ class TurnHost:
             )
         if call.effect is not Effect.READ:
             self._own.under_way[call.call_id] = request.tool
+            self._work.busy += 1
         changed = None if admitted.args is call.args else admitted.args
         return Permission(True, args=changed)
 
@@ -291,12 +299,14 @@ class TurnHost:
         found = next((i for i, tool in self._own.under_way.items() if tool == name), None)
         if found is not None:
             del self._own.under_way[found]
+            self._work.busy -= 1
             await self._finish_own(found, ok, preview[:_OWN_CHARS])
 
     async def own_ended(self) -> None:
         """The engine ended its segment in order, so whatever it had begun has ended too."""
         while self._own.under_way:
             call_id, _ = self._own.under_way.popitem()
+            self._work.busy -= 1
             await self._finish_own(call_id, True, _UNTOLD)
 
     async def _finish_own(self, call_id: CallId, ok: bool, text: str) -> None:
@@ -329,10 +339,11 @@ class TurnHost:
         effect: Effect,
         safety: Safety,
         origin: Origin,
+        known_by: dict[str, Any] | None = None,
         **more: Any,
     ) -> CallFacts:
         message = self._work.lease.message
-        key = call_key(name, args)
+        key = call_key(name, args if known_by is None else known_by)
         self._counts[key] += 1
         call_id = CallId(f"{message.message_id}:{key}:{self._counts[key]}")
         return CallFacts(
@@ -389,7 +400,9 @@ class TurnHost:
         self._shown += len(result.text)
         return result
 
-    async def _made_before(self, call: CallFacts, name: str) -> Replay | None:
+    async def _made_before(
+        self, call: CallFacts, name: str, known_by: dict[str, Any] | None = None
+    ) -> Replay | None:
         """The result of the same call in an earlier segment: no stage is asked about it again.
 
         Raises ``LeaseLost`` for a turn that was stopped: an engine that did not obey gets nothing.
@@ -405,5 +418,5 @@ class TurnHost:
             return None
         # The journal looks at the lease, too. A recorded call was no mere reading when it was made.
         return await self._s.journal.begin(
-            call.call_id, message_id, fence, name, Effect.BLIND, call.args
+            call.call_id, message_id, fence, name, Effect.BLIND, known_by or call.args
         )

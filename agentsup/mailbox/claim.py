@@ -12,7 +12,7 @@ from typing import Any
 
 from agentsup.mailbox import ending
 from agentsup.mailbox.lanes import LEVEL_SQL, Head, pick
-from agentsup.mailbox.rows import OPEN_SQL, message_of
+from agentsup.mailbox.rows import OPEN_SQL, message_of, need_message
 from agentsup.mailbox.values import Claimed, Desk
 from agentsup.mailbox.waits import close_tx
 from agentsup.model.event import EventType
@@ -71,7 +71,8 @@ def claim_tx(
     ``held`` has the messages that this instance still works on, with their sessions; with it, the
     instance's own expired leases that it does not name are taken again. A session whose turn was
     cancelled stays closed until that turn has really ended, for it may still act. A void lease is taken over if the turn
-    is young and has attempts left; otherwise the message ends as a dead letter with a notice.
+    is young and has attempts left; otherwise the message ends as a dead letter with a notice. One
+    whose turn was waiting for a person waits on, parked.
     """
     now = desk.clock.now_ms()
     leases = []
@@ -122,6 +123,9 @@ def _heads(
         if desk.epochs.stops(agent_id, row["session_id"], row["accepted_at"]):
             continue
         if row["state"] == State.LEASED:
+            message = need_message(tx, row["message_id"])
+            if ending.put_down_tx(tx, message, now):
+                continue
             if not _may_take_over(desk, tx, row, now):
                 continue
         elif row["expires_at"] is not None and row["expires_at"] <= now:

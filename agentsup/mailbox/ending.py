@@ -31,6 +31,7 @@ __all__ = [
     "expire_tx",
     "held_tx",
     "let_go_tx",
+    "put_down_tx",
     "put_off_tx",
     "release_tx",
     "retry_tx",
@@ -130,7 +131,9 @@ def retry_tx(
     delay_s = backoff.delay_s(message.attempts, base_s=1.0, cap_s=_RETRY_CAP_S, unit=unit)
     delay_s = max(delay_s, min(least_s, _RETRY_MOST_S))
     not_before = at + round(delay_s * 1000)
-    _requeue(tx, message, attempts=message.attempts, not_before=not_before, code=code, text=text)
+    state = _requeue(
+        tx, message, attempts=message.attempts, not_before=not_before, code=code, text=text
+    )
     _tell(
         tx,
         EventType.MESSAGE_RETRY,
@@ -138,7 +141,7 @@ def retry_tx(
         at,
         {"code": code, "text": text, "attempt": message.attempts, "not_before": not_before},
     )
-    return State.QUEUED
+    return state
 
 
 def put_off_tx(
@@ -195,8 +198,28 @@ def let_go_tx(
 
 
 def _give_back(tx: Tx, message: Message, at: int) -> None:
-    _requeue(tx, message, attempts=message.attempts - 1)
-    _tell(tx, EventType.MESSAGE_RETRY, message, at, {"code": "released"})
+    state = _requeue(tx, message, attempts=message.attempts - 1)
+    event = EventType.MESSAGE_PARKED if state is State.PARKED else EventType.MESSAGE_RETRY
+    _tell(tx, event, message, at, {"code": "released"})
+
+
+def put_down_tx(tx: Tx, message: Message, at: int) -> bool:
+    """Park a message whose turn was cut off while a person was asked: until there is an answer,
+    nothing is to be run again, whatever time that takes. False: nobody is being asked."""
+    if not _is_asked(tx, message):
+        return False
+    _give_back(tx, message, at)
+    return True
+
+
+def _is_asked(tx: Tx, message: Message) -> bool:
+    """A question that the turn has put in place, without ending its segment, is open."""
+    return bool(
+        tx.scalar(
+            "SELECT 1 FROM questions WHERE message_id = ? AND state = 'open' LIMIT 1",
+            (message.message_id,),
+        )
+    )
 
 
 def _crash(desk: Desk, tx: Tx, message: Message, text: str, at: int) -> None:
@@ -333,15 +356,18 @@ def _requeue(
     not_before: int = 0,
     code: str = "",
     text: str = "",
-) -> None:
-    check_transition(message.message_id, message.state, State.QUEUED)
+) -> State:
+    """Back to the queue; where a person is asked about it, it waits for the answer first."""
+    state = State.PARKED if _is_asked(tx, message) else State.QUEUED
+    check_transition(message.message_id, message.state, state)
     tx.execute(
-        "UPDATE messages SET state = 'queued', attempts = ?, not_before = ?, lease_until = NULL,"
+        "UPDATE messages SET state = ?, attempts = ?, not_before = ?, lease_until = NULL,"
         " error_code = ?, error_text = ? WHERE seq = ?",
-        (max(0, attempts), not_before, code, text, message.seq),
+        (state.value, max(0, attempts), not_before, code, text, message.seq),
     )
     waits.close_tx(tx, message.message_id, as_target=False)
     tx.touch(f"agent:{message.agent_id}")
+    return state
 
 
 def _tell(tx: Tx, event: EventType, message: Message, at: int, data: dict[str, Any]) -> None:

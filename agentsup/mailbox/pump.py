@@ -3,14 +3,17 @@
 Invariants: the lease is renewed here and never by agent code (P3); a lease whose fence moved
 cancels its turn; what a handler leaves unsettled when the pump ends is released to the queue, so
 that stopping an agent loses nothing (P1); a stop cancels turns and releases nothing, because the
-stop's transaction has already cancelled their rows (P5).
+stop's transaction has already cancelled their rows (P5). A turn that only waits for a person keeps
+nobody waiting: a drain ends it at once, and its message stays parked until the answer (P8).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from agentsup.kit import faults
@@ -43,6 +46,23 @@ class Work:
     """A stop, an interrupt or a lost lease ended this turn; its row is settled already."""
     note: str = ""
     """What the turn does now, for people."""
+    busy: int = 0
+    """Calls that are being carried out."""
+    asks: int = 0
+    """Questions that it waits for in place, while its program lives."""
+    is_left: bool = False
+    """It was ended for now, because it only waited; its message waits on without it."""
+    began_to_ask: Callable[[], None] = lambda: None
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """A person is waited for inside the block."""
+        self.asks, note, self.note = self.asks + 1, self.note, "waits for leave"
+        self.began_to_ask()
+        try:
+            yield
+        finally:
+            self.asks, self.note = self.asks - 1, note
 
 
 class Handler(Protocol):
@@ -176,6 +196,8 @@ class Pump:
 
     def _start(self, lease: Lease) -> None:
         work = Work(lease, self.slots.take(lease.message.lane))
+        work.slot.on_let_go = partial(self._leave, work)
+        work.began_to_ask = partial(self._leave_if_draining, work)
         task = self._tasks.spawn(self._handle(work), name=f"turn:{lease.message.message_id}")
         self._working[task] = work
         self._has_work.set()
@@ -184,6 +206,10 @@ class Pump:
     async def _handle(self, work: Work) -> None:
         try:
             await self._handler.handle(work)
+        except asyncio.CancelledError:
+            if work.is_left and not work.stopped:
+                await self._put_down(work.lease)
+            raise
         except LeaseLost:
             return  # someone else has it, or it was stopped
         except StoreUnavailable as error:
@@ -192,6 +218,32 @@ class Pump:
             self._end_with(request)
         except Exception as error:  # noqa: BLE001 - supervision boundary: the stack's crash
             self._fail(error, work.lease)
+
+    def _leave(self, work: Work) -> bool:
+        """End a turn that does nothing but wait for a person."""
+        if work.stopped or work.is_left or work.busy or not work.asks:
+            return work.is_left
+        task = next((task for task, each in self._working.items() if each is work), None)
+        if task is None:
+            return False
+        work.is_left = True
+        task.cancel()
+        return True
+
+    def _leave_if_draining(self, work: Work) -> None:
+        if self._draining:
+            self._leave(work)
+
+    def _begin_drain(self) -> None:
+        self._draining = True
+        for work in list(self._working.values()):
+            self._leave(work)
+        self._wake.set()
+
+    async def _put_down(self, lease: Lease) -> None:
+        """Its message is parked as long as nobody has answered, and queued again otherwise."""
+        with suppress(LeaseLost, StoreUnavailable):  # then the next claim finds it
+            await self._mailbox.release(lease)
 
     async def _try_later(self, lease: Lease, error: StoreUnavailable) -> None:
         """The turn could not be settled: it counts as an attempt once the store can write it."""
@@ -209,7 +261,7 @@ class Pump:
         """Nothing new is begun; the other turns may finish within the drain, then it is raised."""
         if self._exit is None:
             self._exit = request
-            self._draining = True
+            self._begin_drain()
             self._tasks.spawn(self._cut_drain(), name=f"exit:{self._agent_id}")
         self._wake.set()
 
@@ -256,8 +308,7 @@ class Pump:
 
     async def _watch_drain(self, draining: asyncio.Event) -> None:
         await draining.wait()
-        self._draining = True
-        self._wake.set()
+        self._begin_drain()
 
     # -- leases ------------------------------------------------------------------------------------
 

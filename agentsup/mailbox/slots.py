@@ -102,6 +102,7 @@ class TurnSlot:
         self._finished = False
         self._waits = 0
         self._retaking = asyncio.Lock()
+        self.on_let_go: Callable[[], bool] = lambda: False
         self._watchers: list[tuple[Callable[[], object], Callable[[], object]]] = []
 
     @contextmanager
@@ -139,6 +140,10 @@ class TurnSlot:
             raise
         self._waits -= 1
         await self._hold_again()
+
+    def let_go(self) -> bool:
+        """Whether the turn ends for now: the pump that gave the slot decides."""
+        return self.on_let_go()
 
     async def _hold_again(self) -> None:
         # Two waits may end, or one end and another begin, while the lane is full.

@@ -96,6 +96,10 @@ class TurnPlace(WaitSlot, Protocol):
         """Inside the block ``rest`` is called when the slot is given back, ``wake`` when it is had
         again."""
 
+    def let_go(self) -> bool:
+        """End the turn for now, where it does nothing but wait for a person; whether it ends. It
+        begins anew when there is an answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tool:

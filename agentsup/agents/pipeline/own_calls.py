@@ -40,6 +40,7 @@ _CLASSES: dict[str, tuple[str, Safety]] = {
 _KINDS = frozenset(name for name, _ in _CLASSES.values()) | {"fs_stat", "fs_mkdir"}
 _OURS = f"mcp__{OUR_MCP_SERVER}__"
 _MCP = re.compile(r"mcp__(?P<server>[^_].*?)__(?P<tool>.+)", re.DOTALL)
+_COMMANDS, _WORDS = ("command", "cmd"), frozenset({"description", "justification", "title"})
 _PATHS = (
     "file_path",
     "path",
@@ -70,6 +71,14 @@ def is_own_kind(tool: str) -> bool:
 def our_tool(tool: str) -> str | None:
     """Which of our tools a CLI means that names it as one of our MCP server's, or None."""
     return tool.removeprefix(_OURS) if tool.startswith(_OURS) else None
+
+
+def essence(args: dict[str, Any]) -> dict[str, Any]:
+    """What a call does, by which it is known again when a turn has begun anew: without the words
+    about a command, which a model chooses otherwise each time."""
+    if not any(args.get(name) for name in _COMMANDS):
+        return args
+    return {name: value for name, value in args.items() if name not in _WORDS}
 
 
 def classify(

@@ -44,7 +44,10 @@ class Child:
         berth: Berth,
         limits: ChildLimits,
         conceal: Callable[[str], str],
+        let_go: Callable[[], bool] = lambda: False,
     ) -> None:
+        """``let_go`` ends the turn for now, where no more programs may be held and it only waits for
+        a person; it says if it does."""
         self.name = name
         """The program's file name, for sentences."""
         self._group = group
@@ -52,7 +55,9 @@ class Child:
         self._limits = limits
         self._conceal = conceal
         self._verdict: EngineFailed | None = None
+        self._let_go = let_go
         self._waits = 0
+        self._later: asyncio.TimerHandle | None = None
 
     # -- dialogue ----------------------------------------------------------------------------------
 
@@ -112,17 +117,45 @@ class Child:
                 await self._group.wait()
 
     async def waiting(self, answer: Awaitable[T]) -> T:
-        """Wait for a person's ``answer``. Over a moment, the program is held: see ``berths``."""
-        loop = asyncio.get_running_loop()
-        later = loop.call_later(self._limits.held_after_s, self._berth.hold)
-        self._waits += 1
+        """Wait for a person's ``answer``, which may be there at once."""
+        self.rest(after_s=self._limits.held_after_s)
         try:
             return await answer
         finally:
-            later.cancel()
-            self._waits -= 1
-            if not self._waits:
-                self._berth.resume()
+            self.wake()
+
+    def rest(self, *, after_s: float = 0.0) -> None:
+        """Its turn waits, from now on or in a moment: it is held, see ``berths``. Where too many
+        are and a person is waited for, the turn is ended for now."""
+        self._waits += 1
+        self._hold_in(after_s)
+
+    def wake(self) -> None:
+        """The wait of one ``rest`` is over."""
+        self._waits -= 1
+        if not self._waits:
+            self._forget_later()
+            self._berth.resume()
+
+    def _hold_in(self, seconds: float) -> None:
+        self._forget_later()
+        if seconds:
+            self._later = asyncio.get_running_loop().call_later(seconds, self._hold)
+        else:
+            self._hold()
+
+    def _hold(self) -> None:
+        is_over = not self._waits or self.returncode is not None
+        if is_over or self._berth.is_held or self._berth.hold():
+            return
+        if self._later is not None and self._let_go():
+            return  # it waited for a moment, and a person takes longer
+        self._hold_in(self._limits.held_after_s or 1.0)
+
+    def _forget_later(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
 
     # -- how it is -----------------------------------------------------------------------------------
 

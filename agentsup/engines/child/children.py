@@ -115,7 +115,8 @@ class ChildManager:
                 await self._clock.sleep(0)
                 group = await _spawn([*_GATE, program, *argv[1:]], env, cwd, bounds)
             conceal = concealer([*secrets, spec.env.get("AGENTSUP_TOKEN", "")], self._redact)
-            child = Child(Path(program).name, group, berth, bounds, conceal)
+            let_go = slot.let_go if slot else lambda: False
+            child = Child(Path(program).name, group, berth, bounds, conceal, let_go)
             try:
                 await host.spawned(group.pgid, group.record.started_ticks, program)
                 self._register(child, bounds.memory_mb)
@@ -123,7 +124,7 @@ class ChildManager:
                 if stdin is not None:
                     child.feed(stdin, then_close=True)
                 # A turn that waits for others holds up nobody who must start a program for it.
-                with slot.watched(berth.hold, berth.resume) if slot else nullcontext():
+                with slot.watched(child.rest, child.wake) if slot else nullcontext():
                     yield child
             finally:
                 await self._end(child, group, host, bounds.term_grace_s)

@@ -1,0 +1,176 @@
+"""Turns of programs that wait for a person in place: they keep nobody waiting, and outlive anything."""
+
+from typing import Any
+
+import pytest
+
+from agentsup.engines.registry import EngineRegistry
+from agentsup.model.engine import (
+    Done,
+    EngineCaps,
+    EngineHost,
+    EngineSpec,
+    Permission,
+    PermissionRequest,
+    Segment,
+    ToolFinished,
+)
+from agentsup.model.principal import OPERATOR
+from agentsup.testing.household import Household, agent
+from tests.component.conftest import Open
+
+pytestmark = pytest.mark.virtual
+
+LONG = "[limits]\napproval_s = 86400\n"
+
+
+def bash(number: int) -> PermissionRequest:
+    """The same command, described in other words each time."""
+    args = {"command": "touch it", "description": f"makes a file, as I said {number} times"}
+    return PermissionRequest(f"r{number}", "Bash", args)
+
+
+class Program:
+    """Asks for leave in each of its runs, as a coding CLI that begins anew does."""
+
+    name = "scripted"
+    caps = EngineCaps()
+
+    def __init__(self, *, first: PermissionRequest | None = None) -> None:
+        self._first = first
+        self.runs = self.effects = 0
+        self.answers: list[Permission] = []
+        self._host: EngineHost
+
+    async def open(self, spec: EngineSpec, host: EngineHost) -> "Program":
+        self._host = host
+        return self
+
+    async def run(self, segment: Segment) -> Any:
+        self.runs += 1
+        if self._first is not None:
+            await self._host.permit(self._first)
+        answer = await self._host.permit(bash(self.runs))
+        self.answers.append(answer)
+        if answer.allowed:
+            self.effects += 1
+            yield ToolFinished("Bash", True, "made")
+        yield Done("ok", text="done")
+
+    async def close(self) -> None:
+        return
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> Program:
+    """The engine of every agent."""
+    made = Program()
+    monkeypatch.setattr(EngineRegistry, "get", lambda registry, name: made)
+    return made
+
+
+async def asked(house: Household, text: str = "go") -> tuple[str, str]:
+    """A message that waits for a person, and the question."""
+    message = await house.said("ann", text)
+
+    async def is_asked() -> bool:
+        return bool(await house.daemon.mailbox.questions())
+
+    await house.until(is_asked)
+    (question,) = await house.daemon.mailbox.questions()
+    assert await house.state_of(message) == "leased"
+    return message, question.question_id
+
+
+async def answered(house: Household, message: str, question: str) -> str:
+    await house.daemon.mailbox.answer(question, "once", OPERATOR)
+    return (await house.daemon.mailbox.wait_done(message, 600)).result_text
+
+
+def let_go(house: Household) -> bool:
+    stack = house.unit("ann").stack
+    assert stack is not None
+    (work,) = stack._pump.in_flight
+    return work.slot.let_go()
+
+
+async def test_a_kill_while_waiting_runs_nothing_again_until_there_is_an_answer(
+    household: Open, program: Program
+) -> None:
+    house = await household(agent("ann"), config=LONG)
+    message, question = await asked(house)
+    for _ in range(6):
+        await house.die()
+        await house.clock.sleep(3600)
+        await house.start()
+        await house.clock.sleep(60)
+        assert await house.state_of(message) == "parked"
+    assert program.runs == 1, "no attempt is made while nobody has answered"
+    assert await answered(house, message, question) == "done"
+    assert (program.runs, program.effects) == (2, 1)
+    assert await house.sql("SELECT count(*) FROM questions") == [(1,)]
+
+
+async def test_an_end_in_order_does_not_wait_for_a_person(
+    household: Open, program: Program
+) -> None:
+    house = await household(agent("ann"), config=LONG)
+    message, question = await asked(house)
+    began = house.clock.monotonic()
+    await house.stop()
+    assert house.clock.monotonic() - began < 5.0, "30 s are given to turns that work"
+    await house.start()
+    assert await house.state_of(message) == "parked"
+    assert program.runs == 1
+    assert await answered(house, message, question) == "done"
+    assert program.effects == 1
+
+
+async def test_a_turn_let_go_gives_its_place_and_waits_on(
+    household: Open, program: Program
+) -> None:
+    house = await household(agent("ann", slots=1), config=LONG)
+    message, question = await asked(house)
+    assert let_go(house)
+    await house.until(lambda: _is(house, message, "parked"))
+    assert await answered(house, message, question) == "done"
+    assert (program.runs, program.effects) == (2, 1)
+
+
+async def test_a_stop_ends_what_waits_on(household: Open, program: Program) -> None:
+    house = await household(agent("ann"), config=LONG)
+    message, _ = await asked(house)
+    assert let_go(house)
+    await house.until(lambda: _is(house, message, "parked"))
+    await house.command("ann", "/stop")
+    assert await house.state_of(message) == "cancelled"
+    assert await house.daemon.mailbox.questions() == []
+    assert program.effects == 0
+
+
+async def test_an_answer_that_comes_too_late_is_told_to_the_turn(
+    household: Open, program: Program
+) -> None:
+    house = await household(agent("ann"))
+    message, _ = await asked(house)
+    assert let_go(house)
+    await house.until(lambda: _is(house, message, "parked"))
+    await house.clock.sleep(601)
+    await house.daemon.mailbox.expire()
+    await house.daemon.mailbox.wait_done(message, 600)
+    (answer,) = program.answers
+    assert not answer.allowed
+    assert "Nobody answered" in answer.reason
+
+
+async def test_a_turn_with_work_under_way_is_not_let_go(household: Open, program: Program) -> None:
+    program._first = PermissionRequest("w", "Write", {"file_path": "a.txt"})
+    house = await household(agent("ann"), config=LONG)
+    message, question = await asked(house)
+    assert not let_go(house), "it writes, and nobody could tell what has become of it"
+    assert await answered(house, message, question) == "done"
+    assert (program.runs, program.effects) == (1, 1)
+
+
+async def _is(house: Household, message: str, state: str) -> bool:
+    return await house.state_of(message) == state
