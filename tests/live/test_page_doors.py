@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -162,7 +163,9 @@ async def test_a_foreign_page_in_the_same_browser_gets_nothing(
             })""",
             daemon.url,
         )
-        assert [frame.url.partition(":")[0] for frame in evil.frames] == ["http", "chrome-error"]
+        async with asyncio.timeout(10):  # the browser tells of the frame's address a little later
+            while [each.url.partition(":")[0] for each in evil.frames] != ["http", "chrome-error"]:
+                await asyncio.sleep(0.05)
         # A name that somebody points at this machine.
         answer = await evil.goto(daemon.url.replace("127.0.0.1", "evil.localhost") + "/")
         assert answer is not None

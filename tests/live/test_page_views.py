@@ -586,6 +586,7 @@ async def test_who_talks_may_cancel_what_is_theirs(house: House) -> None:
         })"""
     )
     mine = item(page, "wait for ann")
+    await expect(mine).to_contain_text("running")
     await mine.get_by_role("button", name="Cancel").click()
     await page.get_by_role("dialog").get_by_role("button", name="Cancel it").click()
     await expect(mine).to_have_count(0)
