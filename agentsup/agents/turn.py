@@ -266,7 +266,7 @@ class TurnHandler:
         try:
             async with self._services.served.serving(token, Door(host, session)):
                 end = await self._consume(session, segment, heard, host)
-                while isinstance(end, Done):
+                while isinstance(end, Done) and not heard.over:
                     end = missing_answer(end, heard)
                     more = await self._recovery.nudged(work, attempt, segment, end)
                     if more is None:
@@ -274,7 +274,7 @@ class TurnHandler:
                     await host.own_ended()
                     host.again(is_last=more.nudge == "wrap_up")
                     end = put_together(end, await self._consume(session, more, heard, host))
-                return end
+                return TurnUsage.ended(end, heard)
         finally:
             await session.close()
 

@@ -12,7 +12,7 @@ from agentsup.catalogue import words
 from agentsup.mailbox import usage as usage_rows
 from agentsup.mailbox.budget.decide import Over
 from agentsup.mailbox.pump import Work
-from agentsup.model.engine import Done, EngineEvent, ToolStarted, Usage
+from agentsup.model.engine import Done, EngineEvent, Suspended, ToolStarted, Usage
 from agentsup.model.errors import BudgetExceeded, StoreUnavailable
 from agentsup.model.ids import AgentId
 from agentsup.model.message import Message, Part
@@ -112,6 +112,14 @@ class TurnUsage:
             say = words(heard.message.principal.language)
             heard.notices.append(say("budget.so_far", text=text))
         return Done("failed", text=text, error=heard.over, code=BudgetExceeded.code)
+
+    @staticmethod
+    def ended(end: Done | Suspended, heard: Heard) -> Done | Suspended:
+        """``end``, unless the budget was used up before there was an answer."""
+        if not heard.over or isinstance(end, Suspended) or end.outcome != "ok":
+            return end
+        has_answer = end.text.strip() or heard.files or end.exit_code is not None
+        return end if has_answer else TurnUsage.over_budget(heard)
 
     # -- its end -----------------------------------------------------------------------------------
 

@@ -124,6 +124,13 @@ def crossed(standings: Sequence[Standing]) -> list[Crossed]:
     return found
 
 
+def refusing(one: Over | None) -> list[Crossed]:
+    """The same of a limit that has just refused a turn, though something of it is left."""
+    if one is None or one.by_holds or one.limit.scope.kind in WITHIN_A_TURN:
+        return []
+    return [Crossed(one.limit, one.unit, "exhausted", one.used, one.most)]
+
+
 def money_left(standings: Sequence[Standing]) -> float | None:
     """US dollars that the turn may use, for an engine that can see to it itself; None: any."""
     left = [

@@ -18,6 +18,7 @@ from agentsup.mailbox.budget.decide import (
     crossed,
     money_left,
     over,
+    refusing,
     used_up,
 )
 from agentsup.mailbox.budget.scopes import (
@@ -123,8 +124,8 @@ def amount_of(usage: Usage) -> Amount:
 def hold_tx(tx: Tx, claim: Claim, limits: Sequence[Limit], wanted: Amount, *, at: int) -> Taken:
     """Hold ``wanted`` for a turn if every limit allows it. What it held before is given up."""
     found = standings(tx, claim, limits, boot_id=claim.boot_id)
-    note_tx(tx, crossed(found), at=at)
     refused = over(found, wanted)
+    note_tx(tx, [*crossed(found), *refusing(refused)], at=at)
     if refused is not None:
         release_tx(tx, claim.message_id, claim.fence)
         return Taken(refused)

@@ -117,6 +117,7 @@ async def test_a_day_of_a_cent(tmp_path: Path) -> None:
 
         for text in ("one", "two"):
             assert (await ask(text)).result_text == f"answer to {text}"
+        assert not any("Turns are refused" in text for text in told())
         refused = await ask("three")
         assert (refused.outcome, refused.error_code) == ("failed", "budget_exceeded")
         free_at = (await account(house, "ann"))["agents"][0]["budgets"][0]
@@ -125,6 +126,7 @@ async def test_a_day_of_a_cent(tmp_path: Path) -> None:
         assert "budget.per_day_usd in agents.json" in refused.error_text
         await asyncio.sleep(1)
         assert len(warnings()) == 1, told()
+        assert sum("Turns are refused" in text for text in told()) == 1, told()
         assert isinstance(house.clock, LoopClock)
         house.clock.jump_ms(free_at["free_at"] - house.clock.now_ms() - 2000)
         assert (await ask("a second before")).error_code == "budget_exceeded"
@@ -257,6 +259,25 @@ async def test_calls_are_refused_once_the_budget_is_used_up(household: Open) -> 
     assert done.error_code == "budget_exceeded"
     assert [(r.ok, r.code) for r in thinker.results] in ([], [(False, "budget_exceeded")])
     assert thinker.made <= 2
+
+
+async def test_who_is_over_budget_is_not_asked_once_more(household: Open) -> None:
+    """An engine that used tools and said nothing is asked again, but not beyond its budget."""
+
+    class Silent(Thinker):
+        async def run(self, segment: Segment) -> Any:
+            self.made += 1
+            yield ToolStarted("look", {})
+            yield self.usage
+            yield Done("ok", text="", engine_state=b"kept")
+
+    house = await household(
+        agent("ann", budget={"per_turn_tokens": 1000}), agent("bob", budget={"per_turn_tokens": 5})
+    )
+    for name, made in (("ann", 2), ("bob", 1)):
+        thinker = think(house, name, Silent(1, Usage(10, 1)))
+        done = await house.ask(name, "x")
+        assert (thinker.made, done.error_code == "budget_exceeded") == (made, made == 1)
 
 
 async def test_an_engine_is_told_what_is_left_of_the_day(household: Open) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -230,12 +232,26 @@ class _Model:
         """What requests have cost beyond what was held for them: the documented bound."""
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with its tables; making them takes longer than a walk."""
+    path = tmp_path_factory.mktemp("ledger") / "state.db"
+
+    async def make() -> None:
+        await (await opened(path)).close()
+
+    run_virtual(make())
+    return path
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=STEPS)
 def test_no_order_of_turns_and_kills_overruns_or_leaks(
-    steps: list[tuple[str, int, int, int]], tmp_path_factory: pytest.TempPathFactory
+    steps: list[tuple[str, int, int, int]], empty: Path
 ) -> None:
-    run_virtual(_walk(steps, tmp_path_factory.mktemp("ledger") / "state.db"))
+    with TemporaryDirectory(dir=empty.parent) as folder:
+        path = Path(shutil.copy(empty, folder))
+        run_virtual(_walk(steps, path))
 
 
 async def _walk(steps: list[tuple[str, int, int, int]], path: Path) -> None:
