@@ -1,0 +1,141 @@
+"""`/traces`: lists, trees and figures, and whose words are in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentsup.mailbox.mailbox import Completion
+from agentsup.model.message import DeliverTo, NewMessage, Outcome, text_parts
+from agentsup.model.principal import PersonRole, Principal, PrincipalKind
+from agentsup.model.trace import SpanKind, SpanState, turn_span
+from agentsup.observe.traces import rows
+from agentsup.observe.traces.span import Span
+from tests.component.api.browser import Browser
+from tests.component.api.conftest import Rig
+
+TRACE = "ab" * 16
+
+
+async def traced(rig: Rig, person: str = "ute", *, trace: str = TRACE) -> str:
+    """A finished message of a person, its turn and a call that failed; the message's id."""
+    who = Principal(PrincipalKind.PERSON, person, person, PersonRole.USER)
+    new = NewMessage(
+        agent_id="agt_main",  # type: ignore[arg-type]  # an id is a text in all but name
+        session_key=f"chat:web:{person}",
+        parts=text_parts("hello"),
+        principal=who,
+        deliver_to=DeliverTo("chat", agent_id="agt_main", channel="web", conversation=person),
+        traceparent=f"00-{trace}-{trace[:16]}-01",
+    )
+    message_id = (await rig.mailbox.accept(new)).message_id
+    await rig.mailbox.complete(await rig.lease("main"), Completion(Outcome.OK, text="done"))
+    now = rig.deps.clock.now_ms()
+    given: dict[str, Any] = {
+        "trace_id": trace,
+        "agent_id": "agt_main",
+        "message_id": message_id,
+        "started_at": now,
+    }
+    turn = Span(
+        span_id=turn_span(message_id),
+        parent_id="",
+        kind=SpanKind.TURN,
+        name="main",
+        is_root=True,
+        **given,
+    )
+    call = Span(
+        span_id=f"{trace[:12]}call",
+        parent_id=turn.span_id,
+        kind=SpanKind.TOOL,
+        name="exec",
+        state=SpanState.FAILED,
+        code="timed_out",
+        detail="her words",
+        attributes={"stages": {"policy": "allow"}},
+        ended_at=now + 7,
+        duration_us=7_000,
+        **given,
+    )
+    made = [rows.row_of(span, "boot") for span in (turn, call)]
+    await rig.database.write(lambda tx: rows.write_tx(tx, made, [turn.span_id]))
+    return str(message_id)
+
+
+def spans(shown: Any) -> list[Any]:
+    """The turn and its call; deliveries stand beside them."""
+    return [span for span in shown["spans"] if span["kind"] in ("turn", "tool")]
+
+
+async def test_a_trace_is_found_by_all_its_names_and_stands_as_a_tree(rig: Rig) -> None:
+    message_id = await traced(rig)
+    listed = (await rig.call("GET", "/traces"))[1]
+    (row,) = listed["traces"]
+    assert (row["message_id"], row["state"], row["failed"], row["spans"]) == (
+        message_id,
+        "ok",
+        1,
+        2,
+    )
+    for name in (message_id, TRACE, TRACE[:9], "last"):
+        shown = (await rig.call("GET", f"/traces/{name}"))[1]
+        assert shown["trace_id"] == TRACE
+    turn, call = spans(shown)
+    assert (turn["kind"], turn["depth"], call["kind"], call["depth"]) == ("turn", 0, "tool", 1)
+    assert (call["detail"], call["duration_ms"]) == ("her words", 7.0)
+    for name in ("nothing", "msg_nothing", "ab", "f" * 32):
+        assert (await rig.call("GET", f"/traces/{name}"))[0] == 404
+
+
+async def test_lists_go_in_pages_and_by_agent_and_state(rig: Rig) -> None:
+    for number in range(3):
+        await traced(rig, trace=f"{number + 1:032x}")
+    first = (await rig.call("GET", "/traces?limit=2"))[1]
+    rest = (await rig.call("GET", f"/traces?limit=2&cursor={first['next_cursor']}"))[1]
+    assert (len(first["traces"]), len(rest["traces"]), rest["next_cursor"]) == (2, 1, None)
+    assert (await rig.call("GET", "/traces?agent=worker"))[1]["traces"] == []
+    assert len((await rig.call("GET", "/traces?agent=main&state=ok"))[1]["traces"]) == 3
+    assert (await rig.call("GET", "/traces?state=odd"))[0] == 400
+    assert (await rig.call("GET", "/traces?agent=nobody"))[0] == 404
+
+
+async def test_figures_name_times_and_errors(rig: Rig) -> None:
+    await traced(rig)
+    figures = (await rig.call("GET", "/traces/metrics"))[1]
+    (main,) = figures["agents"]
+    assert main["turns"]["count"] == 1
+    assert main["tools"][0]["p95_ms"] == 7.0
+    assert figures["errors"] == [{"agent": "main", "kind": "tool", "code": "timed_out", "count": 1}]
+    assert (await rig.call("GET", "/traces/metrics?hours=0"))[0] == 400
+    assert (await rig.call("GET", "/traces/metrics?agent=worker"))[1]["agents"] == []
+
+
+async def test_a_person_reads_own_words_and_sees_that_others_have_some(rig: Rig) -> None:
+    own = await traced(rig, "uwe", trace="cd" * 16)
+    hers = await traced(rig, "ute")
+    browser = Browser(rig)
+    await browser.sign_in("uwe")
+    for message_id, is_own in ((own, True), (hers, False)):
+        async with rig.client.get(
+            f"{rig.url}/traces/{message_id}", headers=browser.headers(is_post=False)
+        ) as response:
+            shown = await response.json()
+        turn, call = spans(shown)
+        assert (turn["state"], call["state"], call["code"]) == ("ok", "failed", "timed_out")
+        told = ("exec", "her words", {"stages": {"policy": "allow"}}) if is_own else ("", "", {})
+        assert (call["name"], call["detail"], call["attributes"]) == told
+        assert call["private"] is not is_own
+
+
+async def test_words_of_a_pruned_message_are_the_operator_s(rig: Rig) -> None:
+    message_id = await traced(rig, "uwe")
+    await rig.database.write(
+        lambda tx: tx.execute("DELETE FROM messages WHERE message_id = ?", (message_id,))
+    )
+    browser = Browser(rig)
+    await browser.sign_in("uwe")
+    async with rig.client.get(
+        f"{rig.url}/traces/{TRACE}", headers=browser.headers(is_post=False)
+    ) as response:
+        assert "her words" not in await response.text()
+    assert "her words" in str((await rig.call("GET", f"/traces/{message_id}"))[1])

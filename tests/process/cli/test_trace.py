@@ -1,0 +1,39 @@
+"""`agentsup trace`: what happened, in a pipe, after a kill, and what the doctor makes of it."""
+
+import json
+
+from tests.process.cli.process_cli import Cli, until
+
+
+def test_a_request_is_a_tree_with_times(cli: Cli) -> None:
+    cli.daemon()
+    cli.good("send", "main", "researcher three")
+    out = cli.good("trace", "show")
+    lines = out.split("\n")
+    assert lines[0].startswith("trace ")
+    assert any(line.startswith("turn main: ok, ") for line in lines)
+    shown = json.loads(cli.good("trace", "show", "last", "--json"))
+    assert shown == json.loads(cli.good("trace", "show", shown["trace_id"][:10], "--json"))
+    kinds = {span["kind"] for span in shown["spans"]}
+    assert {"turn", "segment", "engine"} <= kinds
+    listed = json.loads(cli.good("trace", "list", "--json"))["traces"]
+    assert listed[0]["trace_id"] == shown["trace_id"]
+    assert shown["trace_id"][:12] in cli.good("trace", "list")
+    figures = json.loads(cli.good("trace", "metrics", "--json"))
+    assert {one["agent"] for one in figures["agents"]} >= {"main"}
+    assert "turns" in cli.good("trace", "metrics", "--agent", "main")
+    wrong = cli.run("trace", "show", "msg_nothing")
+    assert (wrong.returncode, "no trace is known" in wrong.stderr) == (1, True)
+
+
+def test_what_a_kill_cut_is_interrupted(cli: Cli) -> None:
+    daemon = cli.daemon()
+    message_id = cli.good("send", "main", "hang", "--no-wait").strip()
+    until("it is traced", lambda: "engine" in cli.run("trace", "show", message_id).stdout)
+    daemon.kill()
+    daemon.wait()
+    cli.daemon()
+    until("it goes on", lambda: cli.good("trace", "show", message_id).count("segment") == 2)
+    shown = json.loads(cli.good("trace", "show", message_id, "--json"))
+    states = [span["state"] for span in shown["spans"] if span["kind"] == "segment"]
+    assert states == ["interrupted", "running"]
