@@ -27,6 +27,7 @@ from agentsup.model.event import EventType
 from agentsup.model.ids import MessageId, SessionId
 from agentsup.model.message import Accepted, Kind, Lease, NewMessage, State, text_of
 from agentsup.model.principal import PrincipalKind
+from agentsup.model.trace import of_root
 from agentsup.store.database import Reader, Tx
 from agentsup.store.events import append
 
@@ -131,7 +132,7 @@ def columns_of(ready: Draft, session_id: str, at: int, epochs: dict[str, int]) -
         new.thread_id,
         new.root_id or ready.message_id,
         ready.path,
-        new.traceparent,
+        new.traceparent or of_root(new.root_id or ready.message_id),
         new.sender_agent_id,
         new.capability,
         new.summary,

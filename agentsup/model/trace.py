@@ -56,6 +56,12 @@ def child_of(traceparent: str, hex_digits: Callable[[int], str]) -> str:
     return f"00-{trace}-{trace[:16]}-01"
 
 
+def of_root(root_id: str) -> str:
+    """The header of work that came without one: the same for all that goes back to one message."""
+    trace = hashlib.sha256(f"trace:{root_id}".encode()).hexdigest()[:32]
+    return f"00-{trace}-{trace[:16]}-01"
+
+
 def span_of(kind: str, subject: str) -> str:
     """The span id that follows from what the span is about, the same for everybody."""
     return hashlib.sha256(f"{kind}:{subject}".encode()).hexdigest()[:16]

@@ -202,6 +202,20 @@ async def test_traces_are_found_by_their_last_their_message_and_their_beginning(
     assert [row.message_id for row in rest] == [first.message_id]
 
 
+async def test_a_message_that_came_without_a_trace_gets_one(household: Open) -> None:
+    house = await household(agent("ann", {"match": "go", "steps": ASK}), agent("ben"))
+    new = NewMessage(
+        agent_id=house.roster.entry("ann").agent_id,
+        session_key="s",
+        parts=text_parts("go"),
+        principal=OPERATOR,
+    )
+    accepted = await house.daemon.mailbox.accept(new)
+    await house.daemon.mailbox.wait_done(accepted.message_id, 60)
+    spans = await spans_of(house, accepted.message_id)
+    assert [span.name for span in spans if span.kind == "turn"] == ["ann", "ben"]
+
+
 async def test_nothing_is_kept_where_traces_are_off(household: Open) -> None:
     house = await household(agent("ann"), config="[traces]\nenabled = false\n")
     message = await house.ask("ann", "one")
