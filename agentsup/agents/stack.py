@@ -104,7 +104,7 @@ class AgentStack:
         if self.servers is None:
             await self._pump.run(ready, draining)
             return
-        self.servers.apply(self._spec.mcp)
+        self.servers.open(self._spec.mcp)
         try:
             await self._pump.run(ready, draining)
         finally:

@@ -27,6 +27,17 @@ def proof_server(effects: Path, **more: Any) -> dict[str, Any]:
     }
 
 
+def with_grandchild(effects: Path) -> dict[str, Any]:
+    """The same behind a shell that leaves a program of its own behind, as `npx` might."""
+    server = proof_server(effects)
+    script = 'sleep 3600 & exec "$0" "$@"'
+    return {
+        **server,
+        "command": "/bin/sh",
+        "args": ["-c", script, server["command"], *server["args"]],
+    }
+
+
 def done(effects: Path, what: str) -> list[str]:
     rows = map(json.loads, effects.read_text().splitlines())
     return [text for kind, text in rows if kind == what]
@@ -71,7 +82,7 @@ async def test_a_call_waits_for_leave_over_a_killed_daemon_and_is_made_once(
         entry = {"engine": "llm", "model": "loopback-1", "engine_options": options}
         home = write_home(
             tmp_path / "home",
-            [{"name": "main", **entry, "mcpServers": {"proof": proof_server(effects)}}],
+            [{"name": "main", **entry, "mcpServers": {"proof": with_grandchild(effects)}}],
         )
         async with DaemonProcess(home, env={"PROOF_KEY": KEY, **PYTHON}) as daemon:
             chat = await daemon.chat()
@@ -82,6 +93,7 @@ async def test_a_call_waits_for_leave_over_a_killed_daemon_and_is_made_once(
             offered = [tool["function"]["name"] for tool in server.asked[0].body["tools"]]
             assert "mcp__proof__note" in offered
             (group,) = (row["pgid"] for row in daemon.sql("SELECT pgid FROM processes"))
+            assert len(group_members(group)) == 2
             assert KEY.encode() not in Path(f"/proc/{group}/cmdline").read_bytes()
 
             daemon.kill()
@@ -197,6 +209,8 @@ async def test_an_edit_adds_and_removes_a_server_while_the_agent_works_on(tmp_pa
         ):
             said = await agentsup(home, *line)
             assert words in said, said
+        roles = await daemon.get("/roles")
+        assert "mcp:proof/echo" in roles["unmatched"], "roles don't see the tools of servers"
         write_home(home, [{"name": "main"}], rules=rules)
         await until(lambda: states(daemon, "main"), [])
 

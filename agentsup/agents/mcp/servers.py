@@ -36,7 +36,7 @@ class AgentServers:
         self._leaving: set[Server] = set()
         self._off: dict[str, McpServer] = {}
         self._is_missing = False
-        self._is_closed = False
+        self._is_open = False
         self._since_at = services.clock.now_ms()
         self._began_s = services.clock.monotonic()
         self._owner = TaskOwner(f"mcp of {place.agent}")
@@ -49,9 +49,17 @@ class AgentServers:
 
     # -- life --------------------------------------------------------------------------------------
 
+    def open(self, declared: Mapping[str, Any]) -> None:
+        """Begin to open these servers, of a stack that begins to work. Returns at once."""
+        self._is_open = True
+        self.apply(declared)
+
     def apply(self, declared: Mapping[str, Any]) -> None:
-        """Have exactly these servers; one that did not change is not touched. Returns at once."""
-        if self._is_closed:
+        """Have exactly these servers; one that did not change is not touched. Returns at once.
+
+        Before ``open`` and after ``close`` nothing is done.
+        """
+        if not self._is_open:
             return
         wanted = {name: each for name, each in servers_of(declared).items() if each.enabled}
         self._off = {n: each for n, each in servers_of(declared).items() if not each.enabled}
@@ -91,7 +99,7 @@ class AgentServers:
         """Close all of them at once, in bounded time."""
         closing = TaskOwner("mcp-close")
         leaving = (*self._servers.values(), *self._leaving)
-        self._servers, self._is_closed = {}, True  # nothing follows any more
+        self._servers, self._is_open = {}, False  # nothing follows any more
         tasks = {
             closing.spawn(server.stop(LEAVING), name=f"mcp-stop:{server.declared.name}")
             for server in leaving

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from agentsup.agents.pipeline.approval import ModeApprover
-from agentsup.agents.tools import file_tools
+from agentsup.agents.stack import AgentStack
+from agentsup.agents.tools import Tools, file_tools
 from agentsup.daemon import calls
 from agentsup.model.engine import (
     Done,
@@ -19,7 +20,8 @@ from agentsup.model.engine import (
     Segment,
 )
 from agentsup.model.hook import Allow, CallFacts, Deny, Suspend, Verdict
-from agentsup.model.tool import Safety, Tool, ToolContext, ToolResult
+from agentsup.model.tool import Effect, Safety, Tool, ToolContext, ToolResult
+from agentsup.model.wire_names import wire_name
 from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
 
@@ -110,6 +112,28 @@ async def test_names_that_are_none_of_ours_are_judged_as_anything_else(household
     assert not {"exec", "append", "fs_write"} & set(program.offered)
     assert [each.allowed for each in program.leave] == [False] * 5
     assert [each.ok for each in program.results] == [False] * 5
+
+
+async def test_a_tool_of_the_agents_own_server_is_known_by_the_name_that_programs_take(
+    household: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def echo(context: ToolContext, args: dict[str, Any]) -> str:
+        return "echoed"
+
+    own = Tools([Tool("mcp:wiki/read.page", "", {}, echo, Effect.BLIND, Safety.SAFE)])
+
+    async def own_tools(self: AgentStack, *, is_patient: bool) -> Tools:
+        return own
+
+    monkeypatch.setattr(AgentStack, "own_tools", own_tools)
+    house = await household(agent("ann", tools=["mcp:wiki/*"]), approver=ModeApprover())
+    known = wire_name("mcp:wiki/read.page")
+    program = play(house, (known, {}), ("mcp__other__read", {}), ("mcp:wiki/read.page", {}))
+    await house.ask("ann", "go")
+    # Leave is given at once only for what comes to us to be judged there.
+    assert [each.allowed for each in program.leave] == [True, False, False]
+    assert [each.ok for each in program.results] == [False, False, True]
+    assert program.results[2].text == "echoed"
 
 
 async def test_without_tools_there_is_no_server(household: Open) -> None:

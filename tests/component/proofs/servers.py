@@ -70,7 +70,7 @@ def _opened_before_ready(patch: pytest.MonkeyPatch) -> None:
     async def run(self: AgentStack, ready: object, draining: asyncio.Event) -> None:
         assert self.servers is not None
         self.workspace.mkdir(parents=True, exist_ok=True)
-        self.servers.apply(self.spec.mcp)
+        self.servers.open(self.spec.mcp)
         try:
             await self.servers.tried(is_patient=True)
         except asyncio.CancelledError:
