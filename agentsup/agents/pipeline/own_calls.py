@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,15 +41,21 @@ _KINDS = frozenset(name for name, _ in _CLASSES.values()) | {"fs_stat", "fs_mkdi
 _OURS = f"mcp__{OUR_MCP_SERVER}__"
 _MCP = re.compile(r"mcp__(?P<server>[^_].*?)__(?P<tool>.+)", re.DOTALL)
 _COMMANDS, _WORDS = ("command", "cmd"), frozenset({"description", "justification", "title"})
-_PATHS = (
-    "file_path",
-    "path",
-    "notebook_path",
-    "absolute_path",
-    "dir_path",
-    "directory",
-    "filePath",
+_PATH_KEYS = re.compile(
+    r"(?:.*_)?(?:path|paths|file|files|filename|dir|directory|folder|cwd|workdir|uri|to|from)"
+    r"|.*(?:Path|Paths|File|Dir|Uri)"
 )
+_WORDS_KEYS = re.compile(
+    r"content|contents|text|title|description|prompt|query|regex|explanation|reason"
+    r"|(?:old|new|file)[_]?(?:str|string|text|content|source|Text|String|Source|Content)"
+)
+_PATCH = re.compile(
+    r"^(?:\*\*\* (?:Add|Update|Delete) File: |\*\*\* Move to: |(?:---|\+\+\+) (?:[ab]/)?)([^\t\n]+)",
+    re.MULTILINE,
+)
+_SCRIPT_KEYS = (*_COMMANDS, "script", "commandLine", "command_line", "argv")
+_ROOTED = re.compile(r"/|~|\.\./|file://")
+_MAX_DEPTH = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,32 +104,63 @@ def classify(
         refused = _command_problem(args)
     elif name == "web_fetch" and isinstance(args.get("url"), str):
         refused = addresses.url_problem(args["url"])
-    elif name.startswith("fs_") and _leaves(args, workspace, real):
+    elif name.startswith("fs_"):
+        places = list(_places(args, is_glob=tool.strip().casefold() == "glob"))
         # It may be right, as for a library's source; but not without being asked for.
-        safety = _DANGEROUS
+        if _leave(places, workspace, real) or (safety is _MODERATE and not places):
+            safety = _DANGEROUS
     effect = Effect.READ if safety is _SAFE else Effect.BLIND
     return OwnCall(name, safety, effect, refused)
 
 
 def _command_problem(args: dict[str, Any]) -> str | None:
-    command = args.get("command")
-    if isinstance(command, str):
-        return shell_policy.script_problem(command)
-    if isinstance(command, list) and all(isinstance(word, str) for word in command):
-        return shell_policy.problem(command)
+    for command in (args[key] for key in _SCRIPT_KEYS if key in args):
+        found: str | None = None
+        if isinstance(command, str):
+            found = shell_policy.script_problem(command)
+        elif isinstance(command, list) and all(isinstance(word, str) for word in command):
+            found = shell_policy.problem(command)
+        if found is not None:
+            return found
     return None
 
 
-def _leaves(args: dict[str, Any], workspace: str, real: Callable[[str], str]) -> bool:
-    """Whether a path among the arguments is outside the workspace, or protected inside it."""
+def _places(value: Any, key: str = "", depth: int = 0, *, is_glob: bool = False) -> Iterator[str]:
+    """What among the arguments names a file, whatever the program calls it."""
+    if depth > _MAX_DEPTH:
+        yield "/"  # nobody writes a path down here but to hide it
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            if "/" in str(name):
+                yield str(name)
+            yield from _places(inner, str(name), depth + 1, is_glob=is_glob)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _places(inner, key, depth + 1, is_glob=is_glob)
+    elif isinstance(value, str) and value:
+        if "*** Begin Patch" in value or key in ("patch", "diff"):
+            yield from (found[1].strip() for found in _PATCH.finditer(value))
+        elif _names_a_place(key, value, is_glob=is_glob):
+            yield value.removeprefix("file://")
+
+
+def _names_a_place(key: str, value: str, *, is_glob: bool) -> bool:
+    if key == "pattern":
+        return is_glob  # elsewhere it is what is looked for
+    if _PATH_KEYS.fullmatch(key):
+        return True
+    return not _WORDS_KEYS.fullmatch(key) and _ROOTED.match(value) is not None
+
+
+def _leave(places: Iterable[str], workspace: str, real: Callable[[str], str]) -> bool:
+    """Whether one of the places is outside the workspace, or protected inside it."""
     root = real(workspace)
-    for key in _PATHS:
-        path = args.get(key)
-        if not isinstance(path, str) or not path:
-            continue
-        if "\0" in path or path.startswith("~"):
+    for place in places:
+        if "\0" in place or place.startswith("~"):
             return True
-        target = real(str(Path(root) / path))
+        if place == "/dev/null":
+            continue
+        target = real(str(Path(root) / place))
         if target != root and not target.startswith(root.rstrip("/") + "/"):
             return True
         if protected(os.path.relpath(target, root).split("/")):
