@@ -1,0 +1,45 @@
+"""`[traces]` and `[otel]`: addresses, defaults, and no secret in what is shown."""
+
+import pytest
+
+from agentsup.config.observing import OtelSettings, TraceSettings
+from agentsup.config.settings import parse_settings
+from agentsup.model.errors import ConfigErrors
+
+
+def test_without_an_endpoint_nothing_is_sent() -> None:
+    settings = parse_settings(None).settings
+    assert settings.otel.url == ""
+    assert (settings.traces.enabled, settings.traces.keep_days) == (True, 14)
+
+
+@pytest.mark.parametrize(
+    "endpoint, url",
+    [
+        ("http://localhost:4318", "http://localhost:4318/v1/traces"),
+        ("https://otel.example/", "https://otel.example/v1/traces"),
+        ("https://otel.example/mine/v1/traces", "https://otel.example/mine/v1/traces"),
+    ],
+)
+def test_an_endpoint_without_a_path_gets_the_usual_one(endpoint: str, url: str) -> None:
+    assert OtelSettings(endpoint=endpoint).url == url
+
+
+@pytest.mark.parametrize("endpoint", ["localhost:4318", "ftp://x", "http://", "http://[", "grpc"])
+def test_what_is_no_address_is_named(endpoint: str) -> None:
+    with pytest.raises(ConfigErrors) as caught:
+        parse_settings(f'[otel]\nendpoint = "{endpoint}"\n'.encode())
+    (found,) = caught.value.findings
+    assert found.field == "otel.endpoint"
+    assert "no address of an OTLP receiver" in found.message
+
+
+def test_headers_are_not_shown() -> None:
+    assert "hush" not in repr(OtelSettings(headers={"authorization": "hush"}))
+
+
+def test_bounds_and_unknown_keys_are_findings() -> None:
+    for text in ("[traces]\nkeep_days = 0", "[traces]\nmax_spans = 10", "[otel]\nendpont = ''"):
+        with pytest.raises(ConfigErrors):
+            parse_settings(text.encode())
+    assert TraceSettings().max_spans == 200_000
