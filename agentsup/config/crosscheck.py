@@ -48,12 +48,23 @@ def cross_check(
     for spec in checked:
         found += _channels(spec, place, has_people=has_people)
         found += _servers(spec, place, base, environ)
+        found += _models(spec, place)
         for index, name in enumerate(spec.can_delegate_to or ()):
             if name.casefold() not in names:
                 at = place(spec.name, ("can_delegate_to", index))
                 hint = did_you_mean(name, names.values())
                 found.append(_warning(at, f"there is no agent called {name!r}", hint))
     return tuple(found)
+
+
+def _models(spec: AgentSpec, place: Placed) -> Iterable[Finding]:
+    """A fallback that is spoken of, and what it is is not said."""
+    if spec.fallback_model or spec.fallback_provider or spec.fallback_engine:
+        return
+    for field in ("model_tier", "fallback_options"):
+        if (spec.model_tier != "primary") if field == "model_tier" else spec.fallback_options:
+            text = "there is no fallback, so this is of no effect"
+            yield _warning(place(spec.name, (field,)), text, "set fallback_model")
 
 
 def _servers(
