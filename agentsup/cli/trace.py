@@ -143,7 +143,7 @@ def metrics(
         screen.json(document)
         return
     rows = [row for one in document["agents"] for row in _figures(one)]
-    head = ("agent", "what", "count", "p50", "p95", "p99", "ended")
+    head = ("what", "count", "p50", "p95", "p99", "ended")
     screen.table(head, rows, empty=f"Nothing has ended in the last {hours} hours.")
     if document["errors"]:
         screen.say("")
@@ -162,8 +162,7 @@ def _figures(one: dict[str, Any]) -> list[tuple[str, ...]]:
         named += [(f"{kind.removesuffix('s')} {each['name']}", each) for each in one[kind]]
     return [
         (
-            one["agent"],
-            what,
+            f"{one['agent']}: {what}",
             str(times["count"]),
             length(times["p50_ms"]),
             length(times["p95_ms"]),

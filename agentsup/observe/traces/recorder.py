@@ -7,6 +7,7 @@ are counted, and nothing else.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 
 from agentsup.kit.backoff import delay_s
@@ -26,6 +27,8 @@ EVERY_S = 0.5
 """How long a span waits for company before it is written."""
 BATCH = 256
 SETTLE_EVERY_S = 60.0
+SHOWN_EVERY_S = 0.5
+"""Readers who come sooner after another one cause no write of their own."""
 LAST_S = 1.0
 """How long the end of the daemon waits for the last spans."""
 
@@ -54,6 +57,7 @@ class Recorder:
         self._failures = 0
         self._has_interrupted = False
         self._settle_at_s = clock.monotonic() + SETTLE_EVERY_S
+        self._shown_at_s = -math.inf
         self.written = 0
 
     @property
@@ -92,9 +96,13 @@ class Recorder:
 
     async def flush(self, timeout_s: float = 1.0) -> None:
         """Write what waits, for a reader that wants to see it; at most for ``timeout_s``."""
+        now_s = self._clock.monotonic()
+        is_settling = now_s - self._shown_at_s >= SHOWN_EVERY_S
+        if is_settling:
+            self._shown_at_s = now_s
         try:
             async with asyncio.timeout(timeout_s):
-                await self._write_all(settle=True)
+                await self._write_all(settle=is_settling)
         except TimeoutError:
             return
 

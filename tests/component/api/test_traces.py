@@ -77,9 +77,10 @@ async def test_a_trace_is_found_by_all_its_names_and_stands_as_a_tree(rig: Rig) 
         1,
         2,
     )
-    for name in (message_id, TRACE, TRACE[:9], "last"):
-        shown = (await rig.call("GET", f"/traces/{name}"))[1]
-        assert shown["trace_id"] == TRACE
+    shown = (await rig.call("GET", "/traces/last"))[1]
+    for name in (message_id, TRACE, TRACE[:9]):
+        assert (await rig.call("GET", f"/traces/{name}"))[1] == shown
+    assert shown["trace_id"] == TRACE
     turn, call = spans(shown)
     assert (turn["kind"], turn["depth"], call["kind"], call["depth"]) == ("turn", 0, "tool", 1)
     assert (call["detail"], call["duration_ms"]) == ("her words", 7.0)

@@ -326,7 +326,9 @@ async def test_what_is_switched_off_tells_nothing(is_on: bool) -> None:
 
 
 def node(name: str, parent: str, at: int) -> SpanNode:
-    given = dict.fromkeys(("kind", "agent_id", "message_id", "session_id", "code", "detail"), "")
+    given: dict[str, Any] = dict.fromkeys(
+        ("kind", "agent_id", "message_id", "session_id", "code", "detail"), ""
+    )
     return SpanNode(
         span_id=name,
         parent_id=parent,
