@@ -10,7 +10,6 @@ from typing import Any, Literal, Protocol
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.mailbox.bus import AgentDirectory, Asker, BusReply, BusRequest
-from agentsup.mailbox.sessions import Session
 from agentsup.mailbox.values import Cancelled, Position
 from agentsup.model.control import Button, CommandInfo, Control, TokenIdentity, Tokens
 from agentsup.model.event import Event
@@ -85,8 +84,6 @@ class Mail(Protocol):
     async def answer(
         self, question_id: str, answer: str, by: Principal, *args: str
     ) -> Question: ...
-
-    async def sessions(self, agent_id: str, *, limit: int = ...) -> Sequence[Session]: ...
 
     async def current_session(self, agent_id: str, key: str) -> str | None: ...
 
