@@ -24,7 +24,7 @@ from agentsup.observe.redact import Redactor
 from agentsup.store.database import Database
 
 _NAMES = ("PATH", "USER", "LOGNAME", "TMPDIR", "TZ", "TERM", "LANG", "LANGUAGE", "LC_ALL")
-"""What a program started by ``exec`` knows of our environment; its home is the workspace."""
+"""What a program started by ``exec`` knows of our environment; its home is beside the workspace."""
 
 
 def calls_of(
