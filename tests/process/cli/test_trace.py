@@ -12,17 +12,11 @@ def test_a_request_is_a_tree_with_times(cli: Cli) -> None:
     lines = out.split("\n")
     assert lines[0].startswith("trace ")
     assert any(line.startswith("turn main: ok, ") for line in lines)
-    shown = json.loads(cli.good("trace", "show", "last", "--json"))
-    assert shown == json.loads(cli.good("trace", "show", shown["trace_id"][:10], "--json"))
-    kinds = {span["kind"] for span in shown["spans"]}
-    assert {"turn", "segment", "engine"} <= kinds
     listed = json.loads(cli.good("trace", "list", "--json"))["traces"]
-    assert listed[0]["trace_id"] == shown["trace_id"]
-    assert shown["trace_id"][:12] in cli.good("trace", "list")
-    figures = json.loads(cli.good("trace", "metrics", "--json"))
-    assert {one["agent"] for one in figures["agents"]} >= {"main"}
-    assert "turns" in cli.good("trace", "metrics", "--agent", "main")
-    wrong = cli.run("trace", "show", "msg_nothing")
+    shown = json.loads(cli.good("trace", "show", listed[0]["trace_id"][:10], "--json"))
+    assert {"turn", "segment", "engine"} <= {span["kind"] for span in shown["spans"]}
+    assert "main: turns" in cli.good("trace", "metrics", "--agent", "main")
+    wrong = cli.run("trace", "show", "msg_nothing", "--json")
     assert (wrong.returncode, "no trace is known" in wrong.stderr) == (1, True)
 
 
