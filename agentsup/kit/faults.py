@@ -13,7 +13,15 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["CORE_POINTS", "MATRIX_POINTS", "POINTS", "TELEGRAM_POINTS", "FaultPlan", "point"]
+__all__ = [
+    "CORE_POINTS",
+    "MATRIX_POINTS",
+    "POINTS",
+    "RECOVERY_POINTS",
+    "TELEGRAM_POINTS",
+    "FaultPlan",
+    "point",
+]
 
 CORE_POINTS: frozenset[str] = frozenset(
     {
@@ -23,8 +31,6 @@ CORE_POINTS: frozenset[str] = frozenset(
         "mailbox.claimed",
         "turn.before_engine",
         "turn.after_engine",
-        "turn.attempt_failed",
-        "turn.nudged",
         "turn.complete.before_commit",
         "turn.completed",
         "journal.after_intent",
@@ -60,8 +66,11 @@ MATRIX_POINTS: frozenset[str] = frozenset(
     }
 )
 
-POINTS = CORE_POINTS | TELEGRAM_POINTS | MATRIX_POINTS
-"""Every name that may be passed; the kill matrix covers them all."""
+RECOVERY_POINTS: frozenset[str] = frozenset({"turn.attempt_failed", "turn.nudged"})
+"""What turns pass whose engine failed, or is asked once more."""
+
+POINTS = CORE_POINTS | TELEGRAM_POINTS | MATRIX_POINTS | RECOVERY_POINTS
+"""Every name that may be passed; the kill matrix and its like cover them all."""
 
 
 class FaultPlan:

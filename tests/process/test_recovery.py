@@ -121,3 +121,17 @@ async def test_kills_between_attempts_add_none(
         (dead,) = (await daemon.get("/dead"))["dead"]
         assert dead["id"] == message_id
         assert "4 attempts failed" in dead["error"], "the operator's sentence"
+
+
+@pytest.mark.timeout(90)
+async def test_a_kill_before_the_last_request_costs_no_answer(
+    tmp_path: Path, server: ModelServer, provider: Provider
+) -> None:
+    home = write_home(tmp_path / "home", entries(server))
+    async with DaemonProcess(home, env={"AGENTSUP_FAULT": "turn.nudged:1"}) as daemon:
+        message_id = await (await daemon.chat()).say("steps forever")
+        await daemon.ended()
+        await daemon.start(AGENTSUP_FAULT="")
+        answer = await (await daemon.chat()).event(message_id, timeout_s=30)
+        assert answer["text"].startswith("nothing but a list")
+        assert server.violations == []
