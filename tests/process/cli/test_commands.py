@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agentsup.cli.locate import is_alive
 from tests.process.cli.process_cli import ENV, Cli, until
 
@@ -54,6 +56,7 @@ def test_init_never_overwrites(cli: Cli) -> None:
     assert {p: p.read_bytes() for p in before} == before
 
 
+@pytest.mark.timeout(60)  # it starts some thirty programs
 def test_reads_of_a_running_daemon(cli: Cli) -> None:
     cli.daemon()
     sent = json.loads(cli.good("send", "writer", "hello", "--json"))
