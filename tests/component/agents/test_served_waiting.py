@@ -3,8 +3,8 @@
 import pytest
 
 from agentsup.model.principal import OPERATOR
+from agentsup.testing.household import agent
 from tests.component.agents.test_served import (
-    agent,
     append_tool,  # noqa: F401  # the fixture
     log_of,
     play,
