@@ -24,7 +24,9 @@ MAX_SERVERS = 16
 """Of one agent: each is a program or a connection that is kept open."""
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?=[A-Za-z0-9-])){0,31}", re.ASCII)
-_SCHEMED = re.compile(r"(?P<scheme>Bearer|Basic|Token|ApiKey) (?P<secret>\S.*)", re.ASCII | re.IGNORECASE)
+_SCHEMED = re.compile(
+    r"(?P<scheme>Bearer|Basic|Token|ApiKey) (?P<secret>\S.*)", re.ASCII | re.IGNORECASE
+)
 _OPTION = re.compile(r"--?(?P<name>[A-Za-z][\w-]*)(?P<value>=.+)?", re.ASCII)
 _HTTP_TYPES = ("streamable-http", "streamablehttp", "streamable_http")
 _ALLOWING = ("autoApprove", "alwaysAllow")

@@ -121,7 +121,11 @@ def _server(effects: Path | None) -> MCPServer:
     @server.tool(structured_output=False)
     def surroundings(name: str) -> str:
         """Tell about the program: where it is, what it knows, the value of one variable."""
-        facts = {"cwd": str(Path.cwd()), "home": os.environ.get("HOME"), "names": sorted(os.environ)}
+        facts = {
+            "cwd": str(Path.cwd()),
+            "home": os.environ.get("HOME"),
+            "names": sorted(os.environ),
+        }
         return json.dumps({**facts, "value": os.environ.get(name)})
 
     return server
