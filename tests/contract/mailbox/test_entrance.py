@@ -162,8 +162,8 @@ TABLES = tuple(
     f"SELECT {columns}"
     for columns in (
         """seq, message_id, agent_id, session_id, kind, lane, priority, state, parts, principal,
-           deliver_to, root_id, path, traceparent, sender_agent_id, capability, summary, silent,
-           not_before, expires_at, replay_of, epochs FROM messages ORDER BY seq""",
+           deliver_to, root_id, path, traceparent = '00-1-2-01', sender_agent_id, capability,
+           summary, silent, not_before, expires_at, replay_of, epochs FROM messages ORDER BY seq""",
         """seq, type, agent_id, session_id, message_id, conversation, data FROM events
            ORDER BY seq""",
         "agent_id, key, session_id FROM pointers ORDER BY 1, 2",
