@@ -460,7 +460,7 @@ async def test_the_model_is_chosen_by_a_press(rig: MenuRig) -> None:
     assert rig.labels(await rig.last(chat)) == [["● small-1"], ["As in the file"]]
     await rig.press(chat, "As in the file", ola)
     await rig.until_text(chat, "main uses the default model from now on.")
-    assert rig.house.calls == ["model None"]
+    assert rig.house.calls == ["model None", "model_tier None"]
 
 
 async def test_dead_letters_are_dropped_after_a_question(rig: MenuRig) -> None:
