@@ -66,13 +66,19 @@ def housekeeping_spec(
 ) -> ChildSpec:
     """Deadlines, retention, backups, dead orphans."""
     dead: frozenset[int] = frozenset()
+    due_at: int | None = None
+    looked_at = -1
 
     async def reap() -> None:
         nonlocal dead
         dead = procgroup.reap_orphans(dead)
 
     async def expire() -> None:
-        due_at = await mailbox.next_deadline()
+        nonlocal due_at, looked_at
+        commits = database.stats.commits
+        if commits != looked_at:  # else nothing was written that could have moved it
+            due_at = await mailbox.next_deadline()
+            looked_at = commits
         if due_at is not None and due_at <= clock.now_ms():
             await mailbox.expire()
 
