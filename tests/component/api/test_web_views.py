@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +81,8 @@ async def test_a_person_s_questions_are_found_among_any_number_of_others(rig: Ri
     for browser, person in ((ute, "ute"), (uwe, "uwe")):
         await ask(browser, person, "may I?")
         lease = await rig.lease("main")
-        await rig.database.write(
-            lambda tx, lease=lease: rig.mailbox.park_tx(tx, lease, Suspended(b"", "*Really?*"))
-        )
+        end = Suspended(b"", "*Really?*")
+        await rig.database.write(partial(rig.mailbox.park_tx, lease=lease, suspended=end))
     copies = (
         "INSERT INTO questions (question_id, agent_id, session_id, message_id, kind, text, options,"
         " state, asked_at) SELECT ?, agent_id, session_id, message_id, kind, text, options, state,"

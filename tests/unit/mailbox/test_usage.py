@@ -32,7 +32,7 @@ def used(
     agent_id: str = "a",
     message_id: str = "m1",
     at: int = MIDNIGHT,
-) -> int:
+) -> Usage | None:
     return usage.record_tx(
         tx,
         Usage(tokens, 2 * tokens, usd),
