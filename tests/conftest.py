@@ -4,6 +4,7 @@ The leak check and virtual time are plugins of the package (`agentsup.testing.le
 `agentsup.testing.virtual`), named in pyproject.toml so that they load before any fixture.
 """
 
+import gc
 import os
 from collections.abc import Generator
 from pathlib import Path
@@ -52,6 +53,12 @@ def _allowed_s(item: pytest.Item) -> float:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_LongestFirst(), "longest-first")
+
+
+def pytest_collection_finish() -> None:
+    """What stands now stands to the end: the collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
