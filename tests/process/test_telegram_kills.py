@@ -102,6 +102,7 @@ async def town(tmp_path: Path) -> AsyncIterator[tuple[Town, DaemonProcess]]:
             "telegram_base_url": fake.url,
             "allowed_user_ids": made.users,
             "slots": CHATS,
+            "queue_limit": CHATS * TEXTS,  # on a slow machine most of it may wait at once
         }
         home = write_home(tmp_path / "home", [entry], RULES, CONFIG)
         daemon = DaemonProcess(home, command=("-c", UNHURRIED))
