@@ -295,7 +295,7 @@ ALLOWED = [
     ["rsync", "-av", "--delete", "-e", "ssh -p 22", "out/", "host:site/"],
     ["awk", "-F|", '{print $1 "|" $2; printf "%s|%s", $3, $4}', "x"],
     ["sed", "-i", "s/some/more/g; /else/d", "x"],
-    ["docker", "run", "--rm", "-v", "/work/site:/site", "nginx"],
+    ["docker", "run", "--rm", "-v", "/srv/site:/site", "nginx"],
     ["bash", "-o", "pipefail", "-c", "make | tee log"],
     ["rm", "-rf", "/tmp/build", "dist/*"],
     ["cp", "-r", "/usr/share/doc/x", "."],
