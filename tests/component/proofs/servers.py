@@ -17,12 +17,17 @@ claim = Claim("P3")
 RULES = [{"match": "(.*)", "steps": [{"say": "said $1"}]}]
 
 
-def _program(code: str) -> dict[str, object]:
-    return {"command": sys.executable, "args": ["-c", code], "start_timeout_s": 300}
+def _program(code: str, *args: str) -> dict[str, object]:
+    return {"command": sys.executable, "args": ["-c", code, *args], "start_timeout_s": 300}
 
 
 SILENT = _program("import time; time.sleep(3600)")
-FLOOD = _program("import os\nwhile True: os.write(1, b'no protocol at all\\n' * 3000)")
+FLOOD = """
+import os, sys
+while os.write(1, b"no protocol at all\\n" * 4000):
+    open(sys.argv[1], "w").close()
+"""
+"""The first of it has been read when the file is there: a pipe does not hold that much."""
 DYING = _program("import sys; sys.exit('no database')")
 START_S, ANSWER_S, LAG_S = 5.0, 11.0, 0.04
 SHARE = 0.4
@@ -31,10 +36,11 @@ SHARE = 0.4
 
 async def a_sick_server_delays_nobody(home: Path) -> None:
     """One never answers, one ends at once, one talks nonsense without end, one is not there."""
+    flooding = home / "flooding"
     sick = {
         "silent": SILENT,
         "dying": DYING,
-        "flood": FLOOD,
+        "flood": _program(FLOOD, str(flooding)),
         "missing": {"command": "no-such-program"},
     }
     async with House(
@@ -45,8 +51,7 @@ async def a_sick_server_delays_nobody(home: Path) -> None:
         )
         await house.say("good", "one", "good-1")
         await claim.comes(lambda: house.heard("said one"), ANSWER_S, "the neighbour was held up")
-        await claim.comes((home / "home/agents/bad/mcp/flood").exists, START_S, "nothing floods")
-        await asyncio.sleep(1.5)  # until the library is loaded
+        await claim.comes(flooding.exists, ANSWER_S, "nothing floods")
         late = []
         loop = asyncio.get_running_loop()
         since_s, used_s = loop.time(), time.process_time()
