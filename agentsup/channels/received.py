@@ -62,6 +62,7 @@ class Landing:
             raise
         self.out: IO[bytes] = os.fdopen(descriptor, "wb")
         """Where the content goes."""
+        self._is_closed = False
 
     def keep(self, name: str, *, now_ms: int) -> Path:
         """It is whole: give it the first free name ``<date>-<safe name>``. Raises ``OSError``."""
@@ -81,7 +82,10 @@ class Landing:
         raise OSError(0, f"too many files are called {name}")
 
     def close(self) -> None:
-        """Leave nothing unfinished behind. Never raises."""
+        """Leave nothing unfinished behind. Never raises; a second time does nothing."""
+        if self._is_closed:
+            return  # by now the number may name a file of somebody else
+        self._is_closed = True
         for step in (
             self.out.close,
             lambda: os.unlink(self._part, dir_fd=self._folder),
