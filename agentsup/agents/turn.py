@@ -281,6 +281,7 @@ class TurnHandler:
     async def _consume(
         self, session: GuardedSession, segment: Segment, heard: Heard, host: TurnHost
     ) -> Done | Suspended:
+        shown = self._services.redactor.stream()
         async with aclosing(session.run(segment)) as events:
             async for event in events:
                 if isinstance(event, ToolFinished):
@@ -290,16 +291,19 @@ class TurnHandler:
                 ):
                     await host.own_ended()
                 if isinstance(event, Done | Suspended):
+                    self._services.live.delta(segment.message_id, shown.rest())
                     return event
                 if not await self._end.usage.may_pass(event, heard):
                     return TurnUsage.over_budget(heard)
-                self._note(event, segment, heard)
+                if isinstance(event, TextDelta):
+                    self._services.live.delta(segment.message_id, shown.take(event.text))
+                self._note(event, heard)
         raise AssertionError("the guard ends every run")
 
-    def _note(self, event: EngineEvent, segment: Segment, heard: Heard) -> None:
+    @staticmethod
+    def _note(event: EngineEvent, heard: Heard) -> None:
         match event:
             case TextDelta(text=text):
-                self._services.live.delta(segment.message_id, self._services.redact(text))
                 heard.said.append(text)
             case FileOut(path=path):
                 heard.files.append(Part("file", path=path, name=Path(path).name))

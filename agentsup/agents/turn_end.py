@@ -53,7 +53,9 @@ class TurnEnd:
         services, lease = self._services, work.lease
         message, now = lease.message, services.clock.now_ms()
         failed = end.outcome != "ok"
-        end = replace(end, text=services.redact(end.text), error=services.redact(end.error))
+        end = replace(
+            end, text=services.redactor.text(end.text), error=services.redactor.text(end.error)
+        )
         if end.outcome == "cancelled":
             end = Done("failed", text=end.text, error="the engine was cancelled", code="cancelled")
         text = end.text
@@ -89,7 +91,7 @@ class TurnEnd:
             else:
                 say(role="assistant", text=end.text, parts=tuple(heard.files))
             for notice in heard.notices:
-                _notify_tx(tx, message, services.redact(notice), now)
+                _notify_tx(tx, message, services.redactor.text(notice), now)
             self.usage.end_tx(tx, heard)
             services.journal.end_segment_tx(tx, message.message_id, segment_no, now)
 
@@ -119,7 +121,8 @@ class TurnEnd:
         """Ask and wait: for the answer to ``segment`` (its number and what it hands on), or for
         word about the uncertain call ``call_id``."""
         services, lease = self._services, work.lease
-        now = services.clock.now_ms()
+        now, mask = services.clock.now_ms(), services.redactor.text
+        end = replace(end, text=mask(end.text), options=tuple(map(mask, end.options)))
 
         def commit(tx: Tx) -> None:
             question = services.mailbox.park_tx(tx, lease, end)
@@ -136,7 +139,7 @@ class TurnEnd:
                 services.journal.ask_about_tx(tx, call_id, question.question_id)
             if heard is not None:
                 for notice in heard.notices:
-                    _notify_tx(tx, lease.message, services.redact(notice), now)
+                    _notify_tx(tx, lease.message, services.redactor.text(notice), now)
                 self.usage.end_tx(tx, heard)
 
         await services.database.write(commit, name="turn.park", closing=True)

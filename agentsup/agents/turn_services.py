@@ -17,6 +17,7 @@ from agentsup.mailbox.journal import Journal
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.trace import UNTRACED, Tracer
 from agentsup.observe.live import LiveHub
+from agentsup.observe.redact import Redactor
 from agentsup.store.database import Database
 
 
@@ -41,7 +42,7 @@ class TurnServices:
     """Holds what turns will use, and ends those that use too much; without it nothing is bounded."""
     breakers: Breakers = field(init=False)
     """Which providers are left alone for a while."""
-    redact: Callable[[str], str] = str
+    redactor: Redactor = field(default_factory=Redactor)
     """Takes secrets of the daemon out of what an engine says: a program knows its own key."""
     tracer: Tracer = UNTRACED
     """Hears of segments and of engines' runs."""

@@ -225,7 +225,7 @@ class _Assembly:
             calls=self.calls,
             tokens=g.tokens,
             tracer=self.traces.tracer,
-            redact=g.redactor.text,
+            redactor=g.redactor,
             before_turn=remembering.before_turn(g),
             roles=self.roles.turns,
             spending=self.spending.turns,

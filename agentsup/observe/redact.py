@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-__all__ = ["MASK", "Redactor"]
+__all__ = ["MASK", "MaskedStream", "Redactor"]
 
 MASK = "[redacted]"
 MIN_CHARS = 4
@@ -23,6 +24,7 @@ class Redactor:
         self._forms: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
         self._longest = 0
+        self._sorted: tuple[str, ...] = ()
         self.add_all(secrets)
 
     def add(self, secret: str) -> bool:
@@ -45,6 +47,7 @@ class Redactor:
         alternatives = sorted(known, key=lambda form: (-len(form), form))
         self._pattern = re.compile("|".join(map(re.escape, alternatives)))
         self._longest = len(alternatives[0])
+        self._sorted = tuple(sorted(known))
         self._forms = known
 
     def text(self, text: str, limit: int | None = None) -> str:
@@ -63,6 +66,29 @@ class Redactor:
                     cut = match.start()
         kept = text[:cut] if pattern is None else pattern.sub(MASK, text[:cut])
         return f"{kept}… [{len(text) - cut} more characters]"
+
+    def stream(self) -> MaskedStream:
+        """For a text that comes in pieces."""
+        return MaskedStream(self)
+
+    def open_from(self, text: str) -> int:
+        """Where the end of ``text`` begins that could still become a secret, or a longer one;
+        ``len(text)`` if nothing of it could."""
+        pattern, known = self._pattern, self._sorted
+        if pattern is None:
+            return len(text)
+        cut = len(text)
+        for start in range(max(0, len(text) - self._longest + 1), len(text)):
+            end = text[start:]
+            at = bisect_left(known, end)
+            # Its own form may stand first; a longer one that begins so follows it at once.
+            if any(form != end and form.startswith(end) for form in known[at : at + 2]):
+                cut = start
+                break
+        for match in pattern.finditer(text):
+            if match.start() < cut < match.end():
+                return match.start()
+        return cut
 
     def value(self, value: Any, limit: int | None = None) -> Any:
         """``value`` as plain data (JSON types) without secrets, nested ones included.
@@ -87,6 +113,29 @@ class Redactor:
             if isinstance(value, list | tuple | set | frozenset):
                 return [self._value(item, limit, depth + 1) for item in value]
         return self.text(_repr(value), limit)
+
+
+class MaskedStream:
+    """A text in pieces, without secrets that stand across two of them.
+
+    What may be the beginning of a secret is held back until it is seen not to be one.
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._held = ""
+
+    def take(self, piece: str) -> str:
+        """What can be shown now that ``piece`` has come."""
+        text = self._held + piece
+        cut = self._redactor.open_from(text)
+        self._held = text[cut:]
+        return self._redactor.text(text[:cut])
+
+    def rest(self) -> str:
+        """What was held back: nothing follows it."""
+        held, self._held = self._held, ""
+        return self._redactor.text(held)
 
 
 def _repr(value: Any) -> str:

@@ -11,11 +11,13 @@ from agentsup.model.engine import (
     EngineSpec,
     Notice,
     Segment,
+    Suspended,
     TextDelta,
     Usage,
 )
 from agentsup.model.errors import StoreUnavailable
 from agentsup.model.principal import OPERATOR
+from agentsup.observe.live import LiveTurn
 from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
 
@@ -401,3 +403,42 @@ async def test_an_answer_that_could_not_be_stored_is_not_lost_for_good(
     message = await house.ask("ann", "hello")
     assert (message.outcome, message.attempts) == ("ok", 2)
     assert house.unit("ann").child.status.life == 1
+
+
+async def test_no_part_of_a_secret_is_seen_in_pieces_and_none_is_asked(household: Open) -> None:
+    secret = "sk-of-the-stream-4711"
+    house = await household(agent("ann"))
+    house.redactor.add(secret)
+    stack = house.unit("ann").stack
+    assert stack is not None
+    seen: list[str] = []
+
+    def begin(turn: LiveTurn) -> None:
+        def look() -> None:
+            seen.append(turn.text())
+
+        turn.on_change = look
+
+    stack._services.live.follow(stack.agent_id, "console", begin)
+
+    async def run(segment: Segment) -> Any:
+        if segment.resume is None:
+            yield Suspended(b"x", f"is {secret} the key?", ("yes", secret))
+            return
+        for piece in ("it is ", *secret, ", I am ", "su", "re"):
+            yield TextDelta(piece)
+        yield Done("ok", text=f"it is {secret}, I am sure")
+
+    replace_engine(house, "ann", run).caps = EngineCaps(suspend=True)
+    message = await house.said("ann", "go")
+
+    async def is_parked() -> bool:
+        return await house.state_of(message) == "parked"
+
+    await house.until(is_parked)
+    (question,) = await house.daemon.mailbox.questions()
+    assert secret not in question.text + "".join(question.options)
+    await house.daemon.mailbox.answer(question.question_id, "yes", OPERATOR)
+    await house.daemon.mailbox.wait_done(message, 60)
+    assert seen[-1] == "it is [redacted], I am sure"
+    assert not any(secret[:start] in text for text in seen for start in range(2, len(secret)))

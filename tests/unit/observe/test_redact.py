@@ -104,3 +104,36 @@ def test_no_secret_survives_in_any_text(secret: str, before: str, after: str) ->
 def test_a_secret_that_is_no_text_is_masked_too() -> None:
     secret = "half-\udcff-secret"
     assert Redactor([secret]).text(f"with {secret}") == f"with {MASK}"
+
+
+AB = st.text("ab", min_size=1, max_size=40)
+
+
+@given(
+    st.lists(st.text("ab", min_size=4, max_size=9), max_size=4), AB, st.lists(st.integers(0, 40))
+)
+def test_a_text_in_pieces_is_masked_like_the_whole_of_it(
+    secrets: list[str], text: str, cuts: list[int]
+) -> None:
+    redactor = Redactor(secrets)
+    stream, shown, at = redactor.stream(), "", 0
+    for cut in (*sorted(cuts), len(text)):
+        shown += stream.take(text[at:cut])
+        at = max(at, cut)
+    assert shown + stream.rest() == redactor.text(text)
+
+
+def test_what_can_be_no_secret_is_shown_at_once() -> None:
+    stream = Redactor(["sk-4711-secret"]).stream()
+    assert stream.take("the key is sk") == "the key is "
+    assert stream.take("-4711-sec") == ""
+    assert stream.take("ret!") == f"{MASK}!"
+    assert stream.take("ask ") == "ask "
+    assert (stream.take("sk-47"), stream.take("00"), stream.rest()) == ("", "sk-4700", "")
+
+
+def test_many_long_secrets_are_looked_for_in_pieces_quickly() -> None:
+    redactor = Redactor(f"{number:04}-{'k' * 3000}" for number in range(100))
+    stream = redactor.stream()
+    assert stream.take("0042-" + "k" * 2999) == ""
+    assert stream.take("k") == MASK
