@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from agentsup.agents.carried import Carried
 from agentsup.agents.memory.before_turn import Upcoming
-from agentsup.agents.recovery import telling
+from agentsup.agents.recovery import telling, waiting
 from agentsup.agents.recovery.decisions import (
     FALLBACK,
     PRIMARY,
@@ -164,6 +164,7 @@ class TurnRecovery:
             ending.put_off_tx(
                 desk, tx, lease, code=PROVIDER_OUT, text=text, wait_s=wait_s, unit=unit
             )
+            self._tell_tx(tx, lease.message, row)
 
         await self._services.database.write(commit, name="turn.wait", closing=True)
         _log.warning("turn waits for its provider", provider=tier.provider, seconds=round(wait_s))
@@ -345,11 +346,23 @@ class TurnRecovery:
                 is_last=step.act is Act.BURY,
                 notice=notice,
             )
+            self._tell_tx(tx, lease.message, row)
             return state.value
 
         state = await services.database.write(commit, name="turn.later", closing=True)
         faults.point("turn.attempt_failed")
         _log.warning("turn will be retried", code=end.code, error=end.error, state=state)
+
+    def _tell_tx(self, tx: Tx, message: Message, row: AttemptRow) -> None:
+        """Tell the message's people where it waits for long now."""
+        waiting.tell_tx(
+            tx,
+            message,
+            spec=self._around.spec,
+            provider=row.provider,
+            trouble=Trouble(row.trouble),
+            at=row.at,
+        )
 
     def _row(self, work: Work, tier: Tier, trouble: Trouble, end: Done, act: Act) -> AttemptRow:
         return AttemptRow(

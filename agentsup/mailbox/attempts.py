@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 from agentsup.store.database import Reader, Tx
 
-__all__ = ["AttemptRow", "begin_anew_tx", "of_message", "recent", "record_tx", "told_tx"]
+__all__ = [
+    "AttemptRow",
+    "begin_anew_tx",
+    "of_message",
+    "recent",
+    "record_tx",
+    "told_tx",
+    "told_wait_tx",
+]
 
 ANEW = "requeued"
 """Marks that a person put the message back: what came before it no longer counts."""
@@ -96,6 +104,16 @@ def told_tx(tx: Tx, session_id: str, *, on_fallback: bool, at: int) -> bool:
     if tx.scalar("SELECT 1 FROM fallback_told WHERE session_id = ?", (session_id,)):
         tx.execute("DELETE FROM fallback_told WHERE session_id = ?", (session_id,))
     return False
+
+
+def told_wait_tx(tx: Tx, message_id: str, at: int) -> bool:
+    """Note that the people of a message are told of its wait; False where they were before."""
+    return bool(
+        tx.execute(
+            "INSERT INTO wait_told (message_id, at) VALUES (?, ?) ON CONFLICT DO NOTHING",
+            (message_id, at),
+        ).rowcount
+    )
 
 
 def _rows(rows: Sequence[object]) -> list[AttemptRow]:

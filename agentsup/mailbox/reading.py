@@ -140,6 +140,7 @@ def retention_rules(*, keep_days: int = 90) -> tuple[Retention, ...]:
         ),
         Retention("outbox", "ended_at < :cutoff", keep_ms, key="outbox_id"),
         Retention("attempts", "at < :cutoff", keep_ms, key="attempt_id"),
+        Retention("wait_told", "at < :cutoff", keep_ms, key="message_id"),
         Retention(
             "events",
             f"at < :cutoff AND {oldest.format(key='seq', table='events')}",

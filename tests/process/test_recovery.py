@@ -1,6 +1,8 @@
 """Failures end to end: a real daemon, a model behind HTTP that fails as providers do, a chat, kills."""
 
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,8 @@ class Provider:
         match text.split():
             case ["wait", *_] if self.times(text) == 1:
                 return Reply(status=429, headers=(("retry-after", "3"),))
+            case ["later", *_]:
+                return Reply(status=429, headers=(("retry-after", "600"),))
             case ["twice", *_] if self.times(text) <= 2:
                 return Reply(status=500)
             case ["cut", *_] if self.times(text) == 1:
@@ -135,3 +139,30 @@ async def test_a_kill_before_the_last_request_costs_no_answer(
         answer = await (await daemon.chat()).event(message_id, timeout_s=30)
         assert answer["text"].startswith("nothing but a list")
         assert server.violations == []
+
+
+@pytest.mark.timeout(90)
+async def test_a_wait_is_told_once_though_killed_before_it_is_sent(
+    tmp_path: Path, server: ModelServer, provider: Provider
+) -> None:
+    home = write_home(tmp_path / "home", entries(server))
+    async with DaemonProcess(home, env={"AGENTSUP_FAULT": "turn.attempt_failed:1"}) as daemon:
+        message_id = await (await daemon.chat()).say("later please")
+        await daemon.ended()
+        await daemon.start(AGENTSUP_FAULT="")
+        chat = await daemon.chat()
+        before = [event["data"] for event in chat.frames[0]["history"][1:]]
+        told = before[0] if before else await chat.event(message_id, "notice", timeout_s=30)
+        assert "takes no more requests for now (llm at 127.0.0.1" in told["text"]
+        assert "in about 10 min" in told["text"]
+        daemon.kill()
+        await daemon.ended()
+        await daemon.start()
+        chat = await daemon.chat()
+        assert (await chat.command("/stop"))["ok"]
+        (stopped,) = (await daemon.get("/messages"))["messages"]
+        assert stopped["state"] == "cancelled"
+        with closing(sqlite3.connect(home / "state.db")) as store:
+            rows = store.execute("SELECT count(*) FROM outbox WHERE body LIKE '%tried again%'")
+            assert rows.fetchone() == (1,)
+        assert provider.times("later please") == 1

@@ -12,7 +12,7 @@ import pytest
 
 from agentsup.agents import stack
 from agentsup.agents.host import TurnHost
-from agentsup.agents.recovery import breaker
+from agentsup.agents.recovery import breaker, waiting
 from agentsup.agents.recovery.breaker import Breaker, BreakerPolicy
 from agentsup.agents.recovery.breakers import Breakers
 from agentsup.agents.tools import file_tools
@@ -134,6 +134,23 @@ async def a_restart_begins_no_attempts_anew(home: Path) -> None:
         bounded.holds(tried <= 1, f"{tried + 1} starts of a program that breaks")
 
 
+async def a_long_wait_is_told_once(home: Path) -> None:
+    """A provider wants long pauses, again and again, and the daemon is killed in between."""
+    main = agent("main", [rule("go", {"trouble": {"code": "rate_limited", "retry_after": 60}})])
+    async with House(home, [main]) as house:
+        await house.say("main", "go")
+        told = partial(house.heard, "tried again by itself")
+        await once.comes(told, 20, "nobody was told of the wait")
+        for _ in range(2):
+            await house.crash()
+            await house.open()
+            await asyncio.sleep(65)
+        rows = await house.database.read(
+            lambda r: r.scalar("SELECT count(*) FROM outbox WHERE body LIKE '%tried again by%'")
+        )
+        once.holds(rows == 1, f"the same wait was told {rows} times")
+
+
 async def _failed_attempts(house: House, code: str = "server_error") -> int:
     """Those on record; the last one of a message that fails for good is not."""
     rows = await house.database.read(
@@ -192,6 +209,14 @@ def _no_record(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(attempts, "of_message", lambda reader, message_id: ())
 
 
+def _no_word(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(waiting, "tell_tx", lambda tx, message, **facts: False)
+
+
+def _no_note(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(attempts, "told_wait_tx", lambda tx, message_id, at: True)
+
+
 PROOFS = (
     Proof(
         "asked once more and done once",
@@ -225,5 +250,14 @@ PROOFS = (
         "P6",
         a_restart_begins_no_attempts_anew,
         (Removal("attempts in memory only", _no_record),),
+    ),
+    Proof(
+        "a long wait is told once",
+        "P2",
+        a_long_wait_is_told_once,
+        (
+            Removal("nobody is told", _no_word),
+            Removal("nothing notes who was told", _no_note),
+        ),
     ),
 )
