@@ -149,6 +149,9 @@ class Traces(Protocol):
     def counts(self) -> Mapping[str, int]:
         """Spans written, waiting, lost and sent since the start."""
 
+    def excerpt(self, text: str) -> str:
+        """The first words of a message, short and without secrets."""
+
 
 class RoleDesk(Protocol):
     """What there is to know about roles."""

@@ -15,7 +15,7 @@ from agentsup.api.shapes import Document
 from agentsup.model.errors import NotFound
 from agentsup.model.principal import PrincipalKind
 from agentsup.model.trace import SpanKind, SpanState
-from agentsup.observe.traces import reading
+from agentsup.observe.traces import reading, said
 from agentsup.observe.traces.reading import SpanNode, Tally, TraceRow, TraceTree
 from agentsup.store.database import Reader
 
@@ -51,6 +51,8 @@ class TraceDocument(Document):
     spans: int
     failed: int = Field(description="turns and calls that failed")
     agents: int
+    text: str = Field(description="how the first message begins; short and without secrets")
+    private: bool = Field(description="its words are somebody else's and left out")
 
 
 class TraceList(Document):
@@ -127,20 +129,26 @@ async def listing(call: Call) -> web.Response:
     query: TracesQuery = call.query
     agent_id = call.deps.directory.lookup(query.agent).agent_id if query.agent else None
     await _flush(call)
-    found = await call.deps.web.database.read(
-        lambda reader: reading.newest(
+
+    def read(reader: Reader) -> tuple[list[TraceRow], dict[str, dict[str, Any]], dict[str, str]]:
+        found = reading.newest(
             reader,
             agent_id=agent_id,
             session_id=query.session,
             state=query.state.value if query.state else None,
             before=query.cursor,
             limit=query.limit + 1,
-        ),
-        name="traces.list",
-    )
+        )
+        first = [one.message_id for one in found]
+        return found, reading.owners(reader, first), said.texts(reader, first)
+
+    found, owners, texts = await call.deps.web.database.read(read, name="traces.list")
     page = found[: query.limit]
     cursor = page[-1].cursor if len(found) > query.limit else None
-    return reply({"traces": [_row(call, one) for one in page], "next_cursor": cursor})
+    listed = [
+        _row(call, one, owners.get(one.message_id), texts.get(one.message_id, "")) for one in page
+    ]
+    return reply({"traces": listed, "next_cursor": cursor})
 
 
 async def show(call: Call) -> web.Response:
@@ -199,7 +207,9 @@ def _ms(duration_us: int | None) -> float | None:
     return None if duration_us is None else round(duration_us / 1000, 3)
 
 
-def _row(call: Call, one: TraceRow) -> dict[str, Any]:
+def _row(call: Call, one: TraceRow, owner: dict[str, Any] | None, text: str) -> dict[str, Any]:
+    is_private, traces = not _is_own(call, owner), call.deps.traces
+    shown = traces.excerpt(text) if traces is not None and not is_private else ""
     return {
         "trace_id": one.trace_id,
         "message_id": one.message_id,
@@ -212,6 +222,8 @@ def _row(call: Call, one: TraceRow) -> dict[str, Any]:
         "spans": one.spans,
         "failed": one.failed,
         "agents": one.agents,
+        "text": shown,
+        "private": is_private,
     }
 
 

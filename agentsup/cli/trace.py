@@ -65,12 +65,18 @@ def list_(
             length(one["duration_ms"]),
             f"{one['spans']}" + (f" ({one['failed']} failed)" if one["failed"] else ""),
             when(one["started_at"]),
-            one["code"] or one["message_id"],
+            _what(one),
         )
         for one in document["traces"]
     ]
     head = ("trace", "agent", "state", "took", "spans", "began", "what")
     screen.table(head, rows, empty="No traces are kept.")
+
+
+def _what(one: dict[str, Any]) -> str:
+    """What a request was about, and how it failed; by its id where there are no words."""
+    words = one["text"] or ("(somebody else's)" if one["private"] else one["message_id"])
+    return f"{one['code']}: {words}" if one["code"] else str(words)
 
 
 @trace.command()

@@ -16,7 +16,7 @@ from agentsup.model.agent import Secret
 from agentsup.model.errors import AgentsupError, ConfigError, StoreUnavailable
 from agentsup.model.trace import SpanKind, SpanState
 from agentsup.observe.logging import get_logger
-from agentsup.observe.traces import reading
+from agentsup.observe.traces import reading, said
 from agentsup.observe.traces.otel import OtelExport, OtelTarget
 from agentsup.observe.traces.recorder import Recorder
 from agentsup.observe.traces.rows import retention_rules
@@ -93,6 +93,10 @@ class DaemonTraces:
             "otel_failed": otel.failed if otel else 0,
             "otel_dropped": otel.dropped if otel else 0,
         }
+
+    def excerpt(self, text: str) -> str:
+        """The first words of a message, without secrets."""
+        return said.excerpt(text, self._ground.redactor.text)
 
     # -- sending -----------------------------------------------------------------------------------
 

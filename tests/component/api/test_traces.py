@@ -8,7 +8,8 @@ from agentsup.mailbox.mailbox import Completion
 from agentsup.model.message import DeliverTo, NewMessage, Outcome, text_parts
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.trace import SpanKind, SpanState, turn_span
-from agentsup.observe.traces import rows
+from agentsup.observe.redact import Redactor
+from agentsup.observe.traces import rows, said
 from agentsup.observe.traces.span import Span
 from tests.component.api.browser import Browser
 from tests.component.api.conftest import Rig
@@ -16,13 +17,13 @@ from tests.component.api.conftest import Rig
 TRACE = "ab" * 16
 
 
-async def traced(rig: Rig, person: str = "ute", *, trace: str = TRACE) -> str:
+async def traced(rig: Rig, person: str = "ute", *, trace: str = TRACE, text: str = "hello") -> str:
     """A finished message of a person, its turn and a call that failed; the message's id."""
     who = Principal(PrincipalKind.PERSON, person, person, PersonRole.USER)
     new = NewMessage(
         agent_id="agt_main",  # type: ignore[arg-type]  # an id is a text in all but name
         session_key=f"chat:web:{person}",
-        parts=text_parts("hello"),
+        parts=text_parts(text),
         principal=who,
         deliver_to=DeliverTo("chat", agent_id="agt_main", channel="web", conversation=person),
         traceparent=f"00-{trace}-{trace[:16]}-01",
@@ -86,6 +87,40 @@ async def test_a_trace_is_found_by_all_its_names_and_stands_as_a_tree(rig: Rig) 
     assert (call["detail"], call["duration_ms"]) == ("her words", 7.0)
     for name in ("nothing", "msg_nothing", "ab", "f" * 32):
         assert (await rig.call("GET", f"/traces/{name}"))[0] == 404
+
+
+class Traces:
+    """What writes traces, as the API sees it: it knows one secret."""
+
+    redactor = Redactor(["sesame-opens"])
+
+    async def flush(self) -> None:
+        return
+
+    def counts(self) -> dict[str, int]:
+        return {}
+
+    def excerpt(self, text: str) -> str:
+        return said.excerpt(text, self.redactor.text)
+
+
+async def test_a_list_shows_the_first_words_without_secrets_and_nobody_elses(rig: Rig) -> None:
+    object.__setattr__(rig.deps, "traces", Traces())
+    text = f"it is sesame-opens,\nthen {'on and ' * 40}on"
+    await traced(rig, "uwe", trace="cd" * 16, text=text)
+    await traced(rig, "ute")
+    hers, his = (await rig.call("GET", "/traces"))[1]["traces"]
+    assert (hers["text"], hers["private"]) == ("hello", False)
+    assert his["text"].startswith("it is [redacted], then on and")
+    assert (len(his["text"]), his["text"][-1]) == (said.CHARS, "…")
+    browser = Browser(rig)
+    await browser.sign_in("uwe")
+    async with rig.client.get(
+        f"{rig.url}/traces", headers=browser.headers(is_post=False)
+    ) as response:
+        hers, own = (await response.json())["traces"]
+    assert (hers["text"], hers["private"]) == ("", True)
+    assert (own["text"], own["private"]) == (his["text"], False)
 
 
 async def test_lists_go_in_pages_and_by_agent_and_state(rig: Rig) -> None:

@@ -15,6 +15,9 @@ def test_a_request_is_a_tree_with_times(cli: Cli) -> None:
     listed = json.loads(cli.good("trace", "list", "--json"))["traces"]
     shown = json.loads(cli.good("trace", "show", listed[0]["trace_id"][:10], "--json"))
     assert {"turn", "segment", "engine"} <= {span["kind"] for span in shown["spans"]}
+    assert listed[0]["text"] == "researcher three"
+    head, row = cli.good("trace", "list").rstrip().split("\n")
+    assert (head.split()[-1], row.endswith("  researcher three")) == ("WHAT", True)
     assert "main: turns" in cli.good("trace", "metrics", "--agent", "main")
     wrong = cli.run("trace", "show", "msg_nothing", "--json")
     assert (wrong.returncode, "no trace is known" in wrong.stderr) == (1, True)
