@@ -30,7 +30,7 @@ from agentsup.mailbox.journal import Journal, Replay
 from agentsup.mailbox.pump import Work
 from agentsup.model.agent import AgentSpec
 from agentsup.model.engine import Permission, PermissionRequest
-from agentsup.model.errors import LeaseLost
+from agentsup.model.errors import AgentsupError, LeaseLost
 from agentsup.model.hook import Allow, Approver, CallFacts, CallSuspended, Deny, Origin, Suspend
 from agentsup.model.ids import AgentId, CallId
 from agentsup.model.tool import (
@@ -158,8 +158,12 @@ class TurnHost:
         if self._is_closed:
             return ToolResult(False, _CLOSED, "turn_limit")
         tool = self._s.tools.get(name)
-        if tool is None and self._own_tools is not None:
-            tool = self._own_tools.get(name)
+        try:
+            if tool is None and self._own_tools is not None:
+                tool = self._own_tools.get(name) or await self._own_tools.coming(name)
+        except AgentsupError as error:
+            # Before any gate: leave that it has is not used up, and nobody is asked in vain.
+            return ToolResult(False, error.message, error.code)
         if tool is None:
             known = ", ".join(sorted(t.name for t in self.tools())) or "none"
             return ToolResult(False, f"there is no tool {name!r}; available: {known}", "not_found")
@@ -171,6 +175,7 @@ class TurnHost:
             Origin.TOOL,
             is_optional=tool.is_optional,
             is_essential=tool.is_essential,
+            version=tool.version,
             is_outside=tool.is_outside,
             is_paged=tool.is_paged,
             check=tool.check,
@@ -200,7 +205,7 @@ class TurnHost:
             if self._can_suspend and deciding is None:
                 # It is made again, as the same call.
                 self._counts[call_key(call.name, call.args)] -= 1
-                raise CallSuspended(call.call_id, call.name, stopped)
+                raise CallSuspended(call.call_id, call.leave, stopped)
             with (deciding or nullcontext)():
                 admitted, stopped = await self._held(admitted, stopped)
         if stopped is not None:

@@ -115,7 +115,7 @@ class Gate:
     def _ask(self, call: CallFacts, known: _Known) -> Suspend:
         asker, settings = known.message.principal, self._settings()
         say = words(asker.language)
-        number = rules.attempt(call.name, known.asked)
+        number = rules.attempt(call.leave, known.asked)
         head = "approval.ask" if number == 1 else "approval.again"
         who = rules.who_decides(asker, has_people=settings.has_people)
         shown = summary(call.own_name or call.name, call.title, call.args, self._redact)
@@ -149,7 +149,7 @@ class Gate:
                 kind=ask.kind,
                 who=ask.who,
                 call_id=call.call_id,
-                tool=call.name,
+                tool=call.leave,
             )
             questions.ask_tx(desk, tx, message, ending)
 
@@ -159,7 +159,7 @@ class Gate:
         """Who gave leave between the call's decision and its question, if anyone did."""
         if question.kind != APPROVAL:
             return None
-        found = grants.standing(tx, question.agent_id, question.tool, question.message_id)
+        found = grants.standing(tx, question.agent_id, question.leave, question.message_id)
         if found is None:
             return None
         return Principal(PrincipalKind.PERSON, found.granted_by, found.granted_by)
@@ -172,7 +172,7 @@ class Gate:
         if question.kind != APPROVAL or question.answer not in (RUN, ALWAYS):
             return
         grants.give_tx(tx, question, question.answer, by, self._clock.now_ms())
-        also = (question.agent_id, question.tool, question.answer, question.message_id)
+        also = (question.agent_id, question.leave, question.answer, question.message_id)
         for row in tx.all(_ALSO, also):
             try:
                 questions.answer_tx(self._mailbox.desk, tx, row["question_id"], ONCE, by)
@@ -199,7 +199,7 @@ class Gate:
 
 
 def _known(reader: Reader, call: CallFacts) -> _Known:
-    found = grants.standing(reader, call.agent_id, call.name, call.message_id)
+    found = grants.standing(reader, call.agent_id, call.leave, call.message_id)
     message = need_message(reader, call.message_id)
     return _Known(message, _asked(reader, call.message_id), found is not None)
 

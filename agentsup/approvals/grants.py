@@ -11,7 +11,7 @@ from agentsup.kit.clock import Clock
 from agentsup.model.errors import Conflict, NotFound
 from agentsup.model.event import EventType
 from agentsup.model.principal import Principal
-from agentsup.model.question import Question
+from agentsup.model.question import Question, of_leave
 from agentsup.store.database import Database, Reader, Tx
 from agentsup.store.events import append
 from agentsup.store.retention import Retention
@@ -25,7 +25,9 @@ _STANDS = f"g.revoked_at IS NULL AND (g.scope = 'always' OR {_OPEN_RUN})"
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Leave for a tool: ``scope`` run (of one message) or always (of an agent)."""
+    """Leave for a tool: ``scope`` run (of one message) or always (of an agent).
+
+    Leave for a tool of somebody else's holds for the form that it had (``version``)."""
 
     grant_id: str
     agent_id: str
@@ -34,33 +36,36 @@ class Grant:
     message_id: str
     granted_by: str
     granted_at: int
+    version: str = ""
 
 
 def _grant(row: Mapping[str, Any]) -> Grant:
+    tool, version = of_leave(row["tool"])
     return Grant(
         row["grant_id"],
         row["agent_id"],
-        row["tool"],
+        tool,
         row["scope"],
         row["message_id"],
         row["granted_by"],
         row["granted_at"],
+        version,
     )
 
 
-def standing(reader: Reader, agent_id: str, tool: str, message_id: str) -> Grant | None:
-    """The leave that a call of this run has without being asked about."""
+def standing(reader: Reader, agent_id: str, leave: str, message_id: str) -> Grant | None:
+    """The leave that a call of this run has without being asked about; ``leave`` is what it takes."""
     row = reader.one(
         "SELECT * FROM grants WHERE revoked_at IS NULL AND agent_id = ? AND tool = ?"
         " AND (scope = 'always' OR message_id = ?) ORDER BY scope LIMIT 1",
-        (agent_id, tool, message_id),
+        (agent_id, leave, message_id),
     )
     return None if row is None else _grant(row)  # type: ignore[arg-type]  # Row is a mapping in all but name
 
 
 def give_tx(tx: Tx, question: Question, scope: str, by: Principal, at: int) -> None:
     """Write down what an answer gave, under the run's own id; an older answer changes nothing."""
-    given = grant_id(question.message_id, question.tool)
+    given = grant_id(question.message_id, question.leave)
     tx.execute(
         "INSERT INTO grants (grant_id, agent_id, tool, scope, message_id, question_id, granted_by,"
         " granted_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (grant_id) DO UPDATE SET"
@@ -70,7 +75,7 @@ def give_tx(tx: Tx, question: Question, scope: str, by: Principal, at: int) -> N
         (
             given,
             question.agent_id,
-            question.tool,
+            question.leave,
             scope,
             question.message_id,
             question.question_id,

@@ -74,9 +74,9 @@ class Asked:
         return json.loads(self.args) if self.args else None
 
 
-def grant_id(message_id: str, tool: str) -> str:
+def grant_id(message_id: str, leave: str) -> str:
     """The identity of leave for a tool in a run; it stays the same however often it is asked for."""
-    return f"grant-{message_id}-{tool}"
+    return f"grant-{message_id}-{leave}"
 
 
 def content_of(call_id: str) -> str:
@@ -105,7 +105,12 @@ def decide(
     settled = at_once(call)
     if settled is not None:
         return settled
-    same = [one for one in asked if content_of(one.call_id) == content_of(call.call_id)]
+    # What was said about a tool that has changed since is not about this one.
+    same = [
+        one
+        for one in asked
+        if content_of(one.call_id) == content_of(call.call_id) and one.tool == call.leave
+    ]
     own = next((one for one in reversed(same) if one.call_id == call.call_id), None)
     if own is not None and own.outcome in (State.GRANTED, State.DENIED, State.EXPIRED):
         return _told(own, say)
@@ -134,15 +139,20 @@ def _told(one: Asked, say: Callable[..., str]) -> Allow | Deny:
 def pending(call: CallFacts, asked: Sequence[Asked]) -> Asked | None:
     """The open question about this very call."""
     return next(
-        (one for one in asked if one.call_id == call.call_id and one.outcome is State.PENDING), None
+        (
+            one
+            for one in asked
+            if (one.call_id, one.tool, one.outcome) == (call.call_id, call.leave, State.PENDING)
+        ),
+        None,
     )
 
 
-def attempt(tool: str, asked: Sequence[Asked]) -> int:
+def attempt(leave: str, asked: Sequence[Asked]) -> int:
     """The how manieth question about the tool the next one is, since one was last answered."""
     count = 1
     for one in asked:
-        if one.tool != tool:
+        if one.tool != leave:
             continue
         count = 1 if one.state is QuestionState.ANSWERED else count + 1
     return count

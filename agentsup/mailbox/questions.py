@@ -19,7 +19,7 @@ from agentsup.model.errors import BadRequest, Conflict, Forbidden
 from agentsup.model.event import EventType
 from agentsup.model.message import Lease, Message, State, check_transition
 from agentsup.model.principal import Principal
-from agentsup.model.question import Question, QuestionState, Who, may_answer
+from agentsup.model.question import Question, QuestionState, Who, may_answer, of_leave
 from agentsup.store.database import Reader, Tx
 from agentsup.store.events import append
 
@@ -94,7 +94,7 @@ def ask_tx(
             ),
             "deadline_at": deadline_at,
             "who": suspended.who.value,
-            "tool": suspended.tool,
+            "tool": of_leave(suspended.tool)[0],
         },
         at=at,
     )

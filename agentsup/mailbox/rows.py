@@ -10,7 +10,7 @@ from agentsup.model.errors import NotFound
 from agentsup.model.ids import AgentId, MessageId, SessionId
 from agentsup.model.message import DeliverTo, Kind, Lane, Message, Outcome, Part, Priority, State
 from agentsup.model.principal import Principal
-from agentsup.model.question import Question, QuestionState, Who
+from agentsup.model.question import Question, QuestionState, Who, of_leave
 from agentsup.store.database import Reader
 
 __all__ = [
@@ -98,6 +98,7 @@ def need_message(reader: Reader, message_id: str) -> Message:
 
 def question_of(row: Mapping[str, Any]) -> Question:
     """A row of `questions` as a value."""
+    tool, version = of_leave(row["tool"])
     return Question(
         question_id=row["question_id"],
         agent_id=row["agent_id"],
@@ -114,8 +115,9 @@ def question_of(row: Mapping[str, Any]) -> Question:
         answered_by=row["answered_by"],
         who=Who(row["who"]),
         call_id=row["call_id"],
-        tool=row["tool"],
+        tool=tool,
         args=row["args"],
+        version=version,
     )
 
 

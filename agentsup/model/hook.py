@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from agentsup.model.engine import Suspended
 from agentsup.model.errors import AgentsupError
 from agentsup.model.ids import AgentId, CallId, MessageId, SessionId
-from agentsup.model.question import Who
+from agentsup.model.question import Who, leave_name
 from agentsup.model.tool import Effect, Safety, ToolResult
 
 
@@ -71,6 +71,8 @@ class CallFacts:
     title: str = ""
     own_name: str = ""
     """What a CLI calls it; ``name`` is then the class it belongs to."""
+    version: str = ""
+    """The form of a tool that somebody else may change; leave for one is no leave for another."""
     is_optional: bool = False
     """Only for agents whose ``tools`` name it."""
     is_essential: bool = False
@@ -88,6 +90,11 @@ class CallFacts:
     permission_mode: str = ""
     answer: str | None = None
     room_chars: Callable[[], int] = lambda: 1 << 30
+
+    @property
+    def leave(self) -> str:
+        """What leave for it is given for."""
+        return leave_name(self.name, self.version)
 
 
 # -- verdicts --------------------------------------------------------------------------------------

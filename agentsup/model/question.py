@@ -11,6 +11,20 @@ APPROVAL = "approval"
 """The kind of a question about a call that waits for leave."""
 
 
+def leave_name(tool: str, version: str) -> str:
+    """What leave is given for: a tool, and the form it had then where somebody else may change it.
+
+    No tool's own name reads like another's with a version.
+    """
+    return f"{tool}@{version}" if version or "@" in tool else tool
+
+
+def of_leave(name: str) -> tuple[str, str]:
+    """The tool and the version that ``leave_name`` put together."""
+    tool, at, version = name.rpartition("@")
+    return (tool, version) if at else (name, "")
+
+
 class QuestionState(StrEnum):
     OPEN = "open"
     ANSWERED = "answered"
@@ -51,6 +65,13 @@ class Question:
     call_id: str = ""
     tool: str = ""
     args: str = ""
+    version: str = ""
+    """The form that the tool had when it was asked about; empty for those that don't change."""
+
+    @property
+    def leave(self) -> str:
+        """What an answer gives leave for."""
+        return leave_name(self.tool, self.version)
 
 
 def may_answer(question: Question, asker: Principal, by: Principal) -> bool:

@@ -122,6 +122,8 @@ class Tool:
     is_paged: bool = False
     """Its result is a page already: it is never stored, only cut to what there is room for."""
     check: Callable[[dict[str, Any]], str | None] | None = None
+    version: str = ""
+    """A digest of what it is, for a tool that somebody else may change; leave holds for it alone."""
 
 
 class ToolRegistry(Protocol):
@@ -130,3 +132,7 @@ class ToolRegistry(Protocol):
     def get(self, name: str) -> Tool | None: ...
 
     def all(self) -> tuple[Tool, ...]: ...
+
+    async def coming(self, name: str) -> Tool | None:
+        """A tool that ``get`` does not know yet, waited for a moment. Raises ``AgentsupError``, which
+        says why it can't be called now."""

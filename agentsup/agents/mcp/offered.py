@@ -6,10 +6,11 @@ counts where the operator has said so.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -129,6 +130,18 @@ def classed(server: McpServer, tool: Listed) -> tuple[Effect, Safety]:
     if server.trust_hints and tool.hints.idempotent is True:
         return Effect.IDEMPOTENT, safety
     return Effect.BLIND, safety
+
+
+def version_of(server: McpServer, tool: Listed) -> str:
+    """A digest of where a tool comes from and of all that its server says of it.
+
+    Leave is given for this form of it: another program under the same name, or a tool that has come
+    to take or to do something else, is asked about anew.
+    """
+    place = [server.kind, server.command, *server.args, str(server.url or "")]
+    said = [tool.name, tool.description, tool.schema, astuple(tool.hints)]
+    whole = json.dumps([place, sorted(server.env), sorted(server.headers), said], sort_keys=True)
+    return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def clean(text: str) -> str:

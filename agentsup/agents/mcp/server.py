@@ -17,7 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentsup.agents.mcp.failures import CallLost, CallRefused, CallTimedOut, ServerAway
-from agentsup.agents.mcp.offered import Answer, Listed, Taken, classed, clean, take, tool_name
+from agentsup.agents.mcp.offered import (
+    Answer,
+    Listed,
+    Taken,
+    classed,
+    clean,
+    take,
+    tool_name,
+    version_of,
+)
 from agentsup.agents.pipeline.marking import marked
 from agentsup.agents.processes import ProcessTable
 from agentsup.config.mcp import McpServer, resolved
@@ -300,6 +309,7 @@ class Server:
             effect,
             safety,
             is_outside=True,
+            version=version_of(self.declared, listed),
         )
 
     async def call(self, tool: str, args: dict[str, Any]) -> Answer:
@@ -327,6 +337,10 @@ class Server:
             task.cancel()
             self._busy -= 1
             self._news.set()
+
+    async def come(self) -> None:
+        """Wait a moment until it is open, its tools known. Raises ``ServerAway``."""
+        await self._ready_link()
 
     async def _ready_link(self) -> Link:
         if self._link is None:

@@ -7,6 +7,7 @@ import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
+from agentsup.agents.mcp.failures import ServerAway
 from agentsup.agents.mcp.server import McpServices, Server, ServerPlace, connection_of
 from agentsup.config.mcp import MAX_SERVERS, McpServer, servers_of
 from agentsup.engines.child import BerthLimits, ChildManager
@@ -129,6 +130,23 @@ class AgentServers:
         server, _, tool = name.removeprefix("mcp:").partition("/")
         found = self._servers.get(server)
         return None if found is None or not name.startswith("mcp:") else found.tools.get(tool)
+
+    async def coming(self, name: str) -> Tool | None:
+        """A tool of a server that has not told its tools yet, waited for a moment.
+
+        Raises ``ServerAway``: it can't be used now, and nothing was done.
+        """
+        server, _, tool = name.removeprefix("mcp:").partition("/")
+        if not name.startswith("mcp:"):
+            return None
+        found = self._servers.get(server)
+        if found is None and server in self._off:
+            why = MISSING if self._is_missing else "it is switched off"
+            raise ServerAway(f"the tool server {server} is not used ({why}), so nothing was done")
+        if found is None:
+            return None
+        await found.come()
+        return found.tools.get(tool)
 
     def all(self) -> tuple[Tool, ...]:
         return tuple(tool for server in self._servers.values() for tool in server.tools.values())

@@ -21,5 +21,8 @@ class Tools:
     def get(self, name: str) -> Tool | None:
         return self._tools.get(name)
 
+    async def coming(self, name: str) -> Tool | None:
+        return self.get(name)
+
     def all(self) -> tuple[Tool, ...]:
         return tuple(self._tools.values())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
@@ -100,6 +100,8 @@ class Thawed:
     answers: dict[str, str]
     again: tuple[str, ...]
     text: str
+    names: dict[str, str]
+    """What we call the tools that are to be called again, by what the model calls them."""
 
 
 def freeze(
@@ -108,9 +110,10 @@ def freeze(
     ask_id: str,
     text: str,
     again: Sequence[str] = (),
+    names: Mapping[str, str] | None = None,
 ) -> bytes:
     """A checkpoint: the run so far, the question that waits (if it is the model's own), the answers
-    of the others, and the calls that wait for leave."""
+    of the others, and the calls that wait for leave, with the ``names`` of their tools."""
     dumped = ModelMessagesTypeAdapter.dump_python([_bare(m) for m in messages], mode="json")
     data = {
         "engine": "llm",
@@ -120,6 +123,7 @@ def freeze(
         "ask_id": ask_id,
         "text": text,
         "again": list(again),
+        "names": dict(names or {}),
     }
     return json.dumps(data).encode()
 
@@ -134,8 +138,9 @@ def thaw(checkpoint: bytes, answer: str | None) -> Thawed:
         if data["ask_id"]:
             answers[str(data["ask_id"])] = given
         again = tuple(map(str, data.get("again", ())))
-        return Thawed(messages, answers, again, str(data["text"]))
-    except (ValueError, KeyError, TypeError, ValidationError) as error:
+        names = {str(form): str(name) for form, name in data.get("names", {}).items()}
+        return Thawed(messages, answers, again, str(data["text"]), names)
+    except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
         raise CheckpointUnusable(
             "what this turn had worked out before its question can't be read any more; send the "
             "message again"

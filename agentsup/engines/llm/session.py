@@ -113,6 +113,7 @@ class LlmSession:
             before, prompt = kept.messages, None
             # Whether a call may happen the host decides, when it is made again.
             again = dict.fromkeys(kept.again, True)
+            self._toolset.expect(kept.names)
             resumed = DeferredToolResults(calls=dict(kept.answers), approvals=dict(again))
             said = _Said([kept.text] if kept.text else [], is_new_step=True, used_tools=True)
         else:
@@ -191,16 +192,20 @@ class LlmSession:
     def _question(self, waiting: DeferredToolRequests, run: Run, said: _Said) -> Suspended:
         text = "".join(said.text)
         again = [call.tool_call_id for call in waiting.approvals]
+        real = self._toolset.real_name
+        names = {call.tool_name: real(call.tool_name) for call in waiting.approvals}
         if not waiting.calls:
             # One question at a time: the other calls are made again too, and ask theirs then.
             first_call = self._toolset.waiting[again[0]]
-            return first_call.ending(history.freeze(run.all_messages(), {}, "", text, again))
+            return first_call.ending(history.freeze(run.all_messages(), {}, "", text, again, names))
         first, *others = waiting.calls
         args = _arguments(first)
         options = args.get("options")
         answers = {call.tool_call_id: _ONE_AT_A_TIME for call in others}
         return Suspended(
-            checkpoint=history.freeze(run.all_messages(), answers, first.tool_call_id, text, again),
+            checkpoint=history.freeze(
+                run.all_messages(), answers, first.tool_call_id, text, again, names
+            ),
             text=str(args.get("text") or "The agent has a question, but did not say which."),
             options=tuple(str(o) for o in options) if isinstance(options, list) else (),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic_ai import RunContext
@@ -53,6 +54,13 @@ class HostToolset(AbstractToolset[None]):
         self.waiting: dict[str, CallSuspended] = {}
         """Calls of this run that wait for leave, by the model's ids."""
         self._names: dict[str, str] = {}
+        self._expected: set[str] = set()
+
+    def expect(self, names: Mapping[str, str]) -> None:
+        """Take calls of these tools (what we call them, by what the model calls them) once more, also
+        where they are not offered now: the host says what has become of them."""
+        self._names |= names
+        self._expected |= set(names)
 
     @property
     def id(self) -> str | None:
@@ -76,6 +84,11 @@ class HostToolset(AbstractToolset[None]):
             )
             for tool in offered
         ]
+        offered_names = {definition.name for definition in definitions}
+        definitions += [
+            ToolDefinition(name=name, parameters_json_schema={"type": "object"}, sequential=True)
+            for name in sorted(self._expected - offered_names)
+        ]
         if self._ask_user and all(d.name != ASK_USER for d in definitions):
             definitions.append(_ASK_USER)
         return {
@@ -91,6 +104,7 @@ class HostToolset(AbstractToolset[None]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[None], tool: ToolsetTool[None]
     ) -> str:
+        self._expected.discard(name)
         try:
             result = await self._host.call(self.real_name(name), tool_args)
         except CallSuspended as waits:

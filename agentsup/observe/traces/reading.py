@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentsup.model.question import of_leave
 from agentsup.model.trace import SpanKind, SpanState, span_of, trace_id, turn_span
 from agentsup.store.database import Reader
 
@@ -192,7 +193,7 @@ def waits(reader: Reader, messages: Sequence[str]) -> list[SpanNode]:
             row,
             SpanKind.PERSON,
             row["question_id"],
-            name=row["tool"] or row["kind"],
+            name=of_leave(row["tool"])[0] or row["kind"],
             state=_WAIT_STATES[row["state"]],
             code="" if row["state"] in ("open", "answered") else row["state"],
             detail=row["text"][:200],

@@ -4,6 +4,8 @@ from typing import Any
 
 from agentsup.model.engine import Resume, Suspended
 from agentsup.model.hook import CallSuspended, Suspend
+from agentsup.model.tool import ToolResult
+from agentsup.model.wire_names import wire_name
 from agentsup.testing.engine_host import MemoryHost, segment
 from agentsup.testing.model_server import Call, Reply
 from tests.contract.engines.conftest import LlmRig, Rig, Say, Use, collect, done
@@ -73,3 +75,38 @@ async def test_several_waiting_calls_of_one_step_are_asked_about_one_by_one(llm:
     assert asked == ["Why?", "Drop x?", "Drop y?"]
     made = [(name, args.get("table")) for name, args in host.executed]
     assert sorted(made, key=str) == [("add", None), ("drop", "x"), ("drop", "y")]
+
+
+async def test_a_call_that_waited_reaches_the_host_also_when_its_tool_is_not_offered_any_more(
+    tooled: Rig,
+) -> None:
+    """Its server may be away when the answer comes: the model must read so, not that it erred."""
+    name = "mcp:shop/drop"
+    called = name if tooled.name == "scripted" else wire_name(name)
+    tooled.play(Use(called, {"table": "x"}), Say(("it said: $result",)))
+
+    async def drop(args: dict[str, Any]) -> str:
+        raise CallSuspended("call_1", name, Suspend("May I?", ("yes", "no"), 60.0))
+
+    session = await tooled.open(MemoryHost({name: drop}))
+    end = (await collect(session, segment()))[-1]
+    await session.close()
+    assert isinstance(end, Suspended)
+    away = AwayHost({})
+    resumed = await tooled.open(away)
+    events = await collect(resumed, segment(resume=Resume(end.checkpoint, "yes")))
+    assert "shop is not running, nothing was done" in done(events).text
+    assert away.called == [name]
+    await resumed.close()
+
+
+class AwayHost(MemoryHost):
+    """Offers nothing, and says why."""
+
+    def __init__(self, tools: dict[str, Any]) -> None:
+        super().__init__(tools)
+        self.called: list[str] = []
+
+    async def call(self, name: str, args: dict[str, Any]) -> ToolResult:
+        self.called.append(name)
+        return ToolResult(False, "shop is not running, nothing was done", "mcp_unavailable")

@@ -14,6 +14,7 @@ from agentsup.agents.mcp.offered import (
     classed,
     joined,
     take,
+    version_of,
 )
 from agentsup.config.mcp import McpServer
 from agentsup.model.tool import Effect, Safety
@@ -93,3 +94,31 @@ def test_an_answer_is_bounded_and_never_empty() -> None:
     assert joined(["a", "", "b"]) == "a\nb"
     long = joined(["x" * (MAX_ANSWER_CHARS + 5)])
     assert long.endswith("[5 more characters were dropped]")
+
+
+@pytest.mark.parametrize(
+    "server, tool, is_other",
+    [
+        (McpServer("git", command="git-mcp"), Listed("push", "pushes"), False),
+        (
+            McpServer("git", command="git-mcp", safety={"*": "safe"}),
+            Listed("push", "pushes"),
+            False,
+        ),
+        (McpServer("git", command="evil"), Listed("push", "pushes"), True),
+        (McpServer("git", command="git-mcp", args=("-x",)), Listed("push", "pushes"), True),
+        (McpServer("git", url="https://git.example/mcp"), Listed("push", "pushes"), True),
+        (McpServer("git", command="git-mcp"), Listed("push", "pushes all"), True),
+        (
+            McpServer("git", command="git-mcp"),
+            Listed("push", "pushes", {"properties": {"to": {}}}),
+            True,
+        ),
+        (McpServer("git", command="git-mcp"), Listed("push", "pushes", hints=READS), True),
+    ],
+)
+def test_the_form_of_a_tool_is_where_it_comes_from_and_what_is_said_of_it(
+    server: McpServer, tool: Listed, is_other: bool
+) -> None:
+    known = version_of(McpServer("git", command="git-mcp"), Listed("push", "pushes"))
+    assert (version_of(server, tool) != known) is is_other

@@ -1,0 +1,149 @@
+"""Leave for tools of somebody else's servers: for the form they had, and not used up in vain."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentsup.agents.mcp.failures import ServerAway
+from agentsup.agents.stack import AgentStack
+from agentsup.model.principal import PersonRole, Principal, PrincipalKind
+from agentsup.model.question import leave_name, of_leave
+from agentsup.model.tool import Tool, ToolContext
+from agentsup.testing.household import Household, agent
+from tests.component.conftest import Open
+
+pytestmark = pytest.mark.virtual
+
+OTTO = Principal(PrincipalKind.PERSON, "otto", "Otto", PersonRole.OPERATOR)
+NAME = "mcp:shop/drop"
+DROP = {"tool": {"name": NAME, "args": {"table": "x"}}}
+
+
+class Shop:
+    """The tools of an agent's own server, which may change, go away and come back."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.refusals = 0
+        """How often it is still away."""
+        self._tool = Tool(NAME, "", {"type": "object"}, self._drop, version="a" * 16)
+
+    async def _drop(self, context: ToolContext, args: dict[str, Any]) -> str:
+        self.done.append(args["table"])
+        return f"dropped {args['table']}"
+
+    def become(self, version: str) -> None:
+        self._tool = replace(self._tool, version=version)
+
+    def get(self, name: str) -> Tool | None:
+        return self._tool if name == NAME and not self.refusals else None
+
+    async def coming(self, name: str) -> Tool | None:
+        if self.refusals:
+            self.refusals -= 1
+            raise ServerAway("the tool server shop is not running now, so nothing was done")
+        return self.get(name)
+
+    def all(self) -> tuple[Tool, ...]:
+        return (self._tool,) if not self.refusals else ()
+
+
+@pytest.fixture
+def shop(monkeypatch: pytest.MonkeyPatch) -> Shop:
+    made = Shop()
+
+    async def own_tools(self: AgentStack, *, is_patient: bool) -> Shop:
+        return made
+
+    monkeypatch.setattr(AgentStack, "own_tools", own_tools)
+    return made
+
+
+def ann(*steps: dict[str, Any]) -> dict[str, Any]:
+    return agent("ann", {"match": "go", "steps": [*steps, {"say": "$result"}]})
+
+
+async def question(house: Household) -> str:
+    async def is_open() -> bool:
+        return bool(await house.daemon.mailbox.questions())
+
+    await house.until(is_open)
+    (asked,) = await house.daemon.mailbox.questions()
+    assert asked.tool == NAME, "people read the name alone"
+    return asked.question_id
+
+
+async def go(house: Household, answer: str) -> str:
+    message = await house.said("ann", "go", who=OTTO)
+    await house.daemon.mailbox.answer(await question(house), answer, OTTO)
+    return (await house.daemon.mailbox.wait_done(message, 900)).result_text
+
+
+async def asked_of(house: Household) -> int:
+    return int((await house.sql("SELECT count(*) FROM questions"))[0][0])
+
+
+async def test_leave_for_good_holds_for_the_form_that_the_tool_had(
+    household: Open, shop: Shop
+) -> None:
+    house = await household(ann(DROP))
+    assert await go(house, "always") == "dropped x"
+    await house.restart()
+    assert (await house.ask("ann", "go", who=OTTO)).result_text == "dropped x"
+    assert await asked_of(house) == 1
+    shop.become("b" * 16)
+    assert await go(house, "deny") != "dropped x", "its server has made something else of it"
+    assert len(shop.done) == 2
+    shop.become("a" * 16)
+    assert (await house.ask("ann", "go", who=OTTO)).result_text == "dropped x"
+    assert await asked_of(house) == 2
+
+
+@pytest.mark.parametrize("answer", ["once", "run", "always"])
+async def test_what_changes_between_question_and_answer_is_asked_about_anew(
+    household: Open, shop: Shop, answer: str
+) -> None:
+    house = await household(ann(DROP))
+    message = await house.said("ann", "go", who=OTTO)
+    first = await question(house)
+    shop.become("b" * 16)
+    await house.daemon.mailbox.answer(first, answer, OTTO)
+    second = await question(house)
+    assert (second != first, shop.done) == (True, [])
+    await house.daemon.mailbox.answer(second, answer, OTTO)
+    done = await house.daemon.mailbox.wait_done(message, 900)
+    assert (done.result_text, shop.done) == ("dropped x", ["x"])
+
+
+async def test_leave_is_not_used_up_by_a_call_whose_server_is_away(
+    household: Open, shop: Shop
+) -> None:
+    house = await household(ann(DROP, DROP))
+    message = await house.said("ann", "go", who=OTTO)
+    asked = await question(house)
+    shop.refusals = 1
+    await house.daemon.mailbox.answer(asked, "once", OTTO)
+    done = await house.daemon.mailbox.wait_done(message, 900)
+    assert (done.result_text, shop.done) == ("dropped x", ["x"])
+    assert await asked_of(house) == 1
+
+
+async def test_a_call_whose_server_stays_away_fails_with_a_reason(
+    household: Open, shop: Shop
+) -> None:
+    house = await household(ann(DROP))
+    message = await house.said("ann", "go", who=OTTO)
+    asked = await question(house)
+    shop.refusals = 9
+    await house.daemon.mailbox.answer(asked, "once", OTTO)
+    done = await house.daemon.mailbox.wait_done(message, 900)
+    assert "shop is not running now, so nothing was done" in done.result_text
+    assert shop.done == []
+
+
+@pytest.mark.parametrize("name", ["exec", "mcp:a/b", "mcp:a/b@c", "@", "a@", NAME + "@" + "a" * 16])
+def test_no_name_reads_like_another_with_a_version(name: str) -> None:
+    for version in ("", "a" * 16):
+        assert of_leave(leave_name(name, version)) == (name, version)
+    assert leave_name(NAME, "a" * 16) != leave_name(NAME + "@" + "a" * 16, "")
