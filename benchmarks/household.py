@@ -20,7 +20,7 @@ from agentsup.daemon.reconcile import first_snapshot
 from agentsup.daemon.roster import Roster
 from agentsup.daemon.tokens import TokenBook, operator_token
 from agentsup.engines.registry import EngineRegistry, default_registry
-from agentsup.kit import procgroup
+from agentsup.kit import prctl
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.tasks import TaskOwner
@@ -95,7 +95,7 @@ async def household(
     write_home(home, agents, files)
     place = Home(home)
     place.create()
-    procgroup.become_subreaper()
+    prctl.become_subreaper()
     clock = SystemClock()
     entropy = SystemEntropy(clock)
     registry = default_registry(clock, os.environ)

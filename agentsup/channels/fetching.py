@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Protocol, TypeVar
+from typing import IO, Protocol
 
 from agentsup.catalogue import Words
 from agentsup.channels.received import FOLDER, Landing
 from agentsup.kit.backoff import delay_s
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
+from agentsup.kit.threads import to_its_end
 from agentsup.model.errors import TooLarge
 from agentsup.model.message import Part
 
 __all__ = ["Fetched", "Later", "Never", "Opened", "Sent", "discard", "fetch"]
-
-T = TypeVar("T")
 
 Opened = Callable[[], Awaitable[IO[bytes]]]
 _PATIENCE_S = 60.0
@@ -94,7 +92,7 @@ async def fetch(
         async def opened() -> IO[bytes]:
             nonlocal landing
             make = partial(Landing, workspace, owner=owner, token=entropy.token())
-            landing = await _to_its_end(make, undo=Landing.close)
+            landing = await to_its_end(make, undo=Landing.close)
             return landing.out
 
         try:
@@ -102,10 +100,10 @@ async def fetch(
                 await pull(opened)
                 assert landing is not None, "what was pulled was written"
                 keep = partial(_keep, landing, sent.name, clock.now_ms())
-                to = await _to_its_end(keep, undo=lambda kept: kept.unlink(missing_ok=True))
+                to = await to_its_end(keep, undo=lambda kept: kept.unlink(missing_ok=True))
             finally:
                 if landing is not None:
-                    await _to_its_end(landing.close)
+                    await to_its_end(landing.close)
             return Fetched(Part("file", path=f"{FOLDER}/{to.name}", name=sent.name))
         except TooLarge:
             return too_large()
@@ -128,25 +126,6 @@ def _keep(landing: Landing, name: str, now_ms: int) -> Path:
         return landing.keep(name, now_ms=now_ms)
     finally:
         landing.close()
-
-
-async def _to_its_end(step: Callable[[], T], *, undo: Callable[[T], object] | None = None) -> T:
-    """What ``step`` says, which blocks and so runs in a thread.
-
-    A thread runs on when its waiter is cancelled; so the cancellation is passed on only when the
-    step has ended, and what it made is undone: nobody will ever know of it.
-    """
-    running = asyncio.get_running_loop().run_in_executor(None, step)
-    try:
-        await asyncio.wait({running})
-    except asyncio.CancelledError:
-        while not running.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait({running})
-        if undo is not None and running.exception() is None:
-            await _to_its_end(partial(undo, running.result()))
-        raise
-    return running.result()
 
 
 async def discard(parts: Sequence[Part], workspace: Path) -> None:

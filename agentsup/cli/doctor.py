@@ -12,12 +12,15 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agentsup.cli.client import Client, ConnectionLost
 from agentsup.cli.failure import Failed, Unreachable
 from agentsup.cli.locate import Place, is_alive
 from agentsup.config.home import Home
+
+if TYPE_CHECKING:
+    from agentsup.config.settings import Settings
 
 OK: Final = "ok"
 WARN: Final = "warn"
@@ -62,6 +65,7 @@ def examine(place: Place) -> list[Check]:
         _extras,
         lambda: _engine(place.home),
         lambda: _programs(place.home),
+        lambda: _fence(place.home),
         lambda: _servers(place.home),
         lambda: _otel(place.home),
         lambda: _work(place.home),
@@ -289,18 +293,47 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-def _otel(home: Home) -> Iterator[Check]:
-    """Spans that a setting sends somewhere need the library that sends them."""
+def _settings(home: Home) -> Settings | None:
+    """None where they can't be read, which the check of the configuration tells."""
     from agentsup.config.settings import parse_settings
     from agentsup.model.errors import ConfigErrors
 
     try:
         content = home.config_toml.read_bytes() if home.config_toml.exists() else None
-        otel = parse_settings(content).settings.otel
+        return parse_settings(content).settings
     except (ConfigErrors, OSError):
-        return  # told by the check of the configuration
-    if not otel.url:
+        return None
+
+
+def _fence(home: Home) -> Iterator[Check]:
+    """Whether the kernel keeps what agents run from the home and from other agents."""
+    from agentsup.kit import fence
+
+    settings, known = _settings(home), fence.version()
+    mode = settings.fence.mode if settings else "auto"
+    if mode == "off":
+        text = "fence.mode is off: what agents run can read the home, its tokens and all chats"
+        yield Check("fence", WARN, text, 'take `mode = "off"` out of [fence]')
+    elif known < fence.OLDEST:
+        text = (
+            "this system can't fence programs in (Landlock of Linux 5.19 or newer): what agents "
+            "run can read the home, its tokens and all chats"
+        )
+        advice = "give `exec` and coding agents only to agents you trust with all of it"
+        yield Check("fence", FAIL if mode == "required" else WARN, text, advice)
+    elif known < fence.WHOLE:
+        text = "what agents run can't read the home, but could cut its files to nothing"
+        yield Check("fence", WARN, text, "Linux 6.2 or newer closes that too")
+    else:
+        yield Check("fence", OK, f"what agents run can't reach the home (Landlock {known})")
+
+
+def _otel(home: Home) -> Iterator[Check]:
+    """Spans that a setting sends somewhere need the library that sends them."""
+    settings = _settings(home)
+    if settings is None or not settings.otel.url:
         return
+    otel = settings.otel
     if _is_installed(_EXTRAS["otel"][0]):
         yield Check("otel", OK, f"spans are sent to {otel.url}")
     else:

@@ -22,6 +22,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from pydantic_settings.exceptions import SettingsError
 
 from agentsup.config.agents_file import check_values, decode
+from agentsup.config.fencing import FenceSettings
 from agentsup.config.findings import (
     Finding,
     KeyPath,
@@ -154,6 +155,7 @@ class SettingsFile(BaseModel):
     limits: LimitSettings = LimitSettings()
     budget: BudgetSettings = BudgetSettings()
     prices: dict[str, PriceSettings] = Field(default_factory=dict)
+    fence: FenceSettings = FenceSettings()
     log: LogSettings = LogSettings()
     traces: TraceSettings = TraceSettings()
     otel: OtelSettings = OtelSettings()
@@ -198,6 +200,7 @@ SETTING_CLASSES: Mapping[str, FieldClass] = MappingProxyType(
         "limits.body_bytes": FieldClass.PROCESS,
         "budget": FieldClass.LIVE,
         "prices": FieldClass.LIVE,
+        "fence": FieldClass.LIVE,
         "log": FieldClass.PROCESS,
         "log.level": FieldClass.LIVE,
         "traces": FieldClass.LIVE,
@@ -316,6 +319,7 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
     "tasks": TaskSettings,
     "limits": LimitSettings,
     "budget": BudgetSettings,
+    "fence": FenceSettings,
     "log": LogSettings,
     "traces": TraceSettings,
     "otel": OtelSettings,

@@ -11,6 +11,7 @@ from agentsup.agents.processes import ProcessTable
 from agentsup.agents.tools import Tools, exec_tool, file_tools, result_tool, web_tool
 from agentsup.approvals.gate import Gate, GateSettings
 from agentsup.config.snapshot import ConfigSnapshot
+from agentsup.daemon.fencing import fencing_of
 from agentsup.daemon.ground import Ground
 from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import Clock
@@ -51,7 +52,10 @@ def calls_of(
         settings=settings,
         redact=ground.redactor.text,
     )
-    own = (*file_tools(), exec_tool(lambda: child_env(_NAMES, source=ground.environ)), web_tool())
+    programs = exec_tool(
+        lambda: child_env(_NAMES, source=ground.environ), fencing_of(ground, current)
+    )
+    own = (*file_tools(), programs, web_tool())
     made = host_services(
         ground.database,
         ground.clock,

@@ -8,6 +8,7 @@ from typing import Any
 
 from agentsup.config.secrets import resolve_options
 from agentsup.config.snapshot import ConfigSnapshot
+from agentsup.daemon.fencing import fencing_of
 from agentsup.daemon.ground import Ground
 from agentsup.engines.child import BerthLimits, ChildManager
 from agentsup.engines.registry import (
@@ -38,6 +39,7 @@ def engines_of(ground: Ground, current: Callable[[], ConfigSnapshot]) -> EngineR
         limits=berths,
         memory_mb=lambda: current().settings.limits.process_memory_mb,
         redact=ground.redactor.text,
+        fencing=fencing_of(ground, current),
     )
     return default_registry(ground.clock, ground.environ, children)
 

@@ -23,7 +23,7 @@ from agentsup.daemon.reconcile import first_snapshot, keep_applied
 from agentsup.daemon.roster import Roster
 from agentsup.daemon.supervisor import REBUILD_CODE, Ending
 from agentsup.daemon.tokens import TokenBook, operator_token
-from agentsup.kit import procgroup
+from agentsup.kit import prctl
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.files import HomeLock, HomeLocked
@@ -48,7 +48,7 @@ def run_daemon(home: Path, *, port: int | None) -> int:
     Where nothing outside would restart it, an end with 42 re-executes the process in place and
     does not return.
     """
-    procgroup.close_memory()
+    prctl.close_memory()
     place = Home(home.expanduser().absolute())
     try:
         place.create()
@@ -103,7 +103,7 @@ async def _boot(
 ) -> tuple[Ending, bool]:
     clock = SystemClock()
     entropy = SystemEntropy(clock)
-    procgroup.become_subreaper()
+    prctl.become_subreaper()
     token = await asyncio.to_thread(operator_token, home.api_token, entropy)
     redactor.add(token)
     database = await Database.open(home.state_db, clock=clock)

@@ -11,6 +11,7 @@ from agentsup.agents.processes import ProcessTable
 from agentsup.agents.stack import AgentStack
 from agentsup.config.mcp import servers_of
 from agentsup.config.snapshot import ConfigSnapshot
+from agentsup.daemon.fencing import fencing_of
 from agentsup.daemon.ground import Ground
 from agentsup.kit.procgroup import child_env
 from agentsup.model.tool import Tool
@@ -38,6 +39,7 @@ class DaemonMcp:
             redact=ground.redactor.text,
             memory_mb=lambda: current().settings.limits.process_memory_mb,
             after_imports=ground.after_imports,
+            fencing=fencing_of(ground, current),
         )
 
     def with_tools_of(self, others: Callable[[], Iterable[Tool]]) -> Callable[[], Iterable[Tool]]:

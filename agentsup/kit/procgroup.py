@@ -13,14 +13,13 @@ that leave the group are not found, and `members` and `sweep` know nothing.
 
 import asyncio
 import contextlib
-import ctypes
 import itertools
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
@@ -31,6 +30,7 @@ from agentsup.kit.childenv import BASE_ENV_NAMES, child_env
 from agentsup.kit.exits import collect, peek_exit
 from agentsup.kit.leftovers import MARK, GroupRecord, sweep
 from agentsup.kit.pipes import PipeReader, PipeTail, PipeWriter
+from agentsup.kit.prctl import before_exec
 from agentsup.kit.proctable import members
 
 __all__ = [
@@ -40,25 +40,18 @@ __all__ = [
     "Output",
     "ProcessGroup",
     "Stdio",
-    "become_subreaper",
     "child_env",
-    "close_memory",
     "members",
     "reap_orphans",
     "sweep",
 ]
 
 _IS_LINUX = sys.platform == "linux"
-_PR_SET_PDEATHSIG = 1
-_PR_SET_DUMPABLE = 4
-_PR_SET_CHILD_SUBREAPER = 36
-_PR_SET_NO_NEW_PRIVS = 38
 _EXIT_POLL_S = 0.02
 _FIRST_LOOK_S = 0.001
 _LAST_LOOK_S = 0.032
 _BURIAL_LOOK_S = 0.25
 _KILL_LIMIT_S = 2.0
-_libc = ctypes.CDLL(None, use_errno=True) if _IS_LINUX else None
 _serial = itertools.count(1)
 # A mirror of kernel state: which children of this process are leaders that a group watches.
 _leaders: set[int] = set()
@@ -93,23 +86,6 @@ class GroupStuck(RuntimeError):
         super().__init__(f"process group {pgid} survived SIGKILL: {pids}")
         self.pgid = pgid
         self.pids = pids
-
-
-def become_subreaper() -> bool:
-    """Make orphaned descendants our children, so that they can be found and reaped.
-
-    Returns False where the system cannot do it. To be called once at the start of the daemon.
-    """
-    return _libc is not None and _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
-
-
-def close_memory() -> bool:
-    """Keep this process's memory and environment from programs of the same user (`/proc`, ptrace).
-
-    What it starts is open again, by its own `exec`. Who has the rights of root still gets in, and
-    there are no crash dumps. Returns False where the system cannot do it.
-    """
-    return _libc is not None and _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0
 
 
 def reap_orphans(seen: frozenset[int] = frozenset()) -> frozenset[int]:
@@ -164,28 +140,33 @@ class ProcessGroup:
         stderr: Stdio = Stdio.TAIL,
         keep_stderr_bytes: int = 64 * 1024,
         gains_rights: bool = True,
+        fence: int | None = None,
     ) -> "ProcessGroup":
         """Start `argv` in `cwd` with exactly `env` (see `child_env`) plus our mark.
 
         `stdin` is nothing, bytes to send, or `Stdio.PIPE` for a dialogue. With `gains_rights`
-        false nothing that it starts gets another user's rights (`sudo`, setuid). Raises `OSError` if
-        the program cannot be started, `RuntimeError` outside the main thread: the kernel would
+        false nothing that it starts gets another user's rights (`sudo`, setuid); nor with a `fence`,
+        the rules of `kit.fence` that it and all it starts stay within. Raises `OSError` if the
+        program cannot be started, `RuntimeError` outside the main thread: the kernel would
         kill the child when that thread ends. Has no await inside, so it cannot be cut in half.
         """
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("child processes are started from the main thread only")
         mark = f"{os.getpid()}.{next(_serial)}"
-        popen = subprocess.Popen(  # noqa: ASYNC220 - about 1 ms; a thread would be its "parent"
-            list(argv),
-            env={**env, MARK: mark},
-            cwd=cwd,
-            stdin=subprocess.DEVNULL if stdin in {None, Stdio.NULL} else subprocess.PIPE,
-            stdout=subprocess.PIPE if stdout is not Stdio.NULL else subprocess.DEVNULL,
-            stderr=_stderr_argument(stderr),
-            bufsize=0,
-            start_new_session=True,
-            preexec_fn=_before_exec(gains_rights=gains_rights),  # noqa: PLW1509 - one system call, no locks
-        )
+        try:
+            popen = subprocess.Popen(  # noqa: ASYNC220 - about 1 ms; a thread would be its "parent"
+                list(argv),
+                env={**env, MARK: mark},
+                cwd=cwd,
+                stdin=subprocess.DEVNULL if stdin in {None, Stdio.NULL} else subprocess.PIPE,
+                stdout=subprocess.PIPE if stdout is not Stdio.NULL else subprocess.DEVNULL,
+                stderr=_stderr_argument(stderr),
+                bufsize=0,
+                start_new_session=True,
+                preexec_fn=before_exec(gains_rights=gains_rights, fence=fence),  # noqa: PLW1509 - system calls, no locks
+            )
+        except subprocess.SubprocessError as error:
+            raise OSError(0, "the fence around it can't be closed") from error
         group = cls(popen, argv[0], mark)
         try:
             group._watch_exit()
@@ -413,23 +394,6 @@ def _take_descriptor(stream: IO[bytes]) -> int:
     descriptor = os.dup(stream.fileno())
     stream.close()
     return descriptor
-
-
-def _before_exec(*, gains_rights: bool) -> Callable[[], None] | None:
-    """What the child runs between fork and exec: ask to be killed when this thread dies, and give
-    up what rights there are to gain."""
-    if _libc is None:
-        return None
-    prctl, daemon_pid = _libc.prctl, os.getpid()
-
-    def ask() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if not gains_rights:
-            prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        if os.getppid() != daemon_pid:  # it died between fork and prctl
-            os._exit(1)
-
-    return ask
 
 
 def _signal_pid(pid: int, number: signal.Signals) -> None:

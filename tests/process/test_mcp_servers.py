@@ -19,6 +19,7 @@ PYTHON = {"PYTHONPATH": str(Path(__file__).parents[2])}
 
 
 def proof_server(effects: Path, **more: Any) -> dict[str, Any]:
+    effects.touch()  # what is made beside the home later is behind the fence
     return {
         "command": sys.executable,
         "args": ["-m", "agentsup.testing.mcp_server", "--effects", str(effects)],

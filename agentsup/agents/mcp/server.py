@@ -31,6 +31,7 @@ from agentsup.agents.pipeline.marking import marked
 from agentsup.agents.processes import ProcessTable
 from agentsup.config.mcp import McpServer, resolved
 from agentsup.engines.child import ChildLimits, ChildManager
+from agentsup.engines.child.fencing import Fencing
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.kit.procgroup import GroupRecord
@@ -80,6 +81,7 @@ class McpServices:
     redact: Callable[[str], str] = str
     memory_mb: Callable[[], int] = lambda: 4096
     after_imports: Callable[[], None] = lambda: None
+    fencing: Callable[[], Fencing] = Fencing
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ class AgentServers:
             limits=lambda: BerthLimits(total=2 * MAX_SERVERS, per_agent=2 * MAX_SERVERS),
             memory_mb=services.memory_mb,
             redact=services.redact,
+            fencing=services.fencing,
         )
 
     # -- life --------------------------------------------------------------------------------------

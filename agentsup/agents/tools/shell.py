@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agentsup.agents.tools import arguments, shell_policy
+from agentsup.engines.child.fencing import Fencing
 from agentsup.kit.leftovers import LEADER
 from agentsup.kit.procgroup import Output, ProcessGroup, Stdio
 from agentsup.model.errors import AgentsupError, BadRequest, Conflict, NotFound, TimedOut
@@ -32,14 +33,17 @@ _GATE = (
 )
 
 
-def exec_tool(environment: Callable[[], Mapping[str, str]]) -> Tool:
+def exec_tool(
+    environment: Callable[[], Mapping[str, str]], fencing: Callable[[], Fencing] = Fencing
+) -> Tool:
     """``environment`` is the allow-listed one, asked for at each call; a home beside the workspace
-    is added. Only for agents whose ``tools`` name ``exec``."""
+    is added. ``fencing`` is what is closed to the program. Only for agents whose ``tools`` name
+    ``exec``."""
 
     async def run(context: ToolContext, args: dict[str, Any]) -> str:
         argv = words_of(args)
         limit_s = min(MAX_TIMEOUT_S, max(0.1, arguments.number(args, "timeout", default=TIMEOUT_S)))
-        return await _run(context, argv, environment(), limit_s)
+        return await _run(context, argv, environment(), fencing(), limit_s)
 
     return Tool(
         "exec",
@@ -106,7 +110,11 @@ def _check(args: dict[str, Any]) -> str | None:
 
 
 async def _run(
-    context: ToolContext, argv: list[str], environment: Mapping[str, str], limit_s: float
+    context: ToolContext,
+    argv: list[str],
+    environment: Mapping[str, str],
+    fencing: Fencing,
+    limit_s: float,
 ) -> str:
     children = context.children
     if children is None or not context.workspace:
@@ -116,14 +124,16 @@ async def _run(
     path = await asyncio.to_thread(_fixed, environment.get("PATH", os.defpath), workspace)
     env = {**environment, "HOME": home, "PWD": workspace, "PATH": path}
     program = await asyncio.to_thread(_prepared, argv[0], env, workspace)
-    group = await ProcessGroup.spawn(
-        [*_GATE, program, *argv[1:]],
-        env=env,
-        cwd=workspace,
-        stdin=Stdio.PIPE,
-        stderr=Stdio.MERGE,
-        gains_rights=False,
-    )
+    async with fencing.around((workspace, home)) as fence:
+        group = await ProcessGroup.spawn(
+            [*_GATE, program, *argv[1:]],
+            env=env,
+            cwd=workspace,
+            stdin=Stdio.PIPE,
+            stderr=Stdio.MERGE,
+            gains_rights=False,
+            fence=fence,
+        )
     try:
         await children.spawned(group.pgid, group.record.started_ticks, program)
         assert group.stdin is not None

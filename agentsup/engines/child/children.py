@@ -10,9 +10,10 @@ from pathlib import Path
 
 from agentsup.engines.child.berths import Berth, BerthLimits, Berths
 from agentsup.engines.child.child import Child, ChildLimits
+from agentsup.engines.child.fencing import Fencing
 from agentsup.engines.child.memory import group_mib
 from agentsup.engines.child.quoting import concealer
-from agentsup.engines.child.surroundings import find_program, make_home
+from agentsup.engines.child.surroundings import find_program, make_home, private_home
 from agentsup.engines.failures import EnginesBusy, NotConfigured, OutOfMemory
 from agentsup.kit.clock import Clock
 from agentsup.kit.leftovers import LEADER
@@ -47,17 +48,19 @@ class ChildManager:
         limits: Callable[[], BerthLimits] = BerthLimits,
         memory_mb: Callable[[], int] = lambda: 4096,
         redact: Callable[[str], str] | None = None,
+        fencing: Callable[[], Fencing] = Fencing,
         wait_s: float = _WAIT_S,
         look_s: float = _LOOK_S,
     ) -> None:
         """``limits`` and ``memory_mb`` (for one group) are asked at each use; ``redact`` masks what
-        must not be shown; ``wait_s`` bounds the wait for a berth; memory is looked at every
+        must not be shown; ``fencing`` is what is closed to them; ``wait_s`` bounds the wait for a berth; memory is looked at every
         ``look_s``.
         """
         self._clock = clock
         self._berths = Berths(limits)
         self._memory_mb = memory_mb
         self._redact = redact
+        self._fencing = fencing
         self._wait_s = wait_s
         self._look_s = look_s
         self._open: dict[Child, int] = {}
@@ -109,11 +112,12 @@ class ChildManager:
 
         program = await asyncio.to_thread(prepare)
         berth = await self._berth(spec, slot)
+        opened = (cwd, str(private_home(spec)), env.get("HOME", cwd), program)
         try:
-            async with self._spawning:
+            async with self._spawning, self._fencing().around(opened) as fence:
                 # A start blocks the loop for some milliseconds: one in each of its rounds.
                 await self._clock.sleep(0)
-                group = await _spawn([*_GATE, program, *argv[1:]], env, cwd, bounds)
+                group = await _spawn([*_GATE, program, *argv[1:]], env, cwd, bounds, fence)
             conceal = concealer([*secrets, spec.env.get("AGENTSUP_TOKEN", "")], self._redact)
             let_go = slot.let_go if slot else lambda: False
             child = Child(Path(program).name, group, berth, bounds, conceal, let_go)
@@ -206,7 +210,7 @@ def _absolute(workspace: str) -> str:
 
 
 async def _spawn(
-    argv: Sequence[str], env: Mapping[str, str], cwd: str, limits: ChildLimits
+    argv: Sequence[str], env: Mapping[str, str], cwd: str, limits: ChildLimits, fence: int | None
 ) -> ProcessGroup:
     try:
         return await ProcessGroup.spawn(
@@ -217,6 +221,7 @@ async def _spawn(
             stdout=Stdio.PIPE,
             stderr=Stdio.TAIL,
             keep_stderr_bytes=limits.stderr_bytes,
+            fence=fence,
         )
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error

@@ -1,14 +1,18 @@
 """P3: one agent's trouble stays its own."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentsup.daemon import calls
 from agentsup.daemon.fleet import Fleet, Unit
+from agentsup.engines.child.fencing import Fencing
+from agentsup.kit import fence
 from agentsup.mailbox import place, pump
 from agentsup.mailbox.delivery import RelayLimits
 from agentsup.mailbox.relay import Relay
@@ -226,6 +230,50 @@ def _one_queue(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(place, "check_room", check)
 
 
+async def what_one_runs_reaches_no_other(home: Path) -> None:
+    """A program of one agent tries to read and to change what is another's, and the daemon's."""
+    call = {"name": "exec", "args": {"argv": ["/bin/sh", "tries"]}}
+    rules = [{"match": "go", "steps": [{"tool": call}, {"say": "$result"}]}]
+    bad = agent("bad", rules, tools=["exec"], permission_mode="bypassPermissions")
+    async with House(home, [agent("main"), bad, agent("good")], is_real=True) as house:
+        place = house.home
+        theirs = place.workspace("good") / "notes"
+        await claim.comes(theirs.parent.exists, 10, "good is not up")
+        theirs.write_text("of good")
+        lines = (
+            f"cat {theirs} {place.agents_json}",
+            f"echo x >> {theirs}",
+            f"kill -0 {os.getpid()}",
+            "echo tried",
+        )
+        (place.workspace("bad") / "tries").write_text("\n".join(lines))
+        await house.say("bad", "go")
+        await claim.comes(lambda: house.heard("tried"), 10, "the program did not run")
+        said = str(await house.sql("SELECT body FROM outbox"))
+        claim.holds("of good" not in said, "it read another agent's file")
+        claim.holds("engine_options" not in said, "it read the configuration")
+        claim.holds(theirs.read_text() == "of good", "it wrote to another agent's file")
+        claim.holds("kill" in said, "it may send the daemon a signal")
+
+
+def _nothing_closed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(calls, "fencing_of", lambda ground, current: Fencing)
+
+
+def _workspaces_open(patch: pytest.MonkeyPatch) -> None:
+    original = fence.gaps
+
+    def gaps(wanted: fence.Fence) -> Iterator[str]:
+        yield from original(wanted)
+        yield str(Path(wanted.closed[0], "agents"))
+
+    patch.setattr(fence, "gaps", gaps)
+
+
+def _signals_go_out(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(fence, "_SCOPE_SIGNAL", {})
+
+
 def _no_queue_limit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(place, "check_room", lambda *args, **more: None)
 
@@ -281,5 +329,16 @@ PROOFS = (
         "P3",
         a_stuck_send_delays_no_other,
         (Removal("one delivery at a time", _one_delivery_at_a_time),),
+    ),
+    Proof(
+        "what one runs reaches no other",
+        "P3",
+        what_one_runs_reaches_no_other,
+        (
+            Removal("nothing is closed to programs", _nothing_closed),
+            Removal("all workspaces are open", _workspaces_open),
+            Removal("signals go out", _signals_go_out),
+        ),
+        is_real=True,
     ),
 )

@@ -36,7 +36,8 @@ SHARE = 0.4
 
 async def a_sick_server_delays_nobody(home: Path) -> None:
     """One never answers, one ends at once, one talks nonsense without end, one is not there."""
-    flooding = home / "flooding"
+    flooding = home / "flood" / "began"
+    flooding.parent.mkdir()
     sick = {
         "silent": SILENT,
         "dying": DYING,

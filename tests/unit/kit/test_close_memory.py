@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel of L
 SCENE = """
 import ctypes, os, subprocess, sys, tempfile, time
 sys.path.insert(0, sys.argv[1])
-from agentsup.kit.procgroup import close_memory
+from agentsup.kit.prctl import close_memory
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)

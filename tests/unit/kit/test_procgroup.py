@@ -17,12 +17,12 @@ import pytest
 
 from agentsup.kit import leftovers, procgroup, proctable
 from agentsup.kit.pipes import LineTooLong
+from agentsup.kit.prctl import become_subreaper
 from agentsup.kit.procgroup import (
     GroupRecord,
     Output,
     ProcessGroup,
     Stdio,
-    become_subreaper,
     child_env,
     members,
     reap_orphans,

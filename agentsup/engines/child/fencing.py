@@ -1,0 +1,45 @@
+"""Which places are closed to the programs of agents, and what is done where that can't be."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from agentsup.engines.failures import NotConfigured
+from agentsup.kit.fence import Fence, FenceUnavailable, rules_of
+from agentsup.kit.threads import to_its_end
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Fencing:
+    """``closed``: absolute paths; none: no fence. With ``is_required`` a program is not started
+    where the system has no fence; else it runs without, and ``doctor`` says so."""
+
+    closed: tuple[str, ...] = ()
+    is_required: bool = False
+
+    @asynccontextmanager
+    async def around(self, opened: Iterable[str]) -> AsyncGenerator[int | None]:
+        """The rules for one program, to which ``opened`` stays open. Raises ``NotConfigured``."""
+        rules: int | None = None
+        if self.closed:
+            fence = Fence(self.closed, tuple(opened))
+            try:
+                rules = await to_its_end(lambda: rules_of(fence), undo=os.close)
+            except FenceUnavailable as error:
+                if self.is_required:
+                    raise NotConfigured(
+                        f"programs of agents can't be fenced in, and fence.mode is required: "
+                        f"{error.strerror or error}"
+                    ) from None
+                _log.debug("a program runs without a fence: %s", error)
+        try:
+            yield rules
+        finally:
+            if rules is not None:
+                os.close(rules)

@@ -1,0 +1,186 @@
+"""What is closed is closed, whichever way a program takes; what is its own stays open."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from agentsup.kit import fence
+from agentsup.kit.fence import Fence, FenceUnavailable, gaps, rules_of
+from agentsup.kit.procgroup import ProcessGroup, Stdio
+
+HAS_FENCE = fence.version() >= fence.OLDEST
+needs_fence = pytest.mark.skipif(not HAS_FENCE, reason="this kernel has no Landlock")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    home = tmp_path / "home"
+    for name in ("ann", "bob"):
+        (home / name / "space").mkdir(parents=True)
+        (home / name / "space" / "notes").write_text(f"of {name}")
+    (home / "secret").write_text("the key")
+    (tmp_path / "beside").write_text("of all")
+    (tmp_path / "shelf").mkdir()
+    return home
+
+
+@contextmanager
+def rules(closed: Path, *opened: Path) -> Iterator[int]:
+    descriptor = rules_of(Fence((str(closed),), tuple(map(str, opened))))
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+async def run(home: Path, *argv: str) -> tuple[int, str]:
+    """As a program of ann, with the exit code and all it says."""
+    space = home / "ann" / "space"
+    with rules(home, space) as fence:
+        group = await ProcessGroup.spawn(
+            argv, env={"PATH": os.environ["PATH"]}, cwd=str(space), stderr=Stdio.MERGE, fence=fence
+        )
+    async with group:
+        output = await group.communicate(limit_bytes=100_000)
+    return output.code, output.stdout.decode()
+
+
+# -- which places are opened -------------------------------------------------------------------
+
+
+def test_what_lies_beside_the_way_to_a_closed_place_is_open(home: Path) -> None:
+    found = set(gaps(Fence((str(home),))))
+    assert {str(home.parent / "beside"), str(home.parent / "shelf"), "/usr"} <= found
+    assert not any(path == "/" or str(home).startswith(path + "/") for path in found)
+    assert not any(path.startswith(str(home)) for path in found)
+
+
+def test_what_is_opened_inside_is_open_and_nothing_beside_it(home: Path) -> None:
+    space = home / "ann" / "space"
+    inside = [
+        path for path in gaps(Fence((str(home),), (str(space),))) if path.startswith(str(home))
+    ]
+    assert inside == [str(space)]
+
+
+def test_a_closed_place_inside_an_opened_one_stays_closed(home: Path) -> None:
+    inner = home / "ann" / "space" / "inner"
+    inner.mkdir()
+    found = set(gaps(Fence((str(home), str(inner)), (str(home / "ann" / "space"),))))
+    assert str(home / "ann" / "space" / "notes") in found
+    assert not any(path.startswith((str(inner), str(home / "bob"))) for path in found)
+
+
+def test_an_opened_place_that_holds_a_closed_one_is_opened_around_it(home: Path) -> None:
+    found = set(gaps(Fence((str(home),), (str(home.parent),))))
+    assert str(home.parent / "shelf") in found
+    assert str(home.parent) not in found
+    assert not any(path.startswith(str(home)) for path in found)
+
+
+def test_a_link_to_a_closed_place_opens_nothing(home: Path) -> None:
+    way = home.parent / "way"
+    way.symlink_to(home)
+    found = list(gaps(Fence((str(way),))))
+    assert not any(path == str(way) or path.startswith(str(home)) for path in found)
+
+
+def test_a_closed_place_that_does_not_exist_closes_nothing_else(home: Path) -> None:
+    found = set(gaps(Fence((str(home / "ann" / "none"),))))
+    assert {str(home / "secret"), str(home / "bob"), str(home / "ann" / "space")} <= found
+
+
+def test_where_the_system_has_none_that_is_said(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fence, "version", lambda: 1)
+    with pytest.raises(FenceUnavailable, match=r"Linux 5\.19 or newer"):
+        rules_of(Fence((str(home),)))
+
+
+# -- real programs -----------------------------------------------------------------------------
+
+ATTACKS = {
+    "read": "cat {home}/secret",
+    "read another's": "cat ../../bob/space/notes",
+    "list": "ls {home}",
+    "through a link": "ln -s {home}/secret way && cat way",
+    "through a hard link": "ln {home}/secret way && cat way",
+    "through proc": "cat /proc/self/root{home}/secret",
+    "through a descriptor of ours": "cat /proc/{pid}/root{home}/secret",
+    "by moving it here": "mv {home}/secret here && cat here",
+    "by moving the workspace": "mv ../../bob/space here && cat here/notes",
+    "write": "echo mine > {home}/secret",
+    "append": "echo mine >> {home}/secret",
+    "cut": "truncate -s 0 {home}/secret",
+    "remove": "rm -f {home}/secret && ! [ -e {home}/secret ]",
+    "plant": "echo x > {home}/planted",
+    "plant beside": "echo x > ../../bob/space/planted",
+    "signal": "kill -9 {pid}",
+    "a grandchild in its own session": "setsid -w cat {home}/secret",
+    "a copy of the shell": "cp /bin/sh mine && ./mine -c 'cat {home}/secret'",
+    "python": "{python} -c 'print(open(\"{home}/secret\").read())'",
+}
+
+
+ALLOWED = """
+cat notes; echo; echo new > f; mkdir d; mv f d/g; cat d/g; rm -r d; ln -s notes l; cat l; echo
+cat ../../../beside; echo; echo kept > ../../../shelf/f; ls /usr > /dev/null; : > /dev/null
+sleep 30 & kill -9 $!; wait $! || echo ended by $?
+"""
+
+
+@needs_fence
+@pytest.mark.parametrize("how", sorted(ATTACKS))
+async def test_no_way_leads_to_a_closed_place(home: Path, how: str) -> None:
+    line = ATTACKS[how].format(home=home, pid=os.getpid(), python=sys.executable)
+    before = {path: path.read_text() for path in home.rglob("*") if path.is_file()}
+    code, said = await run(home, "/bin/sh", "-c", line)
+    assert code != 0, said
+    assert "the key" not in said
+    assert "of bob" not in said
+    assert any(word in said for word in ("enied", "not permitted", "cross-device")), said
+    assert {path: path.read_text() for path in before} == before
+    assert not list(home.rglob("planted"))
+
+
+@needs_fence
+@pytest.mark.parametrize("how", sorted(ATTACKS))
+async def test_each_way_is_open_without_a_fence(home: Path, how: str) -> None:
+    """An attack that never works proves nothing."""
+    if how == "signal":
+        pytest.skip("it would be the end of this run")
+    line = ATTACKS[how].format(home=home, pid=os.getpid(), python=sys.executable)
+    async with await ProcessGroup.spawn(
+        ["/bin/sh", "-c", line],
+        env={"PATH": os.environ["PATH"]},
+        cwd=str(home / "ann" / "space"),
+        stderr=Stdio.MERGE,
+    ) as group:
+        output = await group.communicate(limit_bytes=100_000)
+    assert output.code == 0, output.stdout
+
+
+@needs_fence
+async def test_its_own_place_and_the_rest_of_the_system_stay_open(home: Path) -> None:
+    code, said = await run(home, "/bin/sh", "-ec", ALLOWED)
+    assert code == 0, said
+    lines = [line for line in said.splitlines() if line != "Killed"]
+    assert lines == ["of ann", "new", "of ann", "of all", "ended by 137"]
+    assert (home.parent / "shelf" / "f").read_text() == "kept\n"
+
+
+@needs_fence
+async def test_nothing_runs_where_the_fence_can_not_be_closed(home: Path) -> None:
+    with (home / "secret").open() as not_rules, pytest.raises(OSError, match="can't be closed"):
+        await ProcessGroup.spawn(
+            ["/bin/sh", "-c", "echo ran > ran"],
+            env={},
+            cwd=str(home),
+            fence=not_rules.fileno(),
+        )
+    assert not (home / "ran").exists()
