@@ -196,7 +196,10 @@ class TurnHandler:
         services.live.begin(self._agent_id, _conversation(message), message.message_id)
         faults.point("turn.before_engine")
         try:
-            with services.tracer.engine(message.message_id, tier.engine.name, tier.model) as traced:
+            with services.tracer.engine(
+                message.message_id, tier.engine.name, tier.model, tier.provider
+            ) as traced:
+                heard.trace = traced
                 end = await self._think(host, segment, token, heard, work, attempt)
                 traced.ended(end, heard.usage)
                 visit.well = how_well(end)
@@ -284,6 +287,8 @@ class TurnHandler:
         shown = self._services.redactor.stream()
         async with aclosing(session.run(segment)) as events:
             async for event in events:
+                if heard.trace is not None:
+                    heard.trace.heard(event)
                 if isinstance(event, ToolFinished):
                     await host.own_finished(event.name, event.ok, event.preview)
                 if isinstance(event, Suspended) or (

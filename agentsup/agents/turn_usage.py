@@ -16,6 +16,7 @@ from agentsup.model.engine import Done, EngineEvent, Suspended, ToolStarted, Usa
 from agentsup.model.errors import BudgetExceeded, StoreUnavailable
 from agentsup.model.ids import AgentId
 from agentsup.model.message import Message, Part
+from agentsup.model.trace import EngineTrace
 from agentsup.observe.logging import get_logger
 from agentsup.store.database import Tx
 
@@ -42,6 +43,8 @@ class Heard:
     """Why the engine must not go on: a budget is used up."""
     usd_left: float | None = None
     """What the turn may cost, for an engine that can see to it itself."""
+    trace: EngineTrace | None = None
+    """Where the run is told to."""
     tells_money: bool = False
     """The engine has said what something cost: its tokens have their price in reports of its own."""
 

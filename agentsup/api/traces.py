@@ -64,7 +64,7 @@ class SpanDocument(Document):
     span_id: str
     parent_id: str
     depth: int = Field(description="0 at the top; a span stands below the one that caused it")
-    kind: str = Field(description="turn, segment, engine, tool, agent, person or delivery")
+    kind: str = Field(description="turn, segment, engine, model, tool, agent, person or delivery")
     name: str
     agent: str
     message_id: str
@@ -261,13 +261,20 @@ def _span(
         "state": span.state,
         "code": span.code,
         "detail": "" if is_private else span.detail,
-        "attributes": {} if is_private else span.attributes,
+        "attributes": {} if is_private else _attributes(call, span),
         "started_at": span.started_at,
         "ended_at": span.ended_at,
         "offset_ms": span.started_at - began,
         "duration_ms": _ms(span.duration_us),
         "private": is_private,
     }
+
+
+def _attributes(call: Call, span: SpanNode) -> dict[str, Any]:
+    """Where a provider is, which may be an endpoint, is for operators."""
+    if call.by.is_operator:
+        return span.attributes
+    return {name: value for name, value in span.attributes.items() if name != "provider"}
 
 
 def _is_own(call: Call, owner: dict[str, Any] | None) -> bool:

@@ -81,7 +81,7 @@ def _what(one: dict[str, Any]) -> str:
 
 @trace.command()
 def show(ctx: typer.Context, which: Which = "last", as_json: AsJson = False) -> None:
-    """One request as a tree: turns, engines, calls, waits and deliveries."""
+    """One request as a tree: turns, engines, requests to models, calls, waits and deliveries."""
     document = client_of(ctx).get(f"/traces/{segment(which)}")
     screen = Screen()
     if as_json:
@@ -120,6 +120,8 @@ def line(span: dict[str, Any], width: int | None) -> str:
 def _more(attributes: dict[str, Any]) -> list[str]:
     told = []
     stages = attributes.get("stages", {})
+    if attributes.get("provider"):
+        told.append(attributes["provider"])
     told += [f"{name} {verdict}" for name, verdict in stages.items() if verdict != "allow"]
     if attributes.get("replayed"):
         told.append("made before")

@@ -14,6 +14,7 @@ from agentsup.model.engine import (
     Done,
     EngineEvent,
     FileOut,
+    ModelRequest,
     Notice,
     Suspended,
     TextDelta,
@@ -61,6 +62,8 @@ def clean_event(event: EngineEvent) -> EngineEvent:
             return replace(event, name=clean(event.name), preview=clean(event.preview))
         case FileOut():
             return replace(event, path=clean(event.path))
+        case ModelRequest():
+            return event
         case Usage():
             return _usage(event)
         case Suspended():

@@ -186,6 +186,14 @@ class FileOut:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """The engine sends a request to its model, or has its answer (``has_ended``) and tells its
+    ``Usage`` next. One that is not ended by the end of the run has failed with it."""
+
+    has_ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     input_tokens: int = 0
     output_tokens: int = 0
@@ -239,6 +247,7 @@ EngineEvent = (
     | ToolStarted
     | ToolFinished
     | FileOut
+    | ModelRequest
     | Usage
     | Notice
     | Suspended

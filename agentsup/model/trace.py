@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from typing import Protocol
 
-from agentsup.model.engine import Done, Suspended, Usage
+from agentsup.model.engine import Done, EngineEvent, Suspended, Usage
 from agentsup.model.hook import CallFacts
 from agentsup.model.message import Message
 from agentsup.model.tool import ToolResult
@@ -90,6 +90,8 @@ class SpanKind(StrEnum):
     TURN = "turn"
     SEGMENT = "segment"
     ENGINE = "engine"
+    MODEL = "model"
+    """A request to a model, as far as the engine tells of single ones."""
     TOOL = "tool"
     AGENT = "agent"
     """A wait for another agent's answer."""
@@ -130,6 +132,9 @@ class SegmentTrace(Protocol):
 class EngineTrace(Protocol):
     """The span of an engine's run."""
 
+    def heard(self, event: EngineEvent) -> None:
+        """Say what the engine told: its requests to its model are spans of their own."""
+
     def ended(self, end: Done | Suspended, usage: Sequence[Usage]) -> None:
         """Say how the run ended, and what it used."""
 
@@ -140,8 +145,10 @@ class Tracer(Protocol):
     def segment(self, message: Message, agent: str) -> AbstractContextManager[SegmentTrace]:
         """Around one segment of the message's turn."""
 
-    def engine(self, message_id: str, name: str, model: str) -> AbstractContextManager[EngineTrace]:
-        """Around the engine's run in that turn's segment."""
+    def engine(
+        self, message_id: str, name: str, model: str, provider: str = ""
+    ) -> AbstractContextManager[EngineTrace]:
+        """Around the engine's run in that turn's segment; ``provider`` is whose service it uses."""
 
     def call_asked(self, call: CallFacts) -> None:
         """A call comes to its first stage."""
@@ -166,6 +173,8 @@ class Tracer(Protocol):
 class _Unheard:
     outcome = ""
 
+    def heard(self, event: EngineEvent) -> None: ...
+
     def ended(self, end: Done | Suspended, usage: Sequence[Usage]) -> None: ...
 
 
@@ -175,7 +184,9 @@ class Untraced:
     def segment(self, message: Message, agent: str) -> AbstractContextManager[SegmentTrace]:
         return nullcontext(_Unheard())
 
-    def engine(self, message_id: str, name: str, model: str) -> AbstractContextManager[EngineTrace]:
+    def engine(
+        self, message_id: str, name: str, model: str, provider: str = ""
+    ) -> AbstractContextManager[EngineTrace]:
         return nullcontext(_Unheard())
 
     def call_asked(self, call: CallFacts) -> None: ...

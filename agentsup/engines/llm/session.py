@@ -33,6 +33,7 @@ from agentsup.model.engine import (
     Done,
     EngineEvent,
     EngineHost,
+    ModelRequest,
     Segment,
     Suspended,
     TextDelta,
@@ -154,11 +155,13 @@ class LlmSession:
         async for node in run:
             if Agent.is_model_request_node(node):
                 said.is_new_step = True
+                yield ModelRequest()
                 async with node.stream(run.ctx) as stream:
                     async for event in stream:
                         told = _from_model(event, said)
                         if told is not None:
                             yield told
+                yield ModelRequest(has_ended=True)
                 yield copy.copy(run.usage)  # the library goes on counting in the same object
             elif Agent.is_call_tools_node(node):
                 async with node.stream(run.ctx) as calls:

@@ -201,7 +201,7 @@ class _Sender:
             parent=parent,
             resource=self._resource,
             attributes=_attributes(span, content=self._target.content),
-            kind=library.client if span.kind is SpanKind.AGENT else library.internal,
+            kind=library.client if span.kind in _ASKING else library.internal,
             status=status,
             start_time=began_ns,
             end_time=began_ns + us * 1000,
@@ -209,6 +209,8 @@ class _Sender:
         )
 
 
+_ASKING = (SpanKind.AGENT, SpanKind.MODEL)
+"""Somebody else does the work."""
 _GEN_AI = {
     "model": "gen_ai.request.model",
     "input_tokens": "gen_ai.usage.input_tokens",
@@ -227,6 +229,8 @@ def _attributes(span: Span, *, content: bool) -> dict[str, Any]:
     }
     if span.kind is SpanKind.TOOL:
         made["gen_ai.tool.name"] = span.name
+    if span.kind is SpanKind.MODEL:
+        made["gen_ai.operation.name"] = "chat"
     if span.code:
         made["error.type"] = span.code
     for key, value in span.attributes.items():

@@ -12,10 +12,11 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from agentsup.kit.clock import Clock
-from agentsup.model.engine import Done, Suspended, Usage
+from agentsup.model.engine import Done, EngineEvent, Suspended, Usage
 from agentsup.model.errors import AgentsupError, ExitRequested
 from agentsup.model.hook import CallFacts, Origin
 from agentsup.model.message import Message
@@ -29,6 +30,7 @@ from agentsup.model.trace import (
     turn_span,
     under,
 )
+from agentsup.observe.traces.requests import MOST_REQUESTS, ModelRequests, OpenSpan
 from agentsup.observe.traces.span import DETAIL_CHARS, NAME_CHARS, Span
 
 MOST_CALLS = 500
@@ -46,23 +48,16 @@ _OUTCOMES = {
 
 
 @dataclass(slots=True)
-class _Open:
-    """A span under way, and when it began on the clock that measures."""
-
-    span: Span
-    began_s: float
-
-
-@dataclass(slots=True)
 class _Work:
     """A segment under way, as its caller sees it too."""
 
     message: Message
     turn: Span
-    segment: _Open
-    engine: _Open | None = None
-    calls: dict[str, _Open] = field(default_factory=dict)
+    segment: OpenSpan
+    engine: OpenSpan | None = None
+    calls: dict[str, OpenSpan] = field(default_factory=dict)
     count: int = 0
+    requests: int = 0
     outcome: str = ""
     code: str = ""
     error: str = ""
@@ -71,9 +66,14 @@ class _Work:
 class _Run:
     """An engine's run as its caller sees it."""
 
-    def __init__(self) -> None:
+    def __init__(self, requests: ModelRequests | None) -> None:
+        self.requests = requests
         self.end: Done | Suspended | None = None
         self.usage: Sequence[Usage] = ()
+
+    def heard(self, event: EngineEvent) -> None:
+        if self.requests is not None:
+            self.requests.heard(event)
 
     def ended(self, end: Done | Suspended, usage: Sequence[Usage]) -> None:
         self.end, self.usage = end, tuple(usage)
@@ -149,7 +149,7 @@ class SpanTracer:
             started_at=message.started_at or now,
         )
         segment = self._child(turn, SpanKind.SEGMENT, agent)
-        return _Work(message, turn, _Open(segment, began_s))
+        return _Work(message, turn, OpenSpan(segment, began_s))
 
     def _end(self, work: _Work) -> None:
         """Close the segment and whatever is still open in it."""
@@ -168,6 +168,8 @@ class SpanTracer:
         turn = replace(work.turn, state=state, code=work.code, detail=detail)
         if work.count > MOST_CALLS:
             turn.attributes["calls_not_shown"] = work.count - MOST_CALLS
+        if work.requests > MOST_REQUESTS:
+            turn.attributes["requests_not_shown"] = work.requests - MOST_REQUESTS
         if state in (SpanState.OK, SpanState.FAILED):
             end_at = segment.ended_at or turn.started_at
             us = segment.duration_us
@@ -182,14 +184,15 @@ class SpanTracer:
     # -- engines -----------------------------------------------------------------------------------
 
     @contextmanager
-    def engine(self, message_id: str, name: str, model: str) -> Iterator[_Run]:
-        run = _Run()
-        work = self._work.get(message_id)
+    def engine(self, message_id: str, name: str, model: str, provider: str = "") -> Iterator[_Run]:
+        work, run = self._work.get(message_id), _Run(None)
         if work is not None:
             span = self._child(work.segment.span, SpanKind.ENGINE, name)
             span.attributes.update({"model": model} if model else {})
-            work.engine = _Open(span, self._clock.monotonic())
+            work.engine = OpenSpan(span, self._clock.monotonic())
             self._put(span)
+            begin = partial(self._request, work, span, self._redact(provider, NAME_CHARS))
+            run.requests = ModelRequests(begin, self._put, self._clock)
         try:
             yield run
             if work is not None:
@@ -197,9 +200,14 @@ class SpanTracer:
         except Exception as error:
             if work is not None and work.engine is not None:
                 code = error.code if isinstance(error, AgentsupError) else type(error).__name__
+                if run.requests is not None:
+                    run.requests.ended(SpanState.CRASHED, code)
                 self._put(self._closed(work.engine, SpanState.CRASHED, code=code))
                 work.engine = None
             raise
+        finally:
+            if run.requests is not None:
+                run.requests.ended(SpanState.CANCELLED)
 
     def _engine_ended(self, work: _Work, run: _Run) -> None:
         if work.engine is None:
@@ -212,6 +220,8 @@ class SpanTracer:
             if state is not SpanState.OK:
                 code, error = run.end.code, run.end.error
         work.code, work.error = code, error
+        if run.requests is not None:
+            run.requests.ended(state, code)
         attributes = work.engine.span.attributes
         if run.usage:
             attributes["input_tokens"] = sum(u.input_tokens for u in run.usage)
@@ -221,6 +231,17 @@ class SpanTracer:
         self._put(self._closed(work.engine, state, code=code, detail=self._short(error)))
         work.engine = None
 
+    def _request(self, work: _Work, engine: Span, provider: str) -> Span | None:
+        """The span of a request to a model that begins now; None beyond their bound."""
+        work.requests += 1
+        if work.requests > MOST_REQUESTS:
+            return None
+        model = engine.attributes.get("model", "")
+        span = self._child(engine, SpanKind.MODEL, model or engine.name)
+        facts = {"provider": provider, "model": model}
+        span.attributes.update({name: value for name, value in facts.items() if value})
+        return span
+
     # -- calls -------------------------------------------------------------------------------------
 
     def call_asked(self, call: CallFacts) -> None:
@@ -228,7 +249,7 @@ class SpanTracer:
         if work is not None:
             self._open_call(work, call)
 
-    def _open_call(self, work: _Work, call: CallFacts) -> _Open | None:
+    def _open_call(self, work: _Work, call: CallFacts) -> OpenSpan | None:
         work.count += 1
         if work.count > MOST_CALLS:
             return None
@@ -242,7 +263,7 @@ class SpanTracer:
         span.attributes.update(effect=call.effect.value, safety=call.safety.value)
         if call.origin is not Origin.TOOL:
             span.attributes["origin"] = call.origin.value
-        opened = _Open(span, self._clock.monotonic())
+        opened = OpenSpan(span, self._clock.monotonic())
         work.calls[call.call_id] = opened
         self._put(span)
         return opened
@@ -290,7 +311,7 @@ class SpanTracer:
         if opened is None:
             yield ""
             return
-        wait = _Open(self._child(opened.span, SpanKind.AGENT, agent), self._clock.monotonic())
+        wait = OpenSpan(self._child(opened.span, SpanKind.AGENT, agent), self._clock.monotonic())
         self._put(wait.span)
         state, code = SpanState.CANCELLED, ""
         try:
@@ -309,7 +330,7 @@ class SpanTracer:
 
     # -- inside ------------------------------------------------------------------------------------
 
-    def _call(self, message_id: str, call_id: str) -> _Open | None:
+    def _call(self, message_id: str, call_id: str) -> OpenSpan | None:
         work = self._work.get(message_id)
         return None if work is None else work.calls.get(call_id)
 
@@ -332,16 +353,10 @@ class SpanTracer:
             started_at=self._clock.now_ms(),
         )
 
-    def _closed(self, opened: _Open, state: SpanState, *, code: str = "", detail: str = "") -> Span:
-        us = max(0, round((self._clock.monotonic() - opened.began_s) * 1_000_000))
-        return replace(
-            opened.span,
-            state=state,
-            code=code,
-            detail=detail or opened.span.detail,
-            ended_at=opened.span.started_at + us // 1000,
-            duration_us=us,
-        )
+    def _closed(
+        self, opened: OpenSpan, state: SpanState, *, code: str = "", detail: str = ""
+    ) -> Span:
+        return opened.closed(self._clock.monotonic(), state, code=code, detail=detail)
 
     def _arguments(self, args: dict[str, Any]) -> str:
         """The arguments as short JSON."""

@@ -123,6 +123,19 @@ async def test_what_ended_arrives_with_ids_times_and_names(receiver: Receiver) -
     assert (export.counts.sent, export.counts.failed, export.counts.dropped) == (2, 0, 0)
 
 
+async def test_a_request_to_a_model_goes_out_as_one_of_a_client(receiver: Receiver) -> None:
+    export = await OtelExport.open(OtelTarget(receiver.url))
+    facts = {"model": "big", "provider": "llm at here", "input_tokens": 3, "output_tokens": 4}
+    export.put([span(0, kind=SpanKind.MODEL, name="big", attributes=facts)])
+    await receiver.until(1)
+    await export.close()
+    (one,) = receiver.spans
+    assert (one.name, one.kind) == ("model big", 3)
+    told = {each.key: each.value.string_value for each in one.attributes}
+    assert (told["gen_ai.operation.name"], told["gen_ai.request.model"]) == ("chat", "big")
+    assert told["agentsup.provider"] == "llm at here"
+
+
 async def test_words_are_sent_only_where_that_is_wanted(receiver: Receiver) -> None:
     export = await OtelExport.open(OtelTarget(receiver.url, content=True))
     export.put([span(1, state=SpanState.FAILED, code="boom", detail="her words")])

@@ -359,7 +359,8 @@ async def test_the_server_notices_a_cancelled_stream(llm: LlmRig) -> None:
     llm.play(Say(("first", "second"), every_s=30.0))
     session = await llm.open(MemoryHost())
     async with aclosing(session.run(segment())) as run, asyncio.timeout(15):
-        await anext(run)
+        while not isinstance(await anext(run), TextDelta):
+            pass
     async with asyncio.timeout(2):
         await llm.server.wait_disconnects(1)
     await session.close()
