@@ -57,8 +57,8 @@ class HostToolset(AbstractToolset[None]):
         self._expected: set[str] = set()
 
     def expect(self, names: Mapping[str, str]) -> None:
-        """Take calls of these tools (what we call them, by what the model calls them) once more, also
-        where they are not offered now: the host says what has become of them."""
+        """Take calls of these tools (what we call them, by what the model calls them) also where they
+        are not offered now: the host says what has become of them."""
         self._names |= names
         self._expected |= set(names)
 
@@ -104,7 +104,6 @@ class HostToolset(AbstractToolset[None]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[None], tool: ToolsetTool[None]
     ) -> str:
-        self._expected.discard(name)
         try:
             result = await self._host.call(self.real_name(name), tool_args)
         except CallSuspended as waits:
