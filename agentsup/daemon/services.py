@@ -25,11 +25,12 @@ from agentsup.kit import procgroup
 from agentsup.kit.clock import Clock
 from agentsup.kit.lag import LagProbe
 from agentsup.kit.tasks import TaskOwner
+from agentsup.mailbox.budget import keeping as budgets
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.reading import retention_rules
 from agentsup.mailbox.relay import Relay
-from agentsup.store.database import Database
-from agentsup.store.retention import prune
+from agentsup.store.database import Database, Tx
+from agentsup.store.retention import Pruned, add_to_totals, prune
 from agentsup.supervision.policy import RestartPolicy
 from agentsup.supervision.spec import ChildContext, ChildSpec, Grace, Restart
 from agentsup.supervision.watchdog import Watchdog
@@ -90,8 +91,9 @@ def housekeeping_spec(
             *results.retention_rules(),
             *grants.retention_rules(),
             *memories.retention_rules(),
+            *budgets.retention_rules(keep_days=keep_days()),
         )
-        await prune(database, rules, clock=clock)
+        await prune(database, rules, clock=clock, on_pruned=_keep_sums)
 
     chores = (
         Chore("expire", EXPIRE_EVERY_S, 0.5, expire),
@@ -159,3 +161,9 @@ def _endless(child_id: str, run: Callable[[], Awaitable[None]]) -> ChildSpec:
 
 async def _as_coroutine(run: Callable[[], Awaitable[None]]) -> None:
     await run()
+
+
+def _keep_sums(tx: Tx, pruned: Pruned) -> None:
+    """What is pruned stays in the sums over all there ever was."""
+    add_to_totals(tx, pruned)
+    budgets.fold_tx(tx, pruned)

@@ -25,8 +25,8 @@ class Retention:
     """One rule: rows of `table` that match `where` and are older than `keep_ms` go.
 
     `where` is SQL over the table's columns with the parameter `:cutoff` (wall ms, now minus
-    `keep_ms`), for instance `"state = 'done' AND ended_at < :cutoff"`. `key` is a unique column,
-    needed where the table has no rowid. `count_by` are the columns by which pruned rows are
+    `keep_ms`), for instance `"state = 'done' AND ended_at < :cutoff"`. `key` is a unique column, or
+    several with commas, needed where the table has no rowid. `count_by` are the columns by which pruned rows are
     counted. `batch_max` is the most rows deleted in one go; less if they are slow to delete.
     """
 
@@ -102,7 +102,7 @@ def _prune_some(
     began_at = clock.monotonic()
     columns = ", ".join(rule.count_by) or "1"
     rows = tx.all(
-        f"DELETE FROM {rule.table} WHERE {rule.key} IN "  # noqa: S608 - rules are code, not input
+        f"DELETE FROM {rule.table} WHERE ({rule.key}) IN "  # noqa: S608 - rules are code, not input
         f"(SELECT {rule.key} FROM {rule.table} WHERE {rule.where} LIMIT :batch) "
         f"RETURNING {columns}",
         {"cutoff": cutoff, "batch": limit},
