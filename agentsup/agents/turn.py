@@ -260,7 +260,8 @@ class TurnHandler:
         attempt: Attempting,
     ) -> Done | Suspended:
         """One run of the engine, or two: it may be asked once more where an answer is missing."""
-        tier, limits = attempt.tier, RunLimits(hard_s=self._around.spec.turn_timeout_s)
+        tier, agent = attempt.tier, self._around.spec
+        limits = RunLimits(idle_s=agent.idle_timeout_s, hard_s=agent.turn_timeout_s)
         try:
             spec = replace(tier.engine_spec(token), max_usd=heard.usd_left)
             session = await open_guarded(tier.engine, spec, host, limits=limits)

@@ -307,6 +307,7 @@ class AgentFields(Strict):
     model_tier: Literal["primary", "fallback"] | None = None
     max_steps: Count | None = None
     turn_timeout_s: Seconds | None = None
+    idle_timeout_s: Seconds | None = None
     tools: Words | None = None
     mcp: dict[Annotated[str, AfterValidator(_server_name)], McpServerBlock] | None = None
     can_delegate_to: list[Name] | None = None

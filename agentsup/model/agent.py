@@ -173,6 +173,7 @@ class AgentSpec:
     model_tier: Literal["primary", "fallback"] = "primary"
     max_steps: int | None = None
     turn_timeout_s: float = 1800.0
+    idle_timeout_s: float = 300.0
     tools: tuple[str, ...] | None = None
     mcp: Mapping[str, Any] = field(default_factory=dict)
     can_delegate_to: tuple[str, ...] | None = None
@@ -325,6 +326,11 @@ FIELDS: Mapping[str, FieldInfo] = MappingProxyType(
         "model_tier": FieldInfo(_LIVE, "Which answers: primary or fallback.", overridable=True),
         "max_steps": FieldInfo(_LIVE, "Most model steps in one turn."),
         "turn_timeout_s": FieldInfo(_LIVE, "Time limit of one turn, in seconds.", overridable=True),
+        "idle_timeout_s": FieldInfo(
+            _LIVE,
+            "How long the engine may say nothing while no call is open, in seconds.",
+            overridable=True,
+        ),
         "tools": FieldInfo(_LIVE, "Tools it may use: names, fs_*; without it, the harmless ones."),
         "mcp": FieldInfo(_LIVE, "Tool servers by name: command, args, env, or url and headers."),
         "can_delegate_to": FieldInfo(_LIVE, "Agents it may give work to; without it, all of them."),

@@ -232,6 +232,20 @@ async def test_a_turn_has_a_time_limit(household: Open) -> None:
     assert "60" in message.error_text
 
 
+async def test_how_long_an_engine_may_be_silent_is_said_in_its_entry(household: Open) -> None:
+    patient = agent("ann", rule("go", {"sleep": 200}, {"say": "there"}))
+    house = await household(patient)
+    assert (await house.ask("ann", "go")).result_text == "there", "300 s unless it is said"
+    instance = house.instances()["ann"]
+    assert await house.save([{**patient, "idle_timeout_s": 20}])
+    began = house.clock.monotonic()
+    message = await house.ask("ann", "go")
+    assert (message.outcome, message.error_code) == ("failed", "turn_timed_out")
+    assert message.error_text == "the turn said nothing for 20 s and was ended"
+    assert 20 <= house.clock.monotonic() - began < 25
+    assert house.instances()["ann"] == instance, "nothing was rebuilt"
+
+
 async def test_the_engine_gets_history_and_its_own_state(household: Open) -> None:
     house = await household(agent("ann"))
 

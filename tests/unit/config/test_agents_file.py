@@ -268,6 +268,12 @@ def test_mapped_keys_are_reported_under_the_name_that_was_written() -> None:
     assert found.field == "[0].max_budget_usd"
 
 
+@pytest.mark.parametrize("value", ["0", "-1", '"soon"', "1e99"])
+def test_an_idle_limit_is_a_number_of_seconds_above_nothing(value: str) -> None:
+    (found,) = refused(f'[{{"name": "a", "idle_timeout_s": {value}}}]')
+    assert (found.field, found.column) == ("[0].idle_timeout_s", 16)
+
+
 def test_the_same_setting_under_two_names_is_refused() -> None:
     (found,) = refused('[{"name": "a", "cli_timeout": 5, "turn_timeout_s": 6}]')
     assert "same setting" in found.message
