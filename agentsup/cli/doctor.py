@@ -189,9 +189,10 @@ def _token(home: Home) -> Iterator[Check]:
 def _config(home: Home) -> Iterator[Check]:
     if not home.root.is_dir():
         return
+    from agentsup.cli.scripts import script_findings
     from agentsup.config.explain import validate
 
-    found = validate(home)
+    found = validate(home, checks=(script_findings,))
     for one in found:
         yield Check("config", FAIL if one.is_error else WARN, str(one))
     if not found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from agentsup.config import secrets
 from agentsup.config.findings import Finding, Severity
 from agentsup.config.home import Home
 from agentsup.config.merge import leaves
-from agentsup.config.snapshot import ConfigSnapshot, Overrides, load
+from agentsup.config.snapshot import Check, ConfigSnapshot, Overrides, load
 from agentsup.model.agent import FieldClass, field_info
 from agentsup.model.errors import ConfigError, ConfigErrors
 
@@ -26,10 +26,13 @@ class ExplainedValue:
     doc: str
 
 
-def validate(home: Home, environ: Mapping[str, str] | None = None) -> list[Finding]:
-    """Everything there is to say about the files of `home`, errors first. Blocks on the disk."""
+def validate(
+    home: Home, environ: Mapping[str, str] | None = None, checks: Sequence[Check] = ()
+) -> list[Finding]:
+    """Everything there is to say about the files of `home`, errors first; `checks` add to it.
+    Blocks on the disk."""
     try:
-        return list(load(home, environ=environ).warnings)
+        return list(load(home, environ=environ, checks=checks).warnings)
     except ConfigErrors as error:
         return [finding_of(each) for each in error.findings]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -21,7 +21,7 @@ from agentsup.config.agents_file import (
     check_values,
     parse_agents,
 )
-from agentsup.config.crosscheck import Where, cross_check, secret_values_of
+from agentsup.config.crosscheck import Placed, Where, cross_check, secret_values_of
 from agentsup.config.findings import (
     Finding,
     KeyPath,
@@ -59,6 +59,10 @@ class Override:
 
 Overrides = Mapping[str, Mapping[str, Override]]
 """Overrides by agent name and dotted field path (`model`, `streaming.enabled`)."""
+
+
+Check = Callable[[AgentSpec, Placed, Path], Iterable[Finding]]
+"""What is wrong with an agent of a home (its root) beyond what its files say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +131,10 @@ def load(
     *,
     previous: ConfigSnapshot | None = None,
     environ: Mapping[str, str] | None = None,
+    checks: Sequence[Check] = (),
 ) -> ConfigSnapshot:
-    """Read, check and merge everything declared in `home`. Blocks on the disk.
+    """Read, check and merge everything declared in `home`. Blocks on the disk. `checks` say more of
+    each agent, where somebody asks.
 
     A missing file counts as empty, except where `previous` had it: then it is an error, since a
     file that vanished must not remove agents. Raises `ConfigErrors` with every finding.
@@ -154,6 +160,9 @@ def load(
             if ids
         },
     )
+    for check in checks:
+        for spec in made.specs.values():
+            found += check(spec, made.place, home.root)
     raise_errors(found)
     hashes = {name: _hash(content) for name, content in data.items()}
     shown = loaded.settings.model_dump_json()
