@@ -79,6 +79,7 @@ class _OwnCalls:
     """Calls that the engine makes itself: what was answered, and which are under way."""
 
     answered: dict[str, Permission] = field(default_factory=dict)
+    asked: dict[str, asyncio.Lock] = field(default_factory=dict)
     under_way: dict[CallId, str] = field(default_factory=dict)
 
 
@@ -243,13 +244,16 @@ class TurnHost:
 
     async def permit(self, request: PermissionRequest) -> Permission:
         """Whether the engine may make a call itself. What is allowed is journaled as begun; the
-        same request gets the same answer."""
+        same request gets the same answer, and nothing else does that comes under its id."""
         if self._is_closed:
             return Permission(False, _CLOSED)
-        known = self._own.answered.get(request.request_id) if request.request_id else None
-        if known is None:
-            known = await self._permitted(request)
-            self._own.answered[request.request_id] = known
+        if not request.request_id:
+            return await self._permitted(request)
+        same = f"{request.request_id}:{call_key(request.tool, request.args)}"
+        async with self._own.asked.setdefault(same, asyncio.Lock()):
+            known = self._own.answered.get(same)
+            if known is None:
+                known = self._own.answered[same] = await self._permitted(request)
         return known
 
     async def _permitted(self, request: PermissionRequest) -> Permission:

@@ -17,6 +17,7 @@ from tests.component.proofs import (
     gate,
     health,
     isolation,
+    leave,
     once,
     order,
     providers,
@@ -26,6 +27,7 @@ from tests.component.proofs import (
     stops,
     storms,
     traces,
+    waiting,
 )
 from tests.component.proofs.proof import Broken, Proof, Removal, conduct
 
@@ -45,6 +47,8 @@ PROOFS: tuple[Proof, ...] = (
     *browsers.PROOFS,
     *questions.PROOFS,
     *calls.PROOFS,
+    *waiting.PROOFS,
+    *leave.PROOFS,
     *health.PROOFS,
     *order.PROOFS,
 )

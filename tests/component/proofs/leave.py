@@ -1,0 +1,254 @@
+"""P8, P7: what leave is given for, by whom, for how long; and what is shown while an answer grows."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.agents.pipeline.pipeline import Pipeline
+from agentsup.agents.stack import AgentStack
+from agentsup.approvals import grants, rules
+from agentsup.approvals.gate import Gate
+from agentsup.approvals.grants import Grant, Grants
+from agentsup.approvals.rules import Asked, State
+from agentsup.model import hook
+from agentsup.model import question as asking
+from agentsup.model.errors import AgentsupError
+from agentsup.model.hook import Allow, CallFacts
+from agentsup.model.principal import PersonRole, Principal, PrincipalKind
+from agentsup.model.question import Who
+from agentsup.model.tool import Tool, ToolContext
+from agentsup.observe.live import LiveTurn
+from agentsup.observe.redact import MaskedStream
+from agentsup.store.database import Reader
+from tests.component.proofs.calls import (
+    APPEND,
+    SAY,
+    SECRET,
+    done,
+    house_of,
+    question,
+    rule,
+)
+from tests.component.proofs.house import EVA, House, agent
+from tests.component.proofs.proof import Claim, Proof, Removal
+
+claim, bounds = Claim("P8"), Claim("P7")
+BOB = Principal(PrincipalKind.PERSON, "bob", "Bob", PersonRole.USER)
+ANN = agent("ann", rule(APPEND, SAY))
+
+
+async def says(house: House, who: Principal = EVA, conversation: str = "c1") -> None:
+    reply = await house.daemon.inbox.say(
+        agent_name="ann",
+        channel="console",
+        conversation=conversation,
+        text="go",
+        principal=who,
+        external_id=f"go-{who.subject}-{conversation}",
+    )
+    assert reply.message is not None
+
+
+# -- proofs ----------------------------------------------------------------------------------------
+
+
+async def leave_taken_back_holds_no_more(home: Path) -> None:
+    async with house_of(home, ANN) as house:
+        await says(house)
+        await house.daemon.mailbox.answer(await question(house, claim), "always", EVA)
+        await claim.comes(lambda: house.heard("it said:", "c1"), 20, "leave for good did nothing")
+        book = Grants(house.database, house.clock)
+        (given,) = await book.all()
+        await book.revoke(given.grant_id, EVA)
+        await says(house, conversation="c2")
+        await asyncio.sleep(10)
+        claim.holds(done(house) == ["x"], "leave was used that had been taken back")
+        await house.daemon.mailbox.answer(await question(house, claim, 2), "deny", EVA)
+        await claim.comes(lambda: house.heard("it said:", "c2"), 20, "the turn did not end")
+
+
+async def silence_is_no_leave(home: Path) -> None:
+    """Nobody answers: the deadline passes, and what was asked about does not happen."""
+    async with house_of(home, ANN) as house:
+        await says(house)
+        await question(house, claim)
+        await claim.comes(lambda: house.heard("it said:"), 900, "the turn waits for ever")
+        claim.holds(not done(house), "a call was made because nobody said no")
+        claim.holds(house.heard("Nobody answered"), "the model was not told why")
+
+
+async def only_operators_give_leave_for_good(home: Path) -> None:
+    """A user is asked about the call of an own message, and presses more than is offered."""
+    async with house_of(home, ANN) as house:
+        await says(house, BOB)
+        asked = await question(house, claim)
+        with contextlib.suppress(AgentsupError):
+            await house.daemon.mailbox.answer(asked, "always", BOB)
+        await asyncio.sleep(5)
+        standing = await Grants(house.database, house.clock).all()
+        claim.holds(not standing, f"a user gave leave for good: {standing}")
+        with contextlib.suppress(AgentsupError):
+            await house.daemon.mailbox.answer(asked, "deny", BOB)
+
+
+async def changed_arguments_pass_the_policy(home: Path) -> None:
+    """A person puts other arguments in place of the model's, and they are out of the question."""
+    async with house_of(home, ANN) as house:
+        await says(house)
+        asked = await question(house, bounds)
+        with contextlib.suppress(AgentsupError):
+            await house.daemon.mailbox.answer(asked, "once", EVA, '{"text": "rm -rf /"}')
+        await asyncio.sleep(5)
+        bounds.holds(not done(house), "what is out of the question was done with changed arguments")
+        with contextlib.suppress(AgentsupError):
+            await house.daemon.mailbox.answer(asked, "deny", EVA)
+
+
+async def leave_is_for_the_form_a_tool_had(home: Path) -> None:
+    """A tool server changes what its tool is after leave was given for good."""
+    made: list[str] = []
+
+    async def drop(context: ToolContext, args: dict[str, Any]) -> str:
+        made.append("drop")
+        return "dropped"
+
+    class Shop:
+        tool = Tool("mcp:shop/drop", "", {"type": "object"}, drop, version="a" * 16)
+
+        def get(self, name: str) -> Tool | None:
+            return self.tool if name == self.tool.name else None
+
+        async def coming(self, name: str) -> Tool | None:
+            return None
+
+        def all(self) -> tuple[Tool, ...]:
+            return (self.tool,)
+
+    shop = Shop()
+
+    async def own_tools(self: AgentStack, *, is_patient: bool) -> Shop:
+        return shop
+
+    ann = agent("ann", rule({"tool": {"name": "mcp:shop/drop", "args": {}}}, SAY))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AgentStack, "own_tools", own_tools)
+        async with house_of(home, ann) as house:
+            await says(house)
+            await house.daemon.mailbox.answer(await question(house, claim), "always", EVA)
+            await claim.comes(lambda: house.heard("it said:", "c1"), 20, "leave did nothing")
+            shop.tool = replace(shop.tool, version="b" * 16)
+            await says(house, conversation="c2")
+            await asyncio.sleep(10)
+            claim.holds(made == ["drop"], "leave for a tool was used for what it has become")
+            await house.daemon.mailbox.answer(await question(house, claim, 2), "deny", EVA)
+            await claim.comes(lambda: house.heard("it said:", "c2"), 20, "the turn did not end")
+
+
+async def no_piece_of_an_answer_shows_a_secret(home: Path) -> None:
+    """A model says a secret letter by letter, while somebody watches."""
+    stream = {"stream": {"chunks": ["it said: ", *SECRET, "!"], "every": 0.1}}
+    seen: list[str] = []
+
+    def begin(turn: LiveTurn) -> None:
+        turn.on_change = lambda: seen.append(turn.text())
+
+    async with house_of(home, agent("ann", rule(stream))) as house:
+        stack = house.unit("ann").stack
+        assert stack is not None
+        stack._services.live.follow(stack.agent_id, "console", begin)
+        await says(house)
+        await bounds.comes(lambda: house.heard("it said:"), 60, "the turn did not end")
+        shown = next((text for text in seen if SECRET[:8] in text), "")
+        bounds.holds(not shown, f"who watched has read {shown!r}")
+        bounds.holds(any("it said: " in text for text in seen), "nothing was seen while it grew")
+
+
+# -- removals --------------------------------------------------------------------------------------
+
+
+def _nothing_taken_back(patch: pytest.MonkeyPatch) -> None:
+    def standing(reader: Reader, agent_id: str, leave: str, message_id: str) -> Grant | None:
+        row = reader.one("SELECT * FROM grants WHERE agent_id = ? AND tool = ?", (agent_id, leave))
+        return None if row is None else grants._grant(row)  # type: ignore[arg-type]  # as there
+
+    patch.setattr(grants, "standing", standing)
+
+
+def _silence_is_consent(patch: pytest.MonkeyPatch) -> None:
+    original = rules.decide
+
+    def decide(call: CallFacts, asked: Sequence[Asked], **more: Any) -> Any:
+        if any(one.outcome is State.EXPIRED for one in asked):
+            return Allow()
+        return original(call, asked, **more)
+
+    patch.setattr(rules, "decide", decide)
+
+
+def _everything_offered(patch: pytest.MonkeyPatch) -> None:
+    def options(asker: Principal, who: Who) -> tuple[str, ...]:
+        return ("once", "run", "always", "deny")
+
+    patch.setattr(rules, "options_for", options)
+
+
+def _people_are_believed(patch: pytest.MonkeyPatch) -> None:
+    def edited(call: CallFacts, verdict: Allow) -> tuple[CallFacts, None]:
+        return (call if verdict.args is None else replace(call, args=verdict.args)), None
+
+    patch.setattr(Gate, "_check_args", lambda self, question, by: None)
+    patch.setattr(Pipeline, "edited", staticmethod(edited))
+
+
+def _by_name_alone(patch: pytest.MonkeyPatch) -> None:
+    for module in (hook, asking):
+        patch.setattr(module, "leave_name", lambda tool, version: tool)
+
+
+def _piece_by_piece(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MaskedStream, "take", lambda self, piece: self._redactor.text(piece))
+
+
+PROOFS = (
+    Proof(
+        "leave taken back holds no more",
+        "P8",
+        leave_taken_back_holds_no_more,
+        (Removal("leave that nobody can take back", _nothing_taken_back),),
+    ),
+    Proof(
+        "silence is no leave",
+        "P8",
+        silence_is_no_leave,
+        (Removal("silence taken for consent", _silence_is_consent),),
+    ),
+    Proof(
+        "only operators give leave for good",
+        "P8",
+        only_operators_give_leave_for_good,
+        (Removal("leave for good offered to everybody", _everything_offered),),
+    ),
+    Proof(
+        "changed arguments pass the policy",
+        "P7",
+        changed_arguments_pass_the_policy,
+        (Removal("arguments of people taken as they are", _people_are_believed),),
+    ),
+    Proof(
+        "leave is for the form a tool had",
+        "P8",
+        leave_is_for_the_form_a_tool_had,
+        (Removal("leave by the name alone", _by_name_alone),),
+    ),
+    Proof(
+        "no piece of an answer shows a secret",
+        "P7",
+        no_piece_of_an_answer_shows_a_secret,
+        (Removal("each piece masked by itself", _piece_by_piece),),
+    ),
+)
