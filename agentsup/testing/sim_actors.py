@@ -20,6 +20,7 @@ from agentsup.model.errors import (
 from agentsup.model.ids import AgentId
 from agentsup.model.message import DeliverTo, NewMessage, Priority, text_parts
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
+from agentsup.testing.sim_leaning import PLAIN, Leaning
 from agentsup.testing.sim_node import AGENTS, Node, agent_id
 from agentsup.testing.sim_script import answer_to, draw_script
 
@@ -51,15 +52,18 @@ class Actor:
 class Actors:
     """Draws actors; keeps what may be repeated in a later life."""
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, leaning: Leaning = PLAIN) -> None:
         self._rng = rng
+        self._leaning = leaning
         self._tokens = [0]
         self._repeatable: list[Act] = []
 
     def draw(self, count: int, within_s: float) -> list[Actor]:
         """``count`` actors within the first ``within_s`` seconds of a life."""
         rng, kinds = self._rng, self._kinds()
-        names = rng.choices(list(kinds), [weight for weight, _ in kinds.values()], k=count)
+        wanted = self._leaning.acts
+        weights = [wanted.get(name, weight) for name, (weight, _) in kinds.items()]
+        names = rng.choices(list(kinds), weights, k=count)
         return [Actor(name, rng.uniform(0, within_s), kinds[name][1]()) for name in names]
 
     def _kinds(self) -> dict[str, tuple[int, Callable[[], Act]]]:
@@ -82,7 +86,7 @@ class Actors:
         rng = self._rng
         name = rng.choice(AGENTS)
         channel, conversation = rng.choice(PLACES)
-        script = draw_script(rng, self._tokens, AGENTS)
+        script = draw_script(rng, self._tokens, AGENTS, self._leaning)
         expires = rng.random() < 0.1
         new = NewMessage(
             agent_id=AgentId(agent_id(name)),
@@ -111,7 +115,7 @@ class Actors:
 
     def _send(self) -> Act:
         rng = self._rng
-        script = draw_script(rng, self._tokens, AGENTS)
+        script = draw_script(rng, self._tokens, AGENTS, self._leaning)
         request = BusRequest(
             to=rng.choice(AGENTS),
             text=script.text(),
@@ -134,7 +138,7 @@ class Actors:
 
     def _send_async(self) -> Act:
         rng = self._rng
-        script = draw_script(rng, self._tokens, AGENTS)
+        script = draw_script(rng, self._tokens, AGENTS, self._leaning)
         sender, to = rng.sample(AGENTS, 2)
         caller = rng.choice((OPERATOR, Principal(PrincipalKind.AGENT, agent_id(sender), sender)))
         request = BusRequest(to=to, text=script.text(), idempotency_key=script.token)

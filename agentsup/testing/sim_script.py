@@ -29,6 +29,7 @@ from agentsup.model.engine import (
     TextDelta,
 )
 from agentsup.model.tool import Effect, ToolResult
+from agentsup.testing.sim_leaning import PLAIN, Leaning
 
 __all__ = ["Script", "SimEngine", "Stage", "answer_to", "draw_script", "parse"]
 
@@ -105,31 +106,43 @@ _WEIGHTS = {
 _MOST_DEEP = 3
 
 
-def draw_script(rng: Random, tokens: list[int], agents: tuple[str, ...], depth: int = 0) -> Script:
+def draw_script(
+    rng: Random,
+    tokens: list[int],
+    agents: tuple[str, ...],
+    leaning: Leaning = PLAIN,
+    depth: int = 0,
+) -> Script:
     """A script with a fresh token; ``tokens`` holds the last number given out."""
     tokens[0] += 1
     token = f"s{tokens[0]}"
     count = rng.choice((1, 1, 2, 2, 3)) if depth == 0 else rng.choice((0, 1, 1, 2))
-    names = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=count)
-    steps = [_draw_step(rng, name, tokens, agents, depth) for name in names]
-    late = rng.random() < 0.06
+    weights = [leaning.steps.get(name, weight) for name, weight in _WEIGHTS.items()]
+    names = rng.choices(list(_WEIGHTS), weights, k=count)
+    steps = [_draw_step(rng, name, tokens, agents, leaning, depth) for name in names]
+    late = rng.random() < leaning.late
     if late:
         steps.append(["work", round(rng.uniform(2, 8), 3)])
     return Script(token, tuple(steps), late)
 
 
 def _draw_step(
-    rng: Random, name: str, tokens: list[int], agents: tuple[str, ...], depth: int
+    rng: Random,
+    name: str,
+    tokens: list[int],
+    agents: tuple[str, ...],
+    leaning: Leaning,
+    depth: int,
 ) -> Step:
     if name in {"ask", "async"} and depth >= _MOST_DEEP:
         name = "work"
     match name:
         case "ask":
             timeout_s = 3600.0 if rng.random() < 0.85 else round(rng.uniform(0.01, 3), 3)
-            sub = draw_script(rng, tokens, agents, depth + 1)
+            sub = draw_script(rng, tokens, agents, leaning, depth + 1)
             return ["ask", rng.choice(agents), sub.text(), timeout_s, sub.token]
         case "async":
-            sub = draw_script(rng, tokens, agents, depth + 1)
+            sub = draw_script(rng, tokens, agents, leaning, depth + 1)
             return ["async", rng.choice(agents), sub.text(), sub.token]
         case "effect":
             tokens[0] += 1

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -25,6 +25,7 @@ from agentsup.model.errors import AgentsupError
 from agentsup.store import migrate
 from agentsup.testing.sim_actors import Actors, answer_all, press
 from agentsup.testing.sim_checks import check_end, check_restart
+from agentsup.testing.sim_leaning import PLAIN, Leaning
 from agentsup.testing.sim_node import AGENTS, Node, agent_id
 from agentsup.testing.sim_world import Violation, World
 from agentsup.testing.simloop import (
@@ -45,13 +46,16 @@ _POINTS = sorted(faults.CORE_POINTS)
 Course = Callable[[Node], Awaitable[None]]
 
 
-def run_simulation(seed: int) -> World:
-    """Run one seed to its calm end and return what the world saw. Raises ``Violation``."""
+def run_simulation(seed: int, leaning: Leaning = PLAIN) -> World:
+    """Run one seed to its calm end and return what the world saw. Raises ``Violation``.
+
+    With a ``leaning`` the seed is another history, in which some things happen more often.
+    """
     with tempfile.TemporaryDirectory(prefix="agentsup-sim-", dir=_ground()) as folder, _silence():
         path = Path(folder) / "state.db"
         path.write_bytes(_template())
         with _world(seed, path) as world:
-            return run_lives(seed, lambda run: _history(run, world))
+            return run_lives(seed, lambda run: _history(run, world, leaning))
 
 
 @contextmanager
@@ -63,11 +67,12 @@ def _world(seed: int, path: Path) -> Iterator[World]:
         world.close()
 
 
-def _history(run: SimRun, world: World) -> World:
-    actors = Actors(run.rng)
+def _history(run: SimRun, world: World, leaning: Leaning) -> World:
+    actors = Actors(run.rng, leaning)
+    deaths = leaning.deaths or _POINTS
 
     async def eventful(node: Node) -> None:
-        await _eventful(node, actors)
+        await _eventful(node, actors, deaths)
 
     for _ in range(run.rng.choice((1, 1, 1, 2, 2, 3, 4))):
         _live(run, world, eventful)
@@ -101,12 +106,12 @@ def _live(run: SimRun, world: World, course: Course) -> None:
     world.check()
 
 
-async def _eventful(node: Node, actors: Actors) -> None:
+async def _eventful(node: Node, actors: Actors, deaths: Sequence[str]) -> None:
     """Things happen, then the process dies, or ends in order."""
     world, rng = node.world, node.world.rng
     lasts_s = rng.uniform(0.5, 8)
     how = rng.random()
-    with _crash_at(node, rng if how < 0.35 else None):
+    with _crash_at(node, rng if how < 0.35 else None, deaths):
         await node.open()
         for question_id, options in list(world.questions.items()):
             node.spawn(_press_later(node, question_id, options), f"press:{question_id}")
@@ -193,13 +198,13 @@ class _CrashPlan(faults.FaultPlan):
 
 
 @contextmanager
-def _crash_at(node: Node, rng: Random | None) -> Iterator[None]:
-    """Inside, the process dies at a fault point drawn from ``rng``, if one is given."""
+def _crash_at(node: Node, rng: Random | None, points: Sequence[str]) -> Iterator[None]:
+    """Inside, the process dies at one of these points, drawn from ``rng`` if one is given."""
     if rng is None:
         yield
         return
     before = faults._plan
-    faults._plan = _CrashPlan(node, rng.choice(_POINTS), rng.choice((1, 1, 2, 3, 5, 8)))
+    faults._plan = _CrashPlan(node, rng.choice(points), rng.choice((1, 1, 2, 3, 5, 8)))
     try:
         yield
     finally:
