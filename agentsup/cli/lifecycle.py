@@ -10,6 +10,7 @@ from agentsup.cli.failure import Failed, Unreachable
 from agentsup.cli.options import AsJson, client_of, place_of
 from agentsup.cli.reads import status_of
 from agentsup.cli.show import Screen, clean, duration
+from agentsup.kit.loading import loading
 
 Port = Annotated[
     int | None,
@@ -58,7 +59,8 @@ def init(ctx: typer.Context, home: HomeHere = None) -> None:
 def run(ctx: typer.Context, home: HomeHere = None, port: Port = None) -> None:
     """Run the daemon in the foreground until it is stopped; ends with the daemon's exit code."""
     del home
-    from agentsup.daemon.main import run_daemon
+    with loading():
+        from agentsup.daemon.main import run_daemon
 
     raise typer.Exit(run_daemon(place_of(ctx).home.root, port=port))
 

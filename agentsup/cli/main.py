@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from agentsup.cli.failure import Failed
+from agentsup.kit.loading import loading
 from agentsup.model.errors import AgentsupError
 
 
@@ -48,12 +49,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(line: list[str]) -> None:
-    from agentsup.cli.reads import read_quickly
+    with loading():
+        from agentsup.cli.reads import read_quickly
 
     code = read_quickly(line)
     if code is not None:
         sys.exit(code)
-    from agentsup.cli.app import app
+    with loading():
+        from agentsup.cli.app import app
 
     app(line, prog_name="agentsup")
 
