@@ -96,6 +96,7 @@ class LimitSettings(_Section):
     processes: Count = 8
     processes_per_agent: Count = 4
     held_processes: Count = 8
+    mcp_processes: Count = 64
     process_memory_mb: Annotated[int, Field(ge=16, le=1 << 20)] = 4096
     keep_days: Count = 90
     backups: Annotated[int, Field(ge=0, le=1000)] = 7

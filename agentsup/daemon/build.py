@@ -286,7 +286,7 @@ class _Assembly:
                 lag=self.lag,
                 channels=self.channels,
                 traces=self.traces.counts,
-                programs=self.registry.gauges,
+                programs=self.mcp.with_gauges_of(self.registry.gauges),
             ),
             version=__version__,
         )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from agentsup.agents.mcp.programs import Programs
 from agentsup.agents.mcp.server import McpServices
 from agentsup.agents.mcp.servers import idle
 from agentsup.agents.processes import ProcessTable
@@ -40,6 +41,7 @@ class DaemonMcp:
             memory_mb=lambda: current().settings.limits.process_memory_mb,
             after_imports=ground.after_imports,
             fencing=fencing_of(ground, current),
+            programs=Programs(lambda: current().settings.limits.mcp_processes),
         )
 
     def with_tools_of(self, others: Callable[[], Iterable[Tool]]) -> Callable[[], Iterable[Tool]]:
@@ -56,6 +58,12 @@ class DaemonMcp:
             return (*others(), *own.values())
 
         return everything
+
+    def with_gauges_of(
+        self, others: Callable[[], Mapping[str, float]]
+    ) -> Callable[[], Mapping[str, float]]:
+        """The figures of ``others`` and those of the programs of servers."""
+        return lambda: {**others(), **self.services.programs.gauges()}
 
     def document(self, name: str) -> dict[str, Any]:
         """The servers of the agent called ``name``. Raises ``NotFound``."""

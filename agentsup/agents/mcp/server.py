@@ -12,7 +12,7 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from agentsup.agents.mcp.offered import (
     tool_name,
     version_of,
 )
+from agentsup.agents.mcp.programs import Book, Programs, homes_in
 from agentsup.agents.pipeline.marking import marked
 from agentsup.agents.processes import ProcessTable
 from agentsup.config.mcp import McpServer, resolved
@@ -34,7 +35,6 @@ from agentsup.engines.child import ChildLimits, ChildManager
 from agentsup.engines.child.fencing import Fencing
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
-from agentsup.kit.procgroup import GroupRecord
 from agentsup.kit.tasks import OwnerClosed, TaskOwner
 from agentsup.model.engine import EngineSpec
 from agentsup.model.errors import AgentsupError
@@ -82,6 +82,8 @@ class McpServices:
     memory_mb: Callable[[], int] = lambda: 4096
     after_imports: Callable[[], None] = lambda: None
     fencing: Callable[[], Fencing] = Fencing
+    programs: Programs = field(default_factory=Programs)
+    """How many programs of servers run in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,17 +208,20 @@ class Server:
             return
         home = self._place.home_of(declared.name)
         await asyncio.to_thread(home.mkdir, parents=True, exist_ok=True, mode=0o700)
-        env = {**self._s.child_env(), **_homes(home), **opened.env}
+        env = {**self._s.child_env(), **homes_in(home), **opened.env}
         spec = EngineSpec("mcp", workspace=str(self._place.workspace), agent=self._place.agent)
-        async with self._children.open(
-            [declared.command, *declared.args],
-            spec,
-            _Book(self._s.processes, self._place.agent_id, self.child.spec.child_id),
-            env=env,
-            secrets=opened.secrets,
-            limits=_LIMITS,
-            remedy=f"install it, or name its full path as the command of the server {declared.name}",
-        ) as child:
+        async with (
+            self._s.programs.place(declared.name),
+            self._children.open(
+                [declared.command, *declared.args],
+                spec,
+                Book(self._s.processes, self._place.agent_id, self.child.spec.child_id),
+                env=env,
+                secrets=opened.secrets,
+                limits=_LIMITS,
+                remedy=f"install it, or name its full path as the command of the server {declared.name}",
+            ) as child,
+        ):
             try:
                 async with wire.over_stdio(
                     declared.name, child, self._s.clock, self._changed
@@ -389,21 +394,6 @@ class Server:
             self._told = self._why or status.reason
 
 
-class _Book:
-    """Records the groups of a server's program for the sweep. Implements ``model.tool.Children``."""
-
-    def __init__(self, processes: ProcessTable, agent_id: str, key: str) -> None:
-        self._processes, self._agent_id, self._key = processes, agent_id, key
-
-    async def spawned(self, pgid: int, started_ticks: int, argv0: str) -> None:
-        await self._processes.record(
-            self._agent_id, self._key, GroupRecord(pgid, started_ticks, argv0)
-        )
-
-    async def reaped(self, pgid: int) -> None:
-        await self._processes.forget(self._key, pgid)
-
-
 def connection_of(declared: McpServer) -> McpServer:
     """What of a declaration takes a new connection where it changes."""
     return replace(declared, tools=None, safety={}, trust_hints=False, call_timeout_s=1.0)
@@ -416,12 +406,6 @@ def _one_line(text: str) -> str:
         if len(line) <= _TOLD_CHARS
         else f"{line[: _TOLD_CHARS // 2]} … {line[-_TOLD_CHARS // 2 :]}"
     )
-
-
-def _homes(home: Path) -> dict[str, str]:
-    below = {"CONFIG": ".config", "DATA": ".local/share", "STATE": ".local/state"}
-    xdg = {f"XDG_{kind}_HOME": str(home / path) for kind, path in below.items()}
-    return {"HOME": str(home), **xdg, "XDG_CACHE_HOME": str(home / ".cache")}
 
 
 def _quoted(text: str, name: str, context: ToolContext) -> CallRefused:

@@ -18,6 +18,7 @@ import pytest
 from agentsup.agents.mcp import server as serving
 from agentsup.agents.mcp import servers as having
 from agentsup.agents.mcp.failures import CallLost, CallRefused, CallTimedOut, ServerAway
+from agentsup.agents.mcp.programs import Programs
 from agentsup.agents.mcp.server import McpServices, ServerPlace
 from agentsup.agents.mcp.servers import AgentServers
 from agentsup.agents.processes import ProcessTable
@@ -111,7 +112,7 @@ async def until(is_so: Callable[[], Any], within_s: float = 25.0) -> None:
 
 
 @asynccontextmanager
-async def town_of(root: Path) -> AsyncIterator[Town]:
+async def town_of(root: Path, programs: Programs | None = None) -> AsyncIterator[Town]:
     clock = SystemClock()
     workspace = root / "agents" / "ada" / "workspace"
     workspace.mkdir(parents=True)
@@ -125,6 +126,7 @@ async def town_of(root: Path) -> AsyncIterator[Town]:
         home=root,
         environ=ENVIRON,
         child_env=child_env,
+        programs=programs or Programs(),
     )
     servers = AgentServers(ServerPlace("agt_1", "ada", workspace), services)
     servers.open({})
@@ -326,6 +328,34 @@ async def test_without_the_library_the_agent_runs_and_says_so(
     assert "pip install 'agentsup[mcp]'" in town.document("proof")["error"]
     (warning,) = town.servers.warnings()
     assert "ada runs without its tool servers (proof)" in warning
+
+
+async def test_no_more_programs_run_than_all_agents_may_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "PATIENT", replace(serving.PATIENT, base_s=0.1, cap_s=0.2))
+    most = [1]
+    programs = Programs(lambda: most[0])
+    async with town_of(tmp_path / "a", programs) as one, town_of(tmp_path / "b", programs) as two:
+        one.have(first=one.proof())
+        await one.is_state("first", "running")
+        two.have(second=two.proof(), web={"url": "http://127.0.0.1:9/mcp"})
+        await until(lambda: "limits.mcp_processes" in two.document("second")["error"])
+        assert "limits.mcp_processes" not in two.document("web")["error"], "that is no program"
+        assert programs.gauges()["mcp_programs"] == 1
+        assert programs.gauges()["mcp_programs_refused"] > 0
+        assert await two.groups() == []
+        monkeypatch.setattr(serving, "_COMING_S", 0.1)
+        with pytest.raises(ServerAway, match="nothing was done"):
+            await two.servers.coming("mcp:second/echo")
+        one.have()
+        await two.is_state("second", "running")
+        assert await one.groups() == []
+        most[0] = 2
+        one.have(first=one.proof())
+        await one.is_state("first", "running")
+        assert programs.running == 2
+    assert programs.running == 0
 
 
 # -- edits -----------------------------------------------------------------------------------------
