@@ -281,7 +281,7 @@ class TurnHost:
                 admitted, stopped = await self._held(admitted, stopped)
             if stopped is not None:
                 await self._s.pipeline.denied(admitted, stopped)
-                return Permission(False, stopped.reason)
+                return Permission(False, stopped.reason, words=stopped.words)
             replay = await self._s.journal.begin(
                 call.call_id,
                 call.message_id,

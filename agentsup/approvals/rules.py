@@ -132,7 +132,7 @@ def _told(one: Asked, say: Callable[..., str]) -> Allow | Deny:
     if one.outcome is State.EXPIRED:
         return Deny(say("approval.unanswered"), "unanswered")
     if one.reason:
-        return Deny(say("approval.denied_because", why=one.reason))
+        return Deny(say("approval.denied_because", why=one.reason), words=one.reason)
     return Deny(say("approval.denied"))
 
 

@@ -117,6 +117,8 @@ class Permission:
     allowed: bool
     reason: str = ""
     args: dict[str, Any] | None = None
+    words: str = ""
+    """What a person said with a denial, for engines that tell their model only that it was denied."""
 
 
 class EngineHost(Protocol):

@@ -113,6 +113,8 @@ class Deny:
 
     reason: str
     code: str = "denied"
+    words: str = ""
+    """What a person said with it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -406,6 +406,15 @@ def prompt_of(segment: Segment, kept: Kept | None) -> str:
     return "\n\n".join([*parts, segment.prompt])
 
 
+def told_words(words: Sequence[str]) -> str:
+    """What people said with denials, as a prompt of its own in the same turn."""
+    said = "\n".join(f"- {each[: _PREVIEW_CHARS * 10]}" for each in words)
+    return (
+        "<note>Calls of yours were denied by a person, who said with it:\n"
+        f"{said}\nGo on by that, without asking for the same call again, and answer.</note>"
+    )
+
+
 def _transcript(history: Sequence[HistoryItem]) -> str:
     """The newest entries that fit, oldest first."""
     lines: list[str] = []

@@ -41,6 +41,8 @@ _OBEY_S = 0.15
 """How long an agent may take to answer a prompt that was cancelled, so that it keeps the turn."""
 _LEAVE_S = 0.5
 _END_S = 0.5
+_LISTENS = ("end_turn", "cancelled")
+"""Ends of a prompt after which an agent takes another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,8 @@ class _Turn:
         self._inbox = _Inbox()
         self._asking: set[asyncio.Task[Permission]] = set()
         self._denied = ""
+        self._words: list[str] = []
+        """What people said with denials, which the protocol can't carry."""
         self._session_id = ""
         self._is_heard = False
         """Updates are of this turn, not of a session that is told anew."""
@@ -144,19 +148,36 @@ class _Turn:
             yield notice
         self.book = mapping.Book(usd_before=kept.usd if kept else 0.0)
         self._is_heard = True
+        async with aclosing(self._prompted(mapping.prompt_of(segment, kept))) as events:
+            async for event in events:
+                yield event
+        if more := self._follow_up():
+            async with aclosing(self._prompted(more)) as events:
+                async for event in events:
+                    yield event
+        for event in self.book.close():
+            yield event
+
+    async def _prompted(self, text: str) -> AsyncGenerator[EngineEvent]:
+        """Run one prompt to its end."""
         prompt = self._owner.spawn(
-            self._wire.prompt(self._session_id, mapping.prompt_of(segment, kept)),
-            name=f"acp-prompt:{segment.message_id}",
+            self._wire.prompt(self._session_id, text), name=f"acp-prompt:{self._session_id}"
         )
         self._prompt = prompt
         prompt.add_done_callback(lambda _: self._inbox.ring())
         while not prompt.done() or self._inbox.items:
             for event in await self._inbox.take():
                 yield event
-        for event in self.book.close():
-            yield event
         if used := mapping.usage_of(prompt.result()):
             yield used
+
+    def _follow_up(self) -> str:
+        """What to say once more in this turn: an agent's model learns that a call was denied, and
+        nothing else, so what a person said with it is told as a prompt."""
+        assert self._prompt is not None
+        if not self._words or self._prompt.result().get("stopReason") not in _LISTENS:
+            return ""
+        return mapping.told_words(self._words)
 
     def end(self, segment: Segment) -> Done:
         """The end of a turn that ran to its end. Raises ``EngineFailed``, ``AgentRefused``."""
@@ -314,7 +335,10 @@ class _Turn:
             return None  # the turn ends; the guard has seen why
         verdict = mapping.choose(options, asking.result())
         if verdict.denied:
-            self._denied = f"{request.title or request.tool} was denied: {verdict.denied}"
+            what = request.title or request.tool
+            self._denied = f"{what} was denied: {verdict.denied}"
+            if asking.result().words:
+                self._words.append(f"{what}: {asking.result().words}")
             await self._inbox.put(self.book.denied(request.request_id, verdict.denied))
         return verdict.option_id
 

@@ -163,6 +163,18 @@ async def test_an_answer_that_comes_too_late_is_told_to_the_turn(
     assert "Nobody answered" in answer.reason
 
 
+async def test_the_words_of_a_denial_are_told_apart_from_the_denial(
+    household: Open, program: Program
+) -> None:
+    house = await household(agent("ann"), config=LONG)
+    message, question = await asked(house)
+    await house.daemon.mailbox.answer(question, "deny: use staging", OPERATOR)
+    await house.daemon.mailbox.wait_done(message, 600)
+    (answer,) = program.answers
+    assert (answer.allowed, answer.words) == (False, "use staging")
+    assert "use staging" in answer.reason
+
+
 async def test_a_turn_with_work_under_way_is_not_let_go(household: Open, program: Program) -> None:
     program._first = PermissionRequest("w", "Write", {"file_path": "a.txt"})
     house = await household(agent("ann"), config=LONG)

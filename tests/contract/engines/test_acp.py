@@ -345,6 +345,31 @@ async def test_an_agent_that_gives_up_when_denied_says_why(rig: Rig) -> None:
     assert "not on a Sunday" in end.text
 
 
+async def test_what_a_person_says_with_a_denial_reaches_the_model(rig: Rig) -> None:
+    """The protocol has no field for it, so it is a prompt of its own, once in a turn."""
+
+    async def permit(request: PermissionRequest) -> Permission:
+        return Permission(False, "denied: use staging", words="use staging")
+
+    for give_up in (False, True):
+        rig.plays(asking(rig, give_up=give_up), [*asking(rig), {"say": ["on staging then"]}])
+        end = done(await rig.run(host=MemoryHost(permit=permit)))
+        assert end.outcome == "ok"
+        assert end.text.endswith("on staging then")
+        first, second = rig.requests("session/prompt")
+        assert "use staging" not in str(first)
+        assert "use staging" in str(second)
+        assert not (rig.workspace / "effect").exists()
+        for suffix in (".journal", ".kept"):
+            rig.script.with_suffix(suffix).unlink()
+
+
+async def test_a_plain_denial_costs_no_second_prompt(rig: Rig) -> None:
+    rig.plays(asking(rig))
+    await rig.run()
+    assert len(rig.requests("session/prompt")) == 1
+
+
 async def test_a_call_asked_for_again_and_again_is_a_loop(rig: Rig) -> None:
     call = {"toolCallId": "same", "kind": "edit", "title": "w", "rawInput": {"a": 1}}
     options = [{"optionId": "y", "name": "y", "kind": "allow_once"}]
