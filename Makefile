@@ -20,10 +20,12 @@ PYTEST := $(BIN)/python -m pytest
 
 # Sets of strings iterate in an order drawn from this; a replayed seed needs the same one.
 export PYTHONHASHSEED ?= 0
+# Hundreds of processes of a run read the same modules; each would compile them for itself.
+unexport PYTHONDONTWRITEBYTECODE
 
 .NOTPARALLEL:
 .PHONY: help setup run test test-live synapse browser clis check fmt fmt-check lint types layers unit \
-    process sim kill bench lock clean
+    process bytecode sim kill bench lock clean
 
 help: ## list the words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,7 +36,8 @@ setup: $(INSTALLED) ## create .venv and install everything from the hashed lock
 $(LOCKED): requirements/dev.txt scripts/venv.sh
 	@scripts/venv.sh $(PYTHON)
 	@echo "setup: installing the locked packages"
-	@$(PIP) install --quiet --require-hashes -r requirements/dev.txt
+	@$(PIP) install --quiet --no-compile --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m compileall -q -j 0 .venv/lib || :  # what does not compile is told where it is used
 	@touch $@
 
 $(INSTALLED): $(LOCKED) pyproject.toml
@@ -44,7 +47,10 @@ $(INSTALLED): $(LOCKED) pyproject.toml
 run: setup ## start the daemon on .home (git-ignored) and open a chat with it
 	@$(BIN)/agentsup --home .home up
 
-test: check unit process ## everything: format, lint, layers, types, then all tests
+# The types keep one core busy; meanwhile the other one compiles what all workers will import.
+test: setup ## everything: format, lint, layers, types, then all tests
+	@$(MAKE) bytecode & bytecode=$$!; $(MAKE) check; wait $$bytecode
+	@$(MAKE) unit process
 
 check: fmt-check lint layers types ## format, lint, layers and types, without tests
 
@@ -71,7 +77,13 @@ unit: setup ## unit, contract, component, simulation: whatever may run side by s
 # Two side by side and nothing beside them: these tests start real processes and watch the clock.
 # Exit code 5 is "nothing selected".
 process: setup ## tests that start real processes, two side by side
-	@$(PYTEST) -q -n 2 --dist worksteal -m "process and $(NOT_HERE)" tests || [ $$? -eq 5 ]
+	@$(PYTEST) -q -n 2 --dist worksteal -m "process and $(NOT_HERE)" tests/process || [ $$? -eq 5 ]
+
+# Tests are rewritten by pytest before they are compiled, so it has to collect them. What is wrong
+# with one is told by the run itself.
+bytecode: setup
+	@$(BIN)/python -m compileall -q -j 0 agentsup
+	@$(PYTEST) -q --collect-only tests >/dev/null 2>&1 || :
 
 test-live: setup synapse browser clis ## tests against real parts: Synapse, headless Chromium, coding agents
 	@$(PYTEST) -q -m live tests

@@ -14,6 +14,9 @@ from hypothesis import HealthCheck, settings
 
 HERE = Path(__file__).parent
 
+# Until all tests are collected nothing is garbage; looking for it would cost each worker seconds.
+gc.disable()
+
 # A daemon of the person who runs the tests must not be found by them.
 for name in ("HOME", "URL", "TOKEN", "AGENT", "TASK", "FAULT", "FAULT_LOG"):
     os.environ.pop(f"AGENTSUP_{name}", None)
@@ -32,6 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests by their folder, so that `-m` can select whole rings of the suite."""
     for item in items:
         folder = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
+        if folder not in {"process", "live"} and item.get_closest_marker("process"):
+            raise pytest.UsageError(f"{item.nodeid}: `make process` looks in tests/process only")
         if folder in {"process", "simulation", "live", "bench"}:
             item.add_marker(folder)
 
@@ -59,6 +64,7 @@ def pytest_collection_finish() -> None:
     """What stands now stands to the end: the collector need not look at it again and again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
