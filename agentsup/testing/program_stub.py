@@ -42,7 +42,7 @@ def use_tool(name: str, args: dict[str, Any]) -> tuple[bool, str]:
     if name == "echo":
         return True, str(args["text"])
     if name == "slow":
-        time.sleep(1.2)
+        time.sleep(args.get("seconds", 1.2))
         return True, "at last"
     if name == "broken":
         return False, "the shelf is empty"

@@ -1,6 +1,8 @@
 """One scenario language, played by every engine."""
 
+import asyncio
 import json
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -375,6 +377,20 @@ async def _llm(dialect: str) -> AsyncIterator[LlmRig]:
         yield made
         await made.close()
         assert not server.violations
+
+
+async def allowing_for_start(rig: Rig, limit_s: float) -> float:
+    """``limit_s`` of silence, and as much more as the start of a program may take on this machine
+    now: nothing is heard of it until it runs."""
+    if rig.name == "scripted" or rig.name.startswith("llm"):
+        return limit_s
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    program = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-S", "-E", "-c", "import json, queue"], check=True
+    )
+    assert program.returncode == 0
+    return limit_s + 8 * (loop.time() - began)
 
 
 async def collect(session: GuardedSession, segment: Segment) -> list[EngineEvent]:

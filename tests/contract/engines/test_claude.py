@@ -22,7 +22,15 @@ from agentsup.model.engine import (
     Usage,
 )
 from agentsup.testing.engine_host import MemoryHost, segment
-from tests.contract.engines.conftest import Hang, ProgramRig, Say, Use, collect, done
+from tests.contract.engines.conftest import (
+    Hang,
+    ProgramRig,
+    Say,
+    Use,
+    allowing_for_start,
+    collect,
+    done,
+)
 
 
 def wants(**args: Any) -> dict[str, Any]:
@@ -128,11 +136,13 @@ async def test_a_program_that_waits_for_a_person_is_held_and_takes_no_time_of_th
             while not berths.held:
                 await asyncio.sleep(0.02)
         assert (berths.running, berths.held) == (0, 1)
-        await asyncio.sleep(1.2)
+        await asyncio.sleep(hard_s)
         return Permission(True)
 
+    hard_s = await allowing_for_start(claude, 2.0)
     claude.play(wants(), Say(("thanks",)))
-    session = await claude.open(MemoryHost(permit=permit), RunLimits(idle_s=1.5, hard_s=2.0))
+    limits = RunLimits(idle_s=hard_s, hard_s=hard_s)
+    session = await claude.open(MemoryHost(permit=permit), limits)
     assert done(await collect(session, segment())).text == "thanks"
     await session.close()
     assert (berths.running, berths.held) == (0, 0)
@@ -406,8 +416,9 @@ async def test_an_answer_without_pieces_is_heard_too(claude: ProgramRig) -> None
 
 
 async def test_silence_without_events_but_with_life_is_no_silence(claude: ProgramRig) -> None:
-    beats = [message(type="system", subtype="status"), {"do": "use", "tool": "slow", "args": {}}]
-    claude.play(*beats, Say(("fine",)))
-    session = await claude.open(MemoryHost(), RunLimits(idle_s=0.8))
+    idle_s = await allowing_for_start(claude, 0.8)
+    slow = {"do": "use", "tool": "slow", "args": {"seconds": idle_s * 1.5}}
+    claude.play(message(type="system", subtype="status"), slow, Say(("fine",)))
+    session = await claude.open(MemoryHost(), RunLimits(idle_s=idle_s))
     assert done(await collect(session, segment())).text == "fine"
     await session.close()

@@ -29,6 +29,7 @@ from tests.contract.engines.conftest import (
     Rig,
     Say,
     Use,
+    allowing_for_start,
     collect,
     done,
     spoken,
@@ -212,8 +213,9 @@ async def test_silence_over_the_idle_deadline_ends_the_turn(rig: Rig) -> None:
 
 
 async def test_a_run_over_the_hard_deadline_is_ended_with_what_it_said(rig: Rig) -> None:
-    rig.play(Say(("tick",) * 100, every_s=0.05))
-    session = await rig.open(MemoryHost(), RunLimits(hard_s=1.0))
+    hard_s = await allowing_for_start(rig, 1.0)
+    rig.play(Say(("tick",) * 100 * round(1 + hard_s), every_s=0.05))
+    session = await rig.open(MemoryHost(), RunLimits(hard_s=hard_s))
     end = done(await collect(session, segment()))
     assert (end.outcome, end.code) == ("failed", "turn_timed_out")
     assert end.text.startswith("tick")
@@ -222,11 +224,12 @@ async def test_a_run_over_the_hard_deadline_is_ended_with_what_it_said(rig: Rig)
 
 async def test_a_long_tool_call_is_not_idleness(rig: Rig) -> None:
     async def slow(args: dict[str, Any]) -> str:
-        await asyncio.sleep(1.2)
+        await asyncio.sleep(args["seconds"])
         return "at last"
 
-    rig.play(Use("slow"), Say(("$result",)))
-    session = await rig.open(MemoryHost({"slow": slow}), RunLimits(idle_s=0.8))
+    idle_s = await allowing_for_start(rig, 0.8)
+    rig.play(Use("slow", {"seconds": idle_s * 1.5}), Say(("$result",)))
+    session = await rig.open(MemoryHost({"slow": slow}), RunLimits(idle_s=idle_s))
     assert done(await collect(session, segment())).text == "at last"
     await session.close()
 
