@@ -129,6 +129,7 @@ class _Assembly:
             database=g.database,
             directory=g.roster,
             hex_digits=hex_digits(g.entropy),
+            redact=g.redactor.text,
         )
         self.live = LiveHub()
         self.events = EventLog(g.database)

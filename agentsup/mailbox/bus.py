@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from agentsup.kit import faults
@@ -122,11 +122,14 @@ class InterAgentBus:
         database: Database,
         directory: AgentDirectory,
         hex_digits: Callable[[int], str],
+        redact: Callable[[str], str] = str,
     ) -> None:
+        """``redact`` takes secrets of the daemon out of what agents say: a program knows its key."""
         self._mailbox = mailbox
         self._database = database
         self._directory = directory
         self._hex_digits = hex_digits
+        self._redact = redact
 
     async def send(
         self,
@@ -148,6 +151,7 @@ class InterAgentBus:
             )
         target = self._directory.lookup(request.to)
         check_up(target, caller)
+        request = self._masked(request, caller)
         new = self._compose(request, target, caller, asker, waited=True)
         waiter = asker.lease if asker else None
         faults.point("bus.before_accept")
@@ -178,6 +182,7 @@ class InterAgentBus:
         """Queue and return; also for an agent that is down. The result goes to the asker's
         session (a turn or agent asked), to the chat named, or stays in the store."""
         target = self._directory.lookup(request.to)
+        request = self._masked(request, caller)
         new = self._compose(request, target, caller, asker, waited=False)
         faults.point("bus.before_accept")
         accepted = await self._mailbox.accept(new)
@@ -185,6 +190,12 @@ class InterAgentBus:
         return accepted
 
     # -- composing ---------------------------------------------------------------------------------
+
+    def _masked(self, request: BusRequest, caller: Principal) -> BusRequest:
+        if caller.kind not in (PrincipalKind.AGENT, PrincipalKind.RUN):
+            return request
+        text, summary = self._redact(request.text), self._redact(request.summary)
+        return replace(request, text=text, summary=summary)
 
     def _sender(
         self, request: BusRequest, caller: Principal, asker: Asker | None

@@ -301,3 +301,26 @@ async def test_a_waiting_turn_gives_its_slot_to_others(household: Open) -> None:
         assert unit.stack is not None
         free = unit.stack._pump.slots.free()
         assert all(free[lane] == unit.stack._pump.slots.limit(lane) for lane in free)
+
+
+async def test_no_secret_is_told_to_another_agent_and_kept(household: Open) -> None:
+    secret = "sk-known-to-a-program-4711"
+    house = await household(
+        agent(
+            "ann",
+            rule("go", ask("ben", f"use {secret}"), tell("ben", f"say {secret}", summary=secret)),
+        ),
+        agent("ben", rule("(.*)", {"say": "heard"})),
+    )
+    house.redactor.add(secret)
+    await house.ask("ann", "go")
+    wanted = BusRequest(to="ben", text=f"by hand {secret}")
+    await house.daemon.bus.send(wanted, caller=principal(house, "ann"))
+
+    async def all_came() -> bool:
+        return len(await mail_of(house, "ben")) == 3
+
+    await house.until(all_came)
+    assert [one.text for one in await mail_of(house, "ben") if "[redacted]" not in one.text] == []
+    for table in ("messages", "events", "outbox", "transcript"):
+        assert secret not in str(await house.sql(f"SELECT * FROM {table}")), table
