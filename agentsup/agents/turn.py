@@ -286,6 +286,7 @@ class TurnHandler:
         self, session: GuardedSession, segment: Segment, heard: Heard, host: TurnHost
     ) -> Done | Suspended:
         shown = self._services.redactor.stream()
+        self._end.usage.asked(segment, heard)
         async with aclosing(session.run(segment)) as events:
             async for event in events:
                 if heard.trace is not None:
@@ -298,9 +299,12 @@ class TurnHandler:
                     await host.own_ended()
                 if isinstance(event, Done | Suspended):
                     self._services.live.delta(segment.message_id, shown.rest())
+                    await self._end.usage.measured(event, heard)
                     return event
                 if not await self._end.usage.may_pass(event, heard):
-                    return TurnUsage.over_budget(heard)
+                    end = TurnUsage.over_budget(heard)
+                    await self._end.usage.measured(end, heard)
+                    return end
                 if isinstance(event, TextDelta):
                     self._services.live.delta(segment.message_id, shown.take(event.text))
                 self._note(event, heard)

@@ -72,6 +72,7 @@ class Attempting:
             tier=self.tier.name,
             engine=self.tier.engine.name,
             model=self.tier.model,
+            may_not_tell=self.tier.engine.caps.may_not_tell,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from agentsup.agents.budget.metering import Meter
 from agentsup.agents.recovery.decisions import PRIMARY
 from agentsup.agents.surroundings import Surroundings
 from agentsup.agents.turn_services import TurnServices
@@ -12,7 +13,7 @@ from agentsup.catalogue import words
 from agentsup.mailbox import usage as usage_rows
 from agentsup.mailbox.budget.decide import Over
 from agentsup.mailbox.pump import Work
-from agentsup.model.engine import Done, EngineEvent, Suspended, ToolStarted, Usage
+from agentsup.model.engine import Done, EngineEvent, Segment, Suspended, ToolStarted, Usage
 from agentsup.model.errors import BudgetExceeded, StoreUnavailable
 from agentsup.model.ids import AgentId
 from agentsup.model.message import Message, Part
@@ -43,6 +44,12 @@ class Heard:
     """Why the engine must not go on: a budget is used up."""
     usd_left: float | None = None
     """What the turn may cost, for an engine that can see to it itself."""
+    may_not_tell: bool = False
+    """What it uses is measured, in case that it does not tell it."""
+    meter: Meter | None = None
+    """Measures a run whose engine may tell no tokens."""
+    estimates: list[int] = field(default_factory=list)
+    """Places in ``usage`` of what was estimated in the run."""
     trace: EngineTrace | None = None
     """Where the run is told to."""
     tells_money: bool = False
@@ -76,26 +83,58 @@ class TurnUsage:
         Over its budget it may say what it has to say of the request that was paid, but it makes no
         call, and its next report is its last.
         """
-        was_over = bool(heard.over)
+        was_over, meter = bool(heard.over), heard.meter
         if isinstance(event, Usage):
-            await self._note(event, heard)
+            await self._note(event if meter is None else meter.reported(event), heard)
+        elif meter is not None and (guessed := meter.heard(event)) is not None:
+            await self._note(guessed, heard)
+            if was_over:
+                return False
         return not (was_over and isinstance(event, Usage | ToolStarted))
+
+    @staticmethod
+    def asked(segment: Segment, heard: Heard) -> None:
+        """The engine is asked this now; what it uses is measured, should it not tell it."""
+        if not heard.may_not_tell:
+            return
+        heard.meter, heard.estimates = Meter(), []
+        heard.meter.asked(segment)
+
+    async def measured(self, end: Done | Suspended | None, heard: Heard) -> None:
+        """The run is over (None: it was cut off): what it did not tell is estimated. It is recorded
+        with the segment's end."""
+        guessed = heard.meter.ended(end) if heard.meter is not None else None
+        heard.meter = None
+        if guessed is not None:
+            await self._add(guessed, heard)
+
+    async def _add(self, usage: Usage, heard: Heard) -> None:
+        """Keep a report, with its price where that is known."""
+        spending = self._services.spending
+        if not usage.is_estimated:
+            heard.tells_money = heard.tells_money or usage.usd is not None
+        if spending is not None and not heard.tells_money:
+            usage = await spending.priced(
+                usage, self._around, engine=heard.engine, model=heard.model
+            )
+        if usage.is_estimated:
+            heard.estimates.append(len(heard.usage))
+            if heard.meter is not None:
+                heard.meter.counted(usage)
+        heard.usage.append(usage)
 
     async def _note(self, usage: Usage, heard: Heard) -> None:
         """Record a report at once, so that not even a kill loses it."""
         spending = self._services.spending
+        await self._add(usage, heard)
         if spending is None:
-            heard.usage.append(usage)
             return
-        heard.tells_money = heard.tells_money or usage.usd is not None
-        if not heard.tells_money:
-            usage = await spending.priced(
-                usage, self._around, engine=heard.engine, model=heard.model
-            )
-        heard.usage.append(usage)
 
         def write(tx: Tx) -> Over | None:
             fresh = self._rows_tx(tx, heard)
+            if heard.estimates and heard.meter is not None and heard.meter.is_covered:
+                ids = [_report_id(heard.message, number) for number in heard.estimates]
+                usage_rows.told_tx(tx, ids)
             return spending.charge_tx(tx, heard.message, fresh)
 
         try:
@@ -142,6 +181,7 @@ class TurnUsage:
     async def of_unfinished(self, heard: Heard) -> None:
         """What a stopped or crashed turn has used is paid for all the same."""
         try:
+            await self.measured(None, heard)
             await self.record(heard)
         except StoreUnavailable as error:
             _log.warning("usage of an unfinished turn is not recorded", reason=error.message)
@@ -164,8 +204,13 @@ class TurnUsage:
                 engine=heard.engine or self._around.engine.name,
                 model=heard.model or self._around.spec.model or "",
                 at=self._services.clock.now_ms(),
-                report_id=f"{message.message_id}:{message.fence}:{number}",
+                report_id=_report_id(message, number),
             )
             if stored is not None:
                 fresh.append(stored)
         return fresh
+
+
+def _report_id(message: Message, number: int) -> str:
+    """A report is known by its lease and its place."""
+    return f"{message.message_id}:{message.fence}:{number}"

@@ -28,6 +28,9 @@ class SumsDocument(Document):
     output_tokens: int
     usd: float | None = Field(description="US dollars of what has a price; null: nothing has one")
     unpriced: int = Field(description="turns without a known price; they count in tokens alone")
+    estimated_tokens: int = Field(
+        description="of the tokens, those that no engine has told: reckoned by the length of texts"
+    )
 
 
 class BudgetDocument(Document):

@@ -51,6 +51,12 @@ def cost(
     unpriced = sum(one["month"]["unpriced"] for _, one in spent if one is not document.get("all"))
     if unpriced:
         screen.say(f"{unpriced} turns of this month have no known price and count in tokens alone.")
+    guessed = [one["month"]["estimated_tokens"] for name, one in spent if name != "all"]
+    if sum(guessed):
+        screen.say(
+            f"{sum(guessed):,} tokens of this month are estimated by the length of texts (≈): "
+            "the program tells none."
+        )
 
 
 def _budget(screen: Screen, name: str, one: dict[str, Any]) -> tuple[str, ...]:
@@ -77,4 +83,4 @@ def _money(sums: dict[str, Any]) -> str:
 
 def _tokens(sums: dict[str, Any]) -> str:
     used = sums["input_tokens"] + sums["output_tokens"]
-    return f"{used:,}" if used else "-"
+    return f"{'≈ ' if sums['estimated_tokens'] else ''}{used:,}" if used else "-"

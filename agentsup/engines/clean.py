@@ -84,7 +84,12 @@ def _usage(used: Usage) -> Usage:
     usd = used.usd
     if usd is not None and not (math.isfinite(usd) and usd >= 0):
         usd = None
-    return Usage(_count(used.input_tokens), _count(used.output_tokens), usd)
+    return replace(
+        used,
+        input_tokens=_count(used.input_tokens),
+        output_tokens=_count(used.output_tokens),
+        usd=usd,
+    )
 
 
 def _count(tokens: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,7 +11,16 @@ from typing import Any
 from agentsup.model.engine import Usage
 from agentsup.store.database import Reader, Tx
 
-__all__ = ["UsageSum", "by_agent", "by_day", "of_message", "of_root", "record_tx", "total"]
+__all__ = [
+    "UsageSum",
+    "by_agent",
+    "by_day",
+    "of_message",
+    "of_root",
+    "record_tx",
+    "told_tx",
+    "total",
+]
 
 MOST_USD = 1_000_000.0
 MOST_TOKENS = 1_000_000_000
@@ -21,13 +31,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class UsageSum:
-    """A sum of rows. ``usd`` is None if no row had a price; ``unpriced`` counts those without."""
+    """A sum of rows. ``usd`` is None if no row had a price; ``unpriced`` counts those without, and
+    ``estimated`` tokens that no engine has told."""
 
     rows: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     usd: float | None = None
     unpriced: int = 0
+    estimated: int = 0
 
 
 def record_tx(
@@ -47,7 +59,7 @@ def record_tx(
     usage = _sound(usage)
     cursor = tx.execute(
         "INSERT INTO usage (message_id, agent_id, session_id, engine, model, input_tokens,"
-        " output_tokens, usd, at, report_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " output_tokens, usd, at, report_id, is_estimated) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT DO NOTHING",
         (
             message_id,
@@ -60,6 +72,7 @@ def record_tx(
             usage.usd,
             at,
             report_id,
+            usage.is_estimated,
         ),
     )
     return usage if cursor.rowcount else None
@@ -74,13 +87,22 @@ def _sound(usage: Usage) -> Usage:
         min(max(0, usage.input_tokens), MOST_TOKENS),
         min(max(0, usage.output_tokens), MOST_TOKENS),
         usd,
+        usage.is_estimated,
+    )
+
+
+def told_tx(tx: Tx, report_ids: Sequence[str]) -> None:
+    """What these estimated is covered by the engine's own reports now: they are no estimates."""
+    tx.executemany(
+        "UPDATE usage SET is_estimated = 0 WHERE report_id = ?", [(each,) for each in report_ids]
     )
 
 
 _SUMS = (
     "count(*) AS rows, coalesce(sum(u.input_tokens), 0) AS input_tokens,"
     " coalesce(sum(u.output_tokens), 0) AS output_tokens, sum(u.usd) AS usd,"
-    " count(*) - count(u.usd) AS unpriced"
+    " count(*) - count(u.usd) AS unpriced,"
+    " coalesce(sum(u.is_estimated * (u.input_tokens + u.output_tokens)), 0) AS estimated"
 )
 
 
@@ -91,7 +113,8 @@ _TURNS = (
 _BY_TURN = (
     "SELECT coalesce(sum(rows), 0) AS rows, coalesce(sum(input_tokens), 0) AS input_tokens,"
     " coalesce(sum(output_tokens), 0) AS output_tokens, sum(usd) AS usd,"
-    " coalesce(sum(usd IS NULL AND input_tokens + output_tokens > 0), 0) AS unpriced"
+    " coalesce(sum(usd IS NULL AND input_tokens + output_tokens > 0), 0) AS unpriced,"
+    " coalesce(sum(estimated), 0) AS estimated"
 ) + _TURNS
 
 
@@ -173,4 +196,5 @@ def _sum(row: Any) -> UsageSum:
         output_tokens=row["output_tokens"],
         usd=row["usd"],
         unpriced=row["unpriced"],
+        estimated=row["estimated"],
     )

@@ -29,6 +29,8 @@ class EngineCaps:
     take its place."""
     only_thinks: bool = False
     """Without tools of ours a run has no effect in the world."""
+    may_not_tell: bool = False
+    """It may use tokens and tell none, as a program of somebody else's may, or an endpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +202,8 @@ class Usage:
     input_tokens: int = 0
     output_tokens: int = 0
     usd: float | None = None
+    is_estimated: bool = False
+    """Reckoned by the length of texts, because the engine tells no tokens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,10 @@ async def test_a_program_answers_remembers_asks_and_fails_in_words(
     assert (await daemon.post(path, {"answer": "blue"})).status == 200
     result = await daemon.result(message_id)
     assert result["text"].endswith(": blue [3]")
-    assert daemon.sql("SELECT sum(input_tokens) n FROM usage")[0]["n"] == 9
+    told = daemon.sql("SELECT sum(input_tokens) n FROM usage WHERE is_estimated = 0")
+    assert told[0]["n"] == 9
+    guessed = daemon.sql("SELECT input_tokens n FROM usage WHERE is_estimated = 1")
+    assert [row["n"] > 0 for row in guessed] == [True], "it asked, and told nothing of that run"
     assert "a-secret-key" not in daemon.tail(1_000_000)
 
 

@@ -85,6 +85,7 @@ def _sums(reader: Reader, agent_id: str, since: int, until: int | None) -> dict[
         "output_tokens": found.output_tokens,
         "usd": found.usd,
         "unpriced": found.unpriced,
+        "estimated_tokens": found.estimated,
     }
 
 

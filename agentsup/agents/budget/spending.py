@@ -132,7 +132,7 @@ class Spending:
         self, usage: Usage, around: Surroundings, *, engine: str = "", model: str = ""
     ) -> Usage:
         """A report of tokens alone, with its price where that is known."""
-        told_later = (engine or around.engine.name) in TELL_MONEY
+        told_later = (engine or around.engine.name) in TELL_MONEY and not usage.is_estimated
         if told_later or not (usage.input_tokens or usage.output_tokens):
             return usage
         price = await self._price(around.spec, model)

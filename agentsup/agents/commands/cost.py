@@ -48,6 +48,8 @@ def _lines(one: Mapping[str, Any], say: Words) -> list[str]:
     lines += [_budget(budget, one["agent"], say) for budget in one["budgets"]]
     if one["month"]["unpriced"]:
         lines.append(say.count("cost.unpriced", one["month"]["unpriced"]))
+    if one["month"]["estimated_tokens"]:
+        lines.append(say("cost.estimated", n=f"{one['month']['estimated_tokens']:,}"))
     return lines
 
 
@@ -56,7 +58,8 @@ def _spent(sums: Mapping[str, Any], say: Words) -> str:
     if not tokens_in and not tokens_out and not usd:
         return say("cost.none")
     paid = f", {money(usd)}" if usd else ""
-    return say("cost.tokens", input=tokens_in, output=tokens_out) + paid
+    about = "≈ " if sums["estimated_tokens"] else ""
+    return about + say("cost.tokens", input=tokens_in, output=tokens_out) + paid
 
 
 def _budget(one: Mapping[str, Any], name: str, say: Words) -> str:

@@ -24,7 +24,7 @@ _PLACEHOLDER = "{model}"
 class AcpEngine:
     """An agent that speaks the Agent Client Protocol: a preset's, or any by its command line."""
 
-    caps = EngineCaps(streaming=True, tools=True, usage=True)
+    caps = EngineCaps(streaming=True, tools=True, usage=True, may_not_tell=True)
 
     def __init__(
         self, children: ChildManager, env: Mapping[str, str], preset: Preset | None = None

@@ -46,7 +46,7 @@ class ClaudeEngine:
     """Engine ``claude``. Options: see ``arguments.ClaudeOptions``; ``env`` is the daemon's."""
 
     name = "claude"
-    caps = EngineCaps(streaming=True, usage=True)
+    caps = EngineCaps(streaming=True, usage=True, may_not_tell=True)
 
     def __init__(self, children: ChildManager, clock: Clock, env: Mapping[str, str]) -> None:
         self._children = children

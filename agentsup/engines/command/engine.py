@@ -59,7 +59,7 @@ class CommandEngine:
     """Engine ``command``. Options: see ``CommandOptions``."""
 
     name = "command"
-    caps = EngineCaps(streaming=True, suspend=True, usage=True)
+    caps = EngineCaps(streaming=True, suspend=True, usage=True, may_not_tell=True)
 
     def __init__(self, children: ChildManager) -> None:
         self._children = children

@@ -29,6 +29,7 @@ class LlmEngine:
         usage=True,
         state_is_history=True,
         only_thinks=True,
+        may_not_tell=True,
     )
 
     def __init__(self, env: Mapping[str, str]) -> None:

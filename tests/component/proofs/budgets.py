@@ -6,12 +6,22 @@ from typing import Any
 
 import pytest
 
+from agentsup.agents.budget import metering
+from agentsup.agents.budget.metering import Meter
 from agentsup.agents.budget.spending import Spending
 from agentsup.agents.turn_usage import TurnUsage
 from agentsup.mailbox import usage
 from agentsup.mailbox.budget import ledger
 from agentsup.mailbox.budget.scopes import Amount
-from agentsup.model.engine import Done, EngineCaps, EngineHost, EngineSpec, Segment, Usage
+from agentsup.model.engine import (
+    Done,
+    EngineCaps,
+    EngineHost,
+    EngineSpec,
+    Segment,
+    TextDelta,
+    Usage,
+)
 from tests.component.proofs.house import EVA, House, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
@@ -132,6 +142,31 @@ async def an_operator_is_warned_once(home: Path) -> None:
         claim.holds(warnings() == 1, f"warned {warnings()} times in one day")
 
 
+class _Silent(_Requests):
+    """A program that writes without end and tells no tokens."""
+
+    name = "command"
+    caps = EngineCaps(streaming=True, usage=True, may_not_tell=True)
+
+    async def run(self, segment: Segment) -> Any:
+        for _ in range(self._most):
+            self.made += 1
+            yield TextDelta("word " * 2_000)
+            await asyncio.sleep(1)
+        yield Done("ok", text="done")
+
+
+async def who_tells_nothing_passes_no_budget(home: Path) -> None:
+    ann = agent("ann", uses(0), budget={"per_day_tokens": 20_000}, user_timezone=ZONE)
+    async with House(home, [agent("main"), ann]) as house:
+        talks = _Silent(20)
+        _think(house, talks)
+        await house.daemon.mailbox.wait_done(await house.say("ann", "go on"), 600)
+        claim.holds(talks.made < 16, f"{talks.made * 2_500} tokens were written, of 20,000")
+        again = await house.daemon.mailbox.wait_done(await house.say("ann", "more"), 600)
+        claim.holds(again.error_code == "budget_exceeded", "there is a next turn")
+
+
 def _think(house: House, engine: _Requests) -> None:
     stack = house.unit("ann").stack
     assert stack is not None
@@ -209,7 +244,24 @@ def _nobody_tells(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ledger, "untold", lambda reader: [])
 
 
+def _not_estimated(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Meter, "_taken", lambda self: None)
+
+
+def _estimated_at_the_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(metering, "STEP_TOKENS", 10**9)
+
+
 PROOFS = (
+    Proof(
+        "who tells nothing passes no budget",
+        "P6",
+        who_tells_nothing_passes_no_budget,
+        (
+            Removal("nothing is estimated", _not_estimated),
+            Removal("estimates at the end of a turn alone", _estimated_at_the_end),
+        ),
+    ),
     Proof(
         "sixteen at once with a budget for three",
         "P6",
