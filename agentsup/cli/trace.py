@@ -126,7 +126,8 @@ def _more(attributes: dict[str, Any]) -> list[str]:
     if attributes.get("replayed"):
         told.append("made before")
     if "input_tokens" in attributes:
-        told.append(f"{attributes['input_tokens']}+{attributes['output_tokens']} tokens")
+        about = "≈ " if attributes.get("is_estimated") else ""
+        told.append(f"{about}{attributes['input_tokens']}+{attributes['output_tokens']} tokens")
     if attributes.get("usd"):
         told.append(f"${attributes['usd']:.4f}")
     if attributes.get("attempt", 1) > 1:

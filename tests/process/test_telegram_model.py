@@ -52,3 +52,43 @@ async def test_the_first_words_are_seen_while_the_model_still_speaks(tmp_path: P
             await people.say(chat, "/stop")
             await people.wait_text(chat, "top", 10.0, after=said)
             await server.wait_disconnects(1)
+
+
+def busy(_: Asked) -> Reply:
+    """Wants a long pause, whoever asks."""
+    return Reply(status=429, headers=(("retry-after", "600"),))
+
+
+@pytest.mark.process
+@pytest.mark.timeout(60)
+async def test_who_waits_for_the_provider_is_told_on_the_phone_once(tmp_path: Path) -> None:
+    async with (
+        FakeTelegramProcess(tmp_path / "fake") as fake,
+        TelegramDriver(fake.url) as people,
+        ModelServer(busy) as server,
+    ):
+        bot = await people.add_bot(TOKEN, username="main_bot")
+        ann = await people.user("Ann")
+        chat = await people.private(ann, bot)
+        main = {
+            "name": "main",
+            "engine": "llm",
+            "model": "loopback-1",
+            "engine_options": {"base_url": server.base_url, "api_key": "sk-loopback-0123456789"},
+            "telegram_token": TOKEN,
+            "telegram_base_url": fake.url,
+            "allowed_user_ids": [ann],
+        }
+        async with DaemonProcess(write_home(tmp_path / "home", [main])) as daemon:
+            await daemon.until("main", "running", warnings=[], timeout_s=20)
+            said = await people.say(chat, "tell me")
+            await people.wait_text(chat, "tried again by itself in about 10 min", 15.0, after=said)
+            daemon.kill()
+            await daemon.ended()
+            await daemon.start()
+            await daemon.until("main", "running", warnings=[], timeout_s=20)
+            stop = await people.say(chat, "/stop")
+            await people.wait_text(chat, "top", 10.0, after=stop)
+            lines = await people.messages(chat)
+            assert sum("tried again by itself" in str(line) for line in lines) == 1
+            assert len(server.asked) == 1

@@ -228,6 +228,8 @@ class SpanTracer:
             attributes["output_tokens"] = sum(u.output_tokens for u in run.usage)
             costs = [u.usd for u in run.usage if u.usd is not None]
             attributes.update({"usd": sum(costs)} if costs else {})
+            if any(u.is_estimated for u in run.usage):
+                attributes["is_estimated"] = True
         self._put(self._closed(work.engine, state, code=code, detail=self._short(error)))
         work.engine = None
 

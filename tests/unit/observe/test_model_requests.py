@@ -97,6 +97,14 @@ async def test_an_engine_that_only_reports_has_a_request_for_each_report_of_toke
     assert one.started_at == engine.started_at + 3_000
 
 
+async def test_estimated_tokens_of_a_run_are_marked() -> None:
+    heard = Heard()
+    with heard.tracer.segment(message(), "ann"), heard.tracer.engine("msg_1", "acp", "") as run:
+        run.ended(Done("ok"), (Usage(5, 5, is_estimated=True),))
+    assert heard.one(SpanKind.ENGINE).attributes["is_estimated"] is True
+    assert heard.of(SpanKind.MODEL) == []
+
+
 async def test_a_turn_keeps_only_so_many() -> None:
     heard = Heard()
     with heard.tracer.segment(message(), "ann"), heard.tracer.engine("msg_1", "llm", "") as run:
