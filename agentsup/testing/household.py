@@ -33,6 +33,7 @@ from agentsup.store.database import Database, StoreOptions
 from agentsup.store.runner import InlineRunner
 from agentsup.supervision.child import SupervisedChild
 from agentsup.supervision.spec import Grace
+from agentsup.testing.fresh_store import lay_store
 from agentsup.testing.recording_channel import RecordingChannel
 
 __all__ = ["Household", "agent"]
@@ -110,7 +111,7 @@ class Household:
         )
         options = StoreOptions(reserve_bytes=0, slow_ms=3_600_000)
         self.db = await Database.open(
-            self.home.state_db, clock=self.clock, runner=self._runner, options=options
+            lay_store(self.home.state_db), clock=self.clock, runner=self._runner, options=options
         )
         self.roster = Roster(self.db, self.clock, self.entropy)
         await self.roster.load()

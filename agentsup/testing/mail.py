@@ -25,6 +25,7 @@ from agentsup.model.principal import Principal, PrincipalKind
 from agentsup.model.question import Question
 from agentsup.store.database import Database, StoreOptions
 from agentsup.store.runner import InlineRunner, Runner, ThreadRunner
+from agentsup.testing.fresh_store import lay_store
 
 __all__ = ["BOB", "WIDE", "MailRig"]
 
@@ -58,7 +59,7 @@ class MailRig:
                 path, clock=clock, entropy=SeededEntropy(clock, 1), max_delay_s=0.0
             )
         options = StoreOptions(reserve_bytes=0, slow_ms=10_000)
-        db = await Database.open(path, clock=clock, runner=runner, options=options)
+        db = await Database.open(lay_store(path), clock=clock, runner=runner, options=options)
         return cls(db, clock, limits or MailboxLimits())
 
     async def close(self) -> None:

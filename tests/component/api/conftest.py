@@ -37,6 +37,7 @@ from agentsup.model.principal import PersonRole, Principal
 from agentsup.observe.live import LiveHub
 from agentsup.store.database import Database, Tx
 from agentsup.store.events import EventLog, append
+from agentsup.testing.fresh_store import lay_store
 
 OPERATOR_TOKEN = "operator-token-of-the-test"
 PEOPLE = {
@@ -312,7 +313,7 @@ def limits() -> ApiLimits:
 async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
     clock = SystemClock()
     entropy = SystemEntropy(clock)
-    database = await Database.open(tmp_path / "state.db", clock=clock)
+    database = await Database.open(lay_store(tmp_path / "state.db"), clock=clock)
     mailbox = Mailbox(database, clock, entropy, boot_id="boot", limits=MailboxLimits(queue_limit=5))
     directory = TwinDirectory()
     for name in ("main", "Scout", "worker"):

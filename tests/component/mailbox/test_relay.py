@@ -21,6 +21,7 @@ from agentsup.model.errors import Conflict, NotFound, StoreUnavailable
 from agentsup.model.event import EventType
 from agentsup.store import Database, InlineRunner, Reader, Tx
 from agentsup.store.events import EventLog
+from agentsup.testing.fresh_store import lay_store
 from agentsup.testing.recording_channel import RecordingChannel, ids
 
 UNKNOWN = Delivery(DeliveryOutcome.UNKNOWN, "timed out")
@@ -47,7 +48,9 @@ class Bench:
     async def boot(self) -> None:
         self.boots += 1
         self.runner = self._new_runner()
-        self.database = await Database.open(self.path, clock=self.clock, runner=self.runner)
+        self.database = await Database.open(
+            lay_store(self.path), clock=self.clock, runner=self.runner
+        )
 
     async def kill(self) -> None:
         self.runner.kill()

@@ -17,6 +17,7 @@ from agentsup.mailbox.relay import Relay, RelayLimits
 from agentsup.model.channel import Delivery, DeliveryOutcome
 from agentsup.model.errors import StoreUnavailable
 from agentsup.store import Database, InlineRunner, Tx
+from agentsup.testing.fresh_store import lay_store
 from agentsup.testing.recording_channel import RecordingChannel, ids
 from agentsup.testing.simloop import SimRun, run_seeded, seeds
 
@@ -43,7 +44,9 @@ class Scenario:
         self.runner = InlineRunner(
             self.path, clock=self.clock, entropy=self.entropy, max_delay_s=self.max_delay_s
         )
-        self.database = await Database.open(self.path, clock=self.clock, runner=self.runner)
+        self.database = await Database.open(
+            lay_store(self.path), clock=self.clock, runner=self.runner
+        )
         relay = Relay(
             self.database,
             self.clock,

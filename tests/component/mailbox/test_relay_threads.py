@@ -10,6 +10,7 @@ from agentsup.kit.entropy import SystemEntropy
 from agentsup.mailbox import outbox
 from agentsup.mailbox.relay import Relay
 from agentsup.store import Database, Tx
+from agentsup.testing.fresh_store import lay_store
 from agentsup.testing.recording_channel import RecordingChannel
 
 PARTS = 1000
@@ -21,7 +22,7 @@ async def test_a_thousand_parts_share_commits_and_keep_their_order(
     tmp_path: Path, *, idempotent: bool
 ) -> None:
     clock = SystemClock()
-    database = await Database.open(tmp_path / "state.db", clock=clock)
+    database = await Database.open(lay_store(tmp_path / "state.db"), clock=clock)
     channel = RecordingChannel(idempotent=idempotent)
     relay = Relay(database, clock, SystemEntropy(clock), {channel.name: channel}, boot_id="b1")
 

@@ -35,6 +35,7 @@ from agentsup.observe.redact import Redactor
 from agentsup.store.database import Database, StoreOptions
 from agentsup.store.runner import InlineRunner
 from agentsup.supervision.watchdog import Watchdog
+from agentsup.testing.fresh_store import lay_store
 from agentsup.testing.recording_channel import RecordingChannel
 
 OPERATOR_TOKEN = "operator-token-of-the-proofs"
@@ -159,7 +160,7 @@ class House:
         if not self._is_real:
             self._runner = InlineRunner(self.home.state_db, clock=self.clock, entropy=entropy)
         return await Database.open(
-            self.home.state_db, clock=self.clock, runner=self._runner, options=options
+            lay_store(self.home.state_db), clock=self.clock, runner=self._runner, options=options
         )
 
     def _build(self, ground: Ground) -> Daemon:

@@ -5,6 +5,7 @@ import pytest
 
 from agentsup.kit.clock import SystemClock
 from agentsup.store.database import Database, StoreOptions
+from agentsup.testing.fresh_store import lay_store
 
 
 @pytest.fixture
@@ -12,7 +13,7 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
     """A store with the agents ann, ben and old; old is removed."""
     clock = SystemClock()
     opened = await Database.open(
-        tmp_path / "state.db", clock=clock, options=StoreOptions(reserve_bytes=0)
+        lay_store(tmp_path / "state.db"), clock=clock, options=StoreOptions(reserve_bytes=0)
     )
     await opened.write(
         lambda tx: tx.executemany(

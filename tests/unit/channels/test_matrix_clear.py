@@ -19,6 +19,7 @@ from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox import outbox
 from agentsup.mailbox.relay import Relay
 from agentsup.store import Database, InlineRunner, Tx
+from agentsup.testing.fresh_store import lay_store
 from agentsup.testing.matrix_rooms import Rooms
 
 pytestmark = pytest.mark.virtual
@@ -114,7 +115,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     clock = LoopClock()
     path = tmp_path / "state.db"
     runner = InlineRunner(path, clock=clock, entropy=SeededEntropy(clock, 3), max_delay_s=0)
-    database = await Database.open(path, clock=clock, runner=runner)
+    database = await Database.open(lay_store(path), clock=clock, runner=runner)
     made = Bench(tmp_path, database, clock)
     await made.start()
     yield made

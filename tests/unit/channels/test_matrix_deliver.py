@@ -38,6 +38,7 @@ from agentsup.mailbox import outbox
 from agentsup.mailbox.relay import Relay
 from agentsup.model.channel import OutboxPart
 from agentsup.store import Database, InlineRunner, Reader, Tx
+from agentsup.testing.fresh_store import lay_store
 from agentsup.testing.matrix_rooms import ANN, Rooms
 
 pytestmark = pytest.mark.virtual
@@ -147,7 +148,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     clock = LoopClock()
     path = tmp_path / "state.db"
     runner = InlineRunner(path, clock=clock, entropy=SeededEntropy(clock, 3), max_delay_s=0)
-    database = await Database.open(path, clock=clock, runner=runner)
+    database = await Database.open(lay_store(path), clock=clock, runner=runner)
     bench = Bench(tmp_path, database, clock)
     yield bench
     await bench.owner.close(1.0)

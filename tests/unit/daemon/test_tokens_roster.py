@@ -16,6 +16,7 @@ from agentsup.model.health import Desired
 from agentsup.model.principal import OPERATOR, PrincipalKind
 from agentsup.store.database import Database, StoreOptions
 from agentsup.store.runner import InlineRunner
+from agentsup.testing.fresh_store import lay_store
 
 
 def book() -> TokenBook:
@@ -77,7 +78,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
     path = tmp_path / "state.db"
     runner = InlineRunner(path, clock=clock, entropy=SeededEntropy(clock, 1), max_delay_s=0.0)
     options = StoreOptions(reserve_bytes=0, slow_ms=10_000)
-    database = await Database.open(path, clock=clock, runner=runner, options=options)
+    database = await Database.open(lay_store(path), clock=clock, runner=runner, options=options)
     yield database
     await database.close()
 

@@ -21,6 +21,7 @@ from agentsup.mailbox.budget.ledger import Claim
 from agentsup.mailbox.budget.scopes import Amount, Limit, Scope, ScopeKind
 from agentsup.model.engine import Usage
 from agentsup.store import Database, InlineRunner, Tx
+from agentsup.testing.fresh_store import lay_store
 from agentsup.testing.simloop import run_virtual
 
 BOOT, NEXT = "boot-1", "boot-2"
@@ -32,7 +33,7 @@ DAY = Limit(Scope(ScopeKind.AGENT_DAY, "a", AT - 1000 * 900_000, AT + 1000 * 900
 async def opened(path: Path) -> Database:
     clock = LoopClock()
     runner = InlineRunner(path, clock=clock, entropy=SeededEntropy(clock, 1), max_delay_s=0)
-    return await Database.open(path, clock=clock, runner=runner)
+    return await Database.open(lay_store(path), clock=clock, runner=runner)
 
 
 @pytest_asyncio.fixture

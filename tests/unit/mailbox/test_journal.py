@@ -20,6 +20,7 @@ from agentsup.model.engine import Resume
 from agentsup.model.errors import Conflict, LeaseLost, NotFound
 from agentsup.model.tool import Effect
 from agentsup.store import Database, InlineRunner, Tx
+from agentsup.testing.fresh_store import lay_store
 
 MESSAGE = "m1"
 FENCE = 3
@@ -78,7 +79,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     clock = LoopClock()
     path = tmp_path / "state.db"
     runner = InlineRunner(path, clock=clock, entropy=SeededEntropy(clock, 1), max_delay_s=0)
-    database = await Database.open(path, clock=clock, runner=runner)
+    database = await Database.open(lay_store(path), clock=clock, runner=runner)
     await database.write(one_leased_message)
     yield Bench(database, Journal(database, clock))
     await database.close()

@@ -9,6 +9,7 @@ from agentsup.mailbox import usage
 from agentsup.mailbox.usage import UsageSum
 from agentsup.model.engine import Usage
 from agentsup.store import Database, InlineRunner, Tx
+from agentsup.testing.fresh_store import lay_store
 
 HOUR_MS = 3_600_000
 MIDNIGHT = 1_800_057_600_000  # 2027-01-16 00:00 UTC
@@ -19,7 +20,7 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
     clock = LoopClock()
     path = tmp_path / "state.db"
     runner = InlineRunner(path, clock=clock, entropy=SeededEntropy(clock, 1), max_delay_s=0)
-    opened = await Database.open(path, clock=clock, runner=runner)
+    opened = await Database.open(lay_store(path), clock=clock, runner=runner)
     yield opened
     await opened.close()
 

@@ -18,6 +18,7 @@ from agentsup.mailbox import outbox
 from agentsup.mailbox.relay import Relay, RelayLimits
 from agentsup.model.agent import Secret
 from agentsup.store import Database, Reader, StoreOptions, Tx
+from agentsup.testing.fresh_store import lay_store
 from agentsup.testing.telegram import FakeTelegram, TelegramDriver
 
 TOKEN = "100:secret"
@@ -78,7 +79,7 @@ class Bench:
     async def open(self) -> Self:
         options = StoreOptions(reserve_bytes=0)
         self.database = await Database.open(
-            self.folder / "state.db", clock=self.clock, options=options
+            lay_store(self.folder / "state.db"), clock=self.clock, options=options
         )
         self.attach()
         return self

@@ -37,6 +37,7 @@ from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.observe.live import LiveHub
 from agentsup.store.database import Database
 from agentsup.store.events import EventLog
+from agentsup.testing.fresh_store import lay_store
 from agentsup.testing.telegram import Bot, FakeTelegram, TelegramDriver
 
 __all__ = ["AGENT_ID", "AGENT_NAME", "TOKEN", "Rig", "rigged"]
@@ -295,7 +296,7 @@ class Rig:
 async def rigged(folder: Path, *, limits: str = "enforce") -> AsyncIterator[Rig]:
     """A rig whose relay and agent run, with a bot that was not started yet."""
     clock = LateClock()
-    database = await Database.open(folder / "state.db", clock=clock)
+    database = await Database.open(lay_store(folder / "state.db"), clock=clock)
     try:
         async with FakeTelegram(folder / "fake", limits=limits) as fake:
             rig = Rig(folder, database, fake, clock)
