@@ -131,6 +131,9 @@ class TurnHost:
         self._is_closed = self._is_closed or is_last
 
     def tools(self) -> tuple[Tool, ...]:
+        return tuple(tool for tool in self._offered() if not tool.is_for_programs)
+
+    def _offered(self) -> tuple[Tool, ...]:
         if self._is_closed:
             return ()
         given, ceiling = self._bounds.tools, self._bounds.ceiling
@@ -144,7 +147,7 @@ class TurnHost:
 
     def served(self) -> tuple[Tool, ...]:
         """What a program is offered over MCP: all but what a coding CLI does by itself."""
-        return tuple(tool for tool in self.tools() if not is_own_kind(tool.name))
+        return tuple(tool for tool in self._offered() if not is_own_kind(tool.name))
 
     async def serve(self, name: str, args: dict[str, Any], deciding: Deciding) -> ToolResult:
         """A call over MCP. Its segment can't end for it: where a person is asked, it waits, with

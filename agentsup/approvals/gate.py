@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from agentsup.approvals import grants, rules, schema
 from agentsup.approvals.rules import Asked
@@ -18,17 +19,21 @@ from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.rows import need_message
 from agentsup.model.engine import Suspended
 from agentsup.model.errors import BadRequest, Conflict, Forbidden, LeaseLost
-from agentsup.model.hook import Allow, CallFacts, Deny, Suspend, Verdict
+from agentsup.model.hook import Allow, CallFacts, Deny, Origin, Suspend, Verdict
 from agentsup.model.message import Message, State
 from agentsup.model.principal import Principal, PrincipalKind
 from agentsup.model.question import APPROVAL, Question, QuestionState
-from agentsup.model.tool import Tool
+from agentsup.model.tool import ASK_PERSON, Tool
 from agentsup.store.database import Database, Reader, Tx
 
 _ASKED = (
     "SELECT q.*, g.revoked_at FROM questions AS q"
     " LEFT JOIN grants AS g ON g.question_id = q.question_id"
     " WHERE q.message_id = ? AND q.kind = 'approval' ORDER BY q.question_id"
+)
+_OWN = (
+    "SELECT state, answer FROM questions WHERE message_id = ? AND call_id = ? AND kind = 'question'"
+    " ORDER BY question_id DESC LIMIT 1"
 )
 _ALSO = (
     "SELECT question_id FROM questions WHERE state = 'open' AND kind = 'approval'"
@@ -84,6 +89,8 @@ class Gate:
 
     async def decide(self, call: CallFacts) -> Verdict:
         """What stands, or what to ask. Reads the store only for what is dangerous."""
+        if call.name == ASK_PERSON and call.origin is Origin.TOOL:
+            return await self._database.read(partial(self._answered, call), name="approvals.asked")
         settled = rules.at_once(call)
         if settled is not None:
             return settled
@@ -101,6 +108,12 @@ class Gate:
             await self._database.write(
                 lambda tx: self._ask_in_place_tx(tx, call, ask), name="approvals.ask"
             )
+            while ask.kind != APPROVAL:
+                changed.clear()
+                answered = await self.decide(call)
+                if not isinstance(answered, Suspend):
+                    return answered
+                await changed.wait()
             while True:
                 changed.clear()
                 known = await self._database.read(lambda r: _known(r, call), name="approvals.wait")
@@ -111,6 +124,18 @@ class Gate:
                 await changed.wait()
         finally:
             unlisten()
+
+    def _answered(self, call: CallFacts, reader: Reader) -> Verdict:
+        """What became of a question that a program puts to a person: the answer goes to the tool."""
+        row = reader.one(_OWN, (call.message_id, call.call_id))
+        state = None if row is None else QuestionState(row["state"])
+        if row is None or state is QuestionState.OPEN:
+            options = tuple(self._redact(str(each)) for each in call.args.get("options") or ())
+            return Suspend(self._redact(str(call.args["text"])), options, kind="question")
+        if state is QuestionState.ANSWERED:
+            return Allow({**call.args, "answer": row["answer"]})
+        why = "nobody answered in time" if state is QuestionState.EXPIRED else "it was withdrawn"
+        return Deny(f"there is no answer: {why}", "unanswered")
 
     def _ask(self, call: CallFacts, known: _Known) -> Suspend:
         asker, settings = known.message.principal, self._settings()
@@ -140,6 +165,9 @@ class Gate:
                 f"message {message.message_id} is not at work any more; nobody is asked about it",
                 message_id=message.message_id,
             )
+        row = tx.one(_OWN, (call.message_id, call.call_id)) if ask.kind != APPROVAL else None
+        if row is not None:
+            return
         if rules.pending(call, _asked(tx, call.message_id)) is None:
             ending = Suspended(
                 checkpoint=b"",

@@ -8,7 +8,7 @@ from agentsup.agents.host import HostServices
 from agentsup.agents.pipeline import Pipeline, Results, default_hooks
 from agentsup.agents.pipeline.approval import ModeApprover
 from agentsup.agents.processes import ProcessTable
-from agentsup.agents.tools import Tools, exec_tool, file_tools, result_tool, web_tool
+from agentsup.agents.tools import Tools, asking_tool, exec_tool, file_tools, result_tool, web_tool
 from agentsup.approvals.gate import Gate, GateSettings
 from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.daemon.fencing import fencing_of
@@ -55,7 +55,7 @@ def calls_of(
     programs = exec_tool(
         lambda: child_env(_NAMES, source=ground.environ), fencing_of(ground, current)
     )
-    own = (*file_tools(), programs, web_tool())
+    own = (*file_tools(), programs, web_tool(), asking_tool())
     made = host_services(
         ground.database,
         ground.clock,

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 from agentsup.model.ids import AgentId, CallId, MessageId, SessionId
 
+ASK_PERSON = "ask_person"
+"""The tool with which a program asks a person."""
 OUR_MCP_SERVER = "agentsup"
 """What the daemon's own server is called among the MCP servers of an engine."""
 
@@ -122,6 +124,8 @@ class Tool:
     is_paged: bool = False
     """Its result is a page already: it is never stored, only cut to what there is room for."""
     check: Callable[[dict[str, Any]], str | None] | None = None
+    is_for_programs: bool = False
+    """Offered over MCP alone, to programs that have no such tool themselves."""
     version: str = ""
     """A digest of what it is, for a tool that somebody else may change; leave holds for it alone."""
 

@@ -26,7 +26,14 @@ BUILTIN = (
 NONE = "none"
 """What is written for no role at all."""
 
-ESSENTIAL = ("ask_agent", "ask_agent_async", "list_agents", "read_shared_memory", "result_read")
+ESSENTIAL = (
+    "ask_agent",
+    "ask_agent_async",
+    "ask_person",
+    "list_agents",
+    "read_shared_memory",
+    "result_read",
+)
 """Tools inside every role's ceiling; the agent's own ``tools`` may still leave them out."""
 
 

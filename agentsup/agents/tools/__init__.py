@@ -1,5 +1,6 @@
 """The tools agents may call: values in a registry."""
 
+from agentsup.agents.tools.asking import asking_tool
 from agentsup.agents.tools.files import file_tools
 from agentsup.agents.tools.pages import result_tool
 from agentsup.agents.tools.peers import peer_tools
@@ -10,6 +11,7 @@ from agentsup.agents.tools.web import web_tool
 
 __all__ = [
     "Tools",
+    "asking_tool",
     "exec_tool",
     "file_tools",
     "peer_tools",

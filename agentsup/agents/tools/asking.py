@@ -1,0 +1,60 @@
+"""``ask_person``: a program's way to ask what only a person can say. Engines that can end their turn
+for it have a way of their own.
+
+The question itself is put by the approver, like one for leave: it outlives the program and the daemon.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentsup.model.tool import ASK_PERSON, Effect, Safety, Tool, ToolContext
+
+_SHAPE = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string", "description": "The question, complete in itself."},
+        "options": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Answers to choose from; leave it out for a free answer.",
+        },
+    },
+    "required": ["text"],
+    "additionalProperties": False,
+}
+MAX_TEXT_CHARS = 4_000
+MAX_OPTIONS, MAX_OPTION_CHARS = 8, 60
+
+
+def asking_tool() -> Tool:
+    """Only for programs, which call it over MCP."""
+    return Tool(
+        ASK_PERSON,
+        "Ask the person a question and wait for the answer, which may take hours. Only for a "
+        "decision without which the work can't go on.",
+        _SHAPE,
+        _answer,
+        Effect.READ,
+        Safety.SAFE,
+        is_essential=True,
+        is_for_programs=True,
+        check=_problem,
+    )
+
+
+async def _answer(context: ToolContext, args: dict[str, Any]) -> str:
+    """What the approver has put beside the question."""
+    del context
+    return str(args.get("answer", "Nobody can be asked here; decide by yourself, or say so."))
+
+
+def _problem(args: dict[str, Any]) -> str | None:
+    text, options = args.get("text"), args.get("options") or []
+    if not isinstance(text, str) or not 0 < len(text.strip()) <= MAX_TEXT_CHARS:
+        return f"text must be a question of at most {MAX_TEXT_CHARS} characters"
+    if not isinstance(options, list) or len(options) > MAX_OPTIONS:
+        return f"options must be a list of at most {MAX_OPTIONS}"
+    if any(not isinstance(each, str) or not 0 < len(each) <= MAX_OPTION_CHARS for each in options):
+        return f"each option must be a text of at most {MAX_OPTION_CHARS} characters"
+    return None
