@@ -48,12 +48,12 @@ class Conversation:
         self.groups: list[int] = []
 
     async def say(
-        self, text: str, *, allowed: bool = False, stop: bool = False
+        self, text: str, *, allowed: bool = False, stop: bool = False, words: str = ""
     ) -> tuple[list[EngineEvent], list[PermissionRequest]]:
         """One turn: its events, and what leave was asked for."""
 
         async def permit(request: PermissionRequest) -> Permission:
-            return Permission(allowed, "not now")
+            return Permission(allowed, "not now", words=words)
 
         manager = ChildManager(SystemClock())
         registry = default_registry(SystemClock(), self.cli.daemon_env, manager)
@@ -132,6 +132,18 @@ async def test_a_real_agent_is_an_engine(name: str, model: CliModel, tmp_path: P
     if talk.cli.keeps_session:
         assert _session(first) == _session(talk.state)
     assert len(talk.groups) >= 5
+
+
+@pytest.mark.parametrize("name", ["claude-acp", "gemini", "opencode", "codex"])
+async def test_what_a_person_says_with_a_denial_reaches_the_model_over_acp(
+    name: str, model: CliModel, tmp_path: Path
+) -> None:
+    talk = Conversation(CLIS[name](model), tmp_path)
+    target = talk.workspace / "effect.txt"
+    events, asked = await talk.say(f"WRITE({target})", words="SAY(then on staging)")
+    assert len(asked) == 1
+    assert not target.exists()
+    assert "then on staging" in events[-1].text  # type: ignore[union-attr]  # a Done
 
 
 def _session(state: bytes | None) -> str:
