@@ -149,11 +149,9 @@ async def test_no_way_leads_to_a_closed_place(home: Path, how: str) -> None:
 
 
 @needs_fence
-@pytest.mark.parametrize("how", sorted(ATTACKS))
+@pytest.mark.parametrize("how", sorted(set(ATTACKS) - {"signal"}))
 async def test_each_way_is_open_without_a_fence(home: Path, how: str) -> None:
-    """An attack that never works proves nothing."""
-    if how == "signal":
-        pytest.skip("it would be the end of this run")
+    """An attack that never works proves nothing; the signal would be the end of this run."""
     line = ATTACKS[how].format(home=home, pid=os.getpid(), python=sys.executable)
     async with await ProcessGroup.spawn(
         ["/bin/sh", "-c", line],
