@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from agentsup.engines.child import ChildManager
+from agentsup.engines.child.fencing import Fencing
 from agentsup.engines.guard import GuardedSession, open_guarded
 from agentsup.engines.registry import default_registry
 from agentsup.kit.clock import SystemClock
@@ -39,8 +40,12 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 class Conversation:
     """An agent's turns, each with an engine and a manager of its own, as after a restart."""
 
-    def __init__(self, cli: Cli, root: Path) -> None:
+    def __init__(self, cli: Cli, root: Path, *, user: Path | None = None) -> None:
+        """Below ``root`` of a daemon, from which all but its place is closed to it. With ``user``
+        it has the home of that user, and not its own."""
         self.cli = cli
+        self.root = root
+        self.user = user
         self.workspace = root / "agent" / "workspace"
         self.workspace.mkdir(parents=True)
         self.state: bytes | None = None
@@ -55,14 +60,14 @@ class Conversation:
         async def permit(request: PermissionRequest) -> Permission:
             return Permission(allowed, "not now", words=words)
 
-        manager = ChildManager(SystemClock())
+        manager = ChildManager(SystemClock(), fencing=lambda: Fencing((str(self.root),), True))
         registry = default_registry(SystemClock(), self.cli.daemon_env, manager)
         host = MemoryHost(permit=permit)
         spec = EngineSpec(
             self.cli.engine,
-            options=self.cli.options(),
+            options=self.cli.options() | ({"home": "user"} if self.user else {}),
             workspace=str(self.workspace),
-            env=child_env(),
+            env=child_env() | ({"HOME": str(self.user)} if self.user else {}),
             agent="ada",
         )
         session = await open_guarded(registry.get(self.cli.engine), spec, host)
@@ -132,6 +137,22 @@ async def test_a_real_agent_is_an_engine(name: str, model: CliModel, tmp_path: P
     if talk.cli.keeps_session:
         assert _session(first) == _session(talk.state)
     assert len(talk.groups) >= 5
+
+
+@pytest.mark.parametrize("name", CLIS)
+async def test_a_real_agent_in_its_users_home_works_around_the_daemons(
+    name: str, model: CliModel, tmp_path: Path
+) -> None:
+    """The daemon's home lies in the user's, as it does by default: closed, and the way to it too."""
+    user = tmp_path / "user"
+    for folder in (".config", ".cache", ".local/share", ".local/state", ".claude", ".gemini"):
+        (user / folder).mkdir(parents=True)
+    (user / ".codex").mkdir()
+    talk = Conversation(CLIS[name](model), user / ".agentsup", user=user)
+    events, _ = await talk.say("SAY(hello there friend)")
+    assert "hello there friend" in events[-1].text  # type: ignore[union-attr]  # a Done
+    await talk.say("SAY(still here)")
+    assert "hello there friend" in model.last_heard, "what was said before is known"
 
 
 @pytest.mark.parametrize("name", ["claude-acp", "gemini", "opencode", "codex"])
