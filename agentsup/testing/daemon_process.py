@@ -130,9 +130,7 @@ class DaemonProcess:
         assert self._process is None or self._process.poll() is not None, "it runs already"
         self._listen()
         given = {name: os.environ[name] for name in _ALLOWED_ENV if name in os.environ}
-        # They speak with the loopback only: no need to read all roots of trust at each start.
-        given |= {"NOTIFY_SOCKET": self._notify_path, "SSL_CERT_FILE": os.devnull}
-        given |= self._env | env
+        given |= {"NOTIFY_SOCKET": self._notify_path, **self._env, **env}
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
                 [

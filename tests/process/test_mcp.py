@@ -22,7 +22,7 @@ def plain(result):
 async def main():
     sys.stdin.read()
     token = os.environ["AGENTSUP_TOKEN"]
-    http = httpx2.AsyncClient(trust_env=False, headers={"Authorization": "Bearer " + token}, timeout=30)
+    http = httpx2.AsyncClient(headers={"Authorization": "Bearer " + token}, timeout=30)
     url = os.environ["AGENTSUP_URL"] + "/mcp"
     async with http, Client(streamable_http_client(url, http_client=http)) as client:
         seen = {"tools": sorted(tool.name for tool in (await client.list_tools()).tools)}

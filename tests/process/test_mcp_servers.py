@@ -132,7 +132,7 @@ from mcp.client.streamable_http import streamable_http_client
 async def main():
     sys.stdin.read()
     headers = {"Authorization": "Bearer " + os.environ["AGENTSUP_TOKEN"]}
-    http = httpx2.AsyncClient(trust_env=False, headers=headers, timeout=30)
+    http = httpx2.AsyncClient(headers=headers, timeout=30)
     url = os.environ["AGENTSUP_URL"] + "/mcp"
     async with http, Client(streamable_http_client(url, http_client=http)) as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
