@@ -18,7 +18,7 @@ pytestmark = [
 
 # Tries each way to what isn't its own, and says which ones led somewhere.
 ATTACK = """
-import json, os, pathlib, signal, sys
+import json, os, pathlib, sys, tempfile
 home, daemon = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 found = []
 def attempt(name, step):
@@ -37,6 +37,7 @@ attempt("plant", (home / "agents" / "bob" / "workspace" / "planted").touch)
 attempt("signal", lambda: os.kill(daemon, 0))
 pathlib.Path("mine").write_text("mine")
 pathlib.Path(os.environ["HOME"], "kept").write_text("kept")
+tempfile.TemporaryFile().close()
 print(json.dumps({"found": found, "mine": pathlib.Path("mine").read_text()}))
 """
 EVERYTHING = {"token", "store", "config", "names", "notes of bob", "edit", "plant", "signal"}

@@ -124,6 +124,7 @@ async def _run(
     path = await asyncio.to_thread(_fixed, environment.get("PATH", os.defpath), workspace)
     env = {**environment, "HOME": home, "PWD": workspace, "PATH": path}
     program = await asyncio.to_thread(_prepared, argv[0], env, workspace)
+    env = await asyncio.to_thread(fencing.with_room, env, Path(home))
     async with fencing.around((workspace, home)) as fence:
         group = await ProcessGroup.spawn(
             [*_GATE, program, *argv[1:]],

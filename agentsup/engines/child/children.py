@@ -104,17 +104,17 @@ class ChildManager:
         Raises ``NotInstalled`` (with ``remedy``), ``NotConfigured``, ``EnginesBusy``.
         """
         bounds = limits or ChildLimits()
-        cwd = _absolute(spec.workspace)
+        cwd, fencing = _absolute(spec.workspace), self._fencing()
 
-        def prepare() -> str:
-            make_home(spec)
-            return find_program(argv[0], env, cwd=cwd, remedy=remedy)
+        def prepare() -> tuple[str, dict[str, str]]:
+            program = find_program(argv[0], env, cwd=cwd, remedy=remedy)
+            return program, fencing.with_room(env, make_home(spec))
 
-        program = await asyncio.to_thread(prepare)
+        program, env = await asyncio.to_thread(prepare)
         berth = await self._berth(spec, slot)
         opened = (cwd, str(private_home(spec)), env.get("HOME", cwd), program)
         try:
-            async with self._spawning, self._fencing().around(opened) as fence:
+            async with self._spawning, fencing.around(opened) as fence:
                 # A start blocks the loop for some milliseconds: one in each of its rounds.
                 await self._clock.sleep(0)
                 group = await _spawn([*_GATE, program, *argv[1:]], env, cwd, bounds, fence)

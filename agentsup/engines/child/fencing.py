@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from agentsup.engines.failures import NotConfigured
 from agentsup.kit.fence import Fence, FenceUnavailable, rules_of
@@ -22,6 +23,16 @@ class Fencing:
 
     closed: tuple[str, ...] = ()
     is_required: bool = False
+
+    def with_room(self, env: Mapping[str, str], home: Path) -> dict[str, str]:
+        """``env`` with a place for temporary files: the usual one, or, where a closed place lies in
+        that so that nothing new can be made in it, one in the program's own ``home``. Blocks."""
+        usual = os.path.realpath(env.get("TMPDIR") or "/tmp")  # noqa: S108 - where programs look
+        if not any(Path(os.path.realpath(path)).is_relative_to(usual) for path in self.closed):
+            return dict(env)
+        room = home / "tmp"
+        room.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return {**env, "TMPDIR": str(room)}
 
     @asynccontextmanager
     async def around(self, opened: Iterable[str]) -> AsyncGenerator[int | None]:
