@@ -14,6 +14,7 @@ from agentsup.cli.locate import Place
 from agentsup.cli.log_lines import tail_log, text_of
 from agentsup.config.home import Home
 from agentsup.engines.programs import PROGRAMS
+from agentsup.kit import fence
 from agentsup.kit.files import HomeLock
 
 
@@ -113,6 +114,27 @@ def test_a_taken_port(home: Home) -> None:
         taken.listen()
         home.config_toml.write_text(f"[api]\nport = {taken.getsockname()[1]}\n")
         assert found(checks(home), "port").result == doctor.FAIL
+
+
+@pytest.mark.parametrize(
+    "mode, version, result, said",
+    [
+        ("auto", 7, doctor.OK, "can't reach the home"),
+        ("auto", 2, doctor.WARN, "Linux 6.2"),
+        ("auto", 0, doctor.WARN, "can't fence programs in"),
+        ("required", 0, doctor.FAIL, "can't fence programs in"),
+        ("off", 7, doctor.WARN, "fence.mode is off"),
+    ],
+)
+def test_what_keeps_programs_from_the_home(
+    home: Home, monkeypatch: pytest.MonkeyPatch, mode: str, version: int, result: str, said: str
+) -> None:
+    monkeypatch.setattr(fence, "version", lambda: version)
+    with home.config_toml.open("a") as file:
+        file.write(f'[fence]\nmode = "{mode}"\n')
+    check = found(checks(home), "fence")
+    assert check.result == result
+    assert said in f"{check.text} {check.advice}"
 
 
 def test_a_daemon_that_was_killed_left_its_number_behind(home: Home) -> None:

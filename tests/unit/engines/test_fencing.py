@@ -1,0 +1,39 @@
+"""Where a fenced program finds room for temporary files."""
+
+from pathlib import Path
+
+import pytest
+
+from agentsup.engines.child.fencing import Fencing
+from agentsup.engines.failures import NotConfigured
+from agentsup.kit import fence
+
+
+def test_the_usual_place_stays_where_nothing_in_it_is_closed(tmp_path: Path) -> None:
+    env = {"A": "b"}
+    assert Fencing(("/var/lib/agents",)).with_room(env, tmp_path) == env
+    assert Fencing().with_room(env, tmp_path) == env
+    assert not (tmp_path / "tmp").exists()
+
+
+def test_a_closed_place_in_it_means_one_in_the_programs_home(tmp_path: Path) -> None:
+    usual, home = tmp_path / "usual", tmp_path / "usual" / "daemon" / "ann" / "home"
+    closed = Fencing((str(usual / "daemon"),))
+    env = closed.with_room({"TMPDIR": str(usual), "A": "b"}, home)
+    assert env == {"TMPDIR": str(home / "tmp"), "A": "b"}
+    assert (home / "tmp").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("is_required", [True, False])
+async def test_where_there_is_no_fence_it_counts_whether_one_must_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_required: bool
+) -> None:
+    monkeypatch.setattr(fence, "version", lambda: 0)
+    fencing = Fencing((str(tmp_path),), is_required)
+    if not is_required:
+        async with fencing.around(()) as rules:
+            assert rules is None
+        return
+    with pytest.raises(NotConfigured, match=r"fence\.mode is required"):
+        async with fencing.around(()):
+            pass
