@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final
 
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 
 APPROVAL = "approval"
 """The kind of a question about a call that waits for leave."""
+
+ASKED_BY_MODELS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "type": "object",
+        "properties": {
+            "text": {"type": "string", "description": "The question, complete in itself."},
+            "options": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "Answers to choose from; leave it out for a free answer.",
+            },
+        },
+        "required": ["text"],
+        "additionalProperties": False,
+    }
+)
+"""The arguments, as a JSON schema, of the tools by which a model asks a person."""
 
 
 def leave_name(tool: str, version: str) -> str:

@@ -8,21 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentsup.model.question import ASKED_BY_MODELS
 from agentsup.model.tool import ASK_PERSON, Effect, Safety, Tool, ToolContext
 
-_SHAPE = {
-    "type": "object",
-    "properties": {
-        "text": {"type": "string", "description": "The question, complete in itself."},
-        "options": {
-            "type": "array",
-            "items": {"type": "string"},
-            "description": "Answers to choose from; leave it out for a free answer.",
-        },
-    },
-    "required": ["text"],
-    "additionalProperties": False,
-}
 MAX_TEXT_CHARS = 4_000
 MAX_OPTIONS, MAX_OPTION_CHARS = 8, 60
 
@@ -33,7 +21,7 @@ def asking_tool() -> Tool:
         ASK_PERSON,
         "Ask the person a question and wait for the answer, which may take hours. Only for a "
         "decision without which the work can't go on.",
-        _SHAPE,
+        dict(ASKED_BY_MODELS),
         _answer,
         Effect.READ,
         Safety.SAFE,

@@ -14,6 +14,7 @@ from pydantic_core import SchemaValidator, core_schema
 
 from agentsup.model.engine import EngineHost
 from agentsup.model.hook import CallSuspended
+from agentsup.model.question import ASKED_BY_MODELS
 from agentsup.model.wire_names import by_wire_name, wire_name
 
 ASK_USER = "ask_user"
@@ -23,19 +24,7 @@ _ASK_USER = ToolDefinition(
         "Ask the person a question and wait for the answer, which may take hours. Only for a "
         "decision without which the work can't go on; otherwise just answer."
     ),
-    parameters_json_schema={
-        "type": "object",
-        "properties": {
-            "text": {"type": "string", "description": "The question, complete in itself."},
-            "options": {
-                "type": "array",
-                "items": {"type": "string"},
-                "description": "Answers to choose from; leave it out for a free answer.",
-            },
-        },
-        "required": ["text"],
-        "additionalProperties": False,
-    },
+    parameters_json_schema=dict(ASKED_BY_MODELS),
     kind="external",
 )
 # The host checks arguments against the tool's own schema; here anything that is JSON passes.
