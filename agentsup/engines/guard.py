@@ -150,7 +150,13 @@ class GuardedSession:
             self._abandoned("close")
         except Exception:  # noqa: BLE001 - supervision boundary: closing must not keep the turn
             _log.exception("closing a session of engine %s failed", self._name)
-        await self._owner.close(_CLOSE_S)
+        try:
+            await self._owner.close(_CLOSE_S)
+        finally:
+            # What ignored each request so far may listen by now: without this one it would work
+            # on beside the turn that is given its slot.
+            for task in self._owner.tasks:
+                task.cancel()
 
     # -- inside ------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ CORPUS = (
     *(2613, 3370),  # a session was given out while its cancelled turn was still ending
     *(14993, 41877, 75260),  # a dead letter requeued after a stop is new work and no return
     346,  # a stopped turn was given the result of a call made before
+    *(9364, 75722, 79895),  # an engine that had ignored two requests to end worked on, once left
     *(4001, 4238),  # the net came a moment before the wake, and called it lost
 )
 

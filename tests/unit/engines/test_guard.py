@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import pytest
 
@@ -230,6 +230,33 @@ async def test_an_engine_that_ignores_cancellation_is_left_behind_and_reported()
     assert loop.time() - began == pytest.approx(0.5, abs=0.01)
     assert reported == ["engine fake: message msg_1"]
     await session.close()
+
+
+@pytest.mark.virtual
+async def test_who_ignored_each_request_is_ended_where_it_listens_again() -> None:
+    """It comes to itself when nothing waits for it any more, and must not work on."""
+    ended = asyncio.Event()
+
+    async def run(fake: Fake) -> AsyncIterator[EngineEvent]:
+        yield TextDelta("begun")
+        until = asyncio.get_running_loop().time() + 1.2
+        while (left_s := until - asyncio.get_running_loop().time()) > 0:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(left_s)
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.set()
+        yield Done("ok", text="too late")
+
+    session = await open_guarded(
+        Fake(run), SPEC, MemoryHost(), limits=RunLimits(cancel_s=0.5), on_abandoned=lambda _: None
+    )
+    async with aclosing(session.run(segment())) as running:
+        await anext(running)
+    await session.close()
+    async with asyncio.timeout(1):
+        await ended.wait()
 
 
 @pytest.mark.virtual
