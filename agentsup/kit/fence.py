@@ -78,7 +78,8 @@ def rules_of(fence: Fence) -> int:
     """A descriptor of the fence's rules for ``ProcessGroup.spawn``, the caller's to close.
 
     Blocks for a millisecond or, where thousands of files lie beside the way to a closed place,
-    some more. What is made there later is closed too. Raises ``FenceUnavailable``.
+    some more. What is made there later is closed too, and so is what can't be opened. Raises
+    ``FenceUnavailable`` where the system has none, ``OSError`` where it has and this one can't be.
     """
     libc, known = _libc(), version()
     if libc is None or known < OLDEST:
@@ -92,7 +93,7 @@ def rules_of(fence: Fence) -> int:
         _CREATE_RULESET, ctypes.byref(wanted), ctypes.c_size_t(ctypes.sizeof(wanted)), 0
     )
     if ruleset < 0:
-        raise FenceUnavailable(ctypes.get_errno(), "the kernel refuses to make a fence")
+        raise OSError(ctypes.get_errno(), "the kernel refuses to make a fence")
     try:
         for path in gaps(fence):
             _open_beneath(libc, ruleset, path, files, directories)
@@ -114,7 +115,7 @@ def gaps(fence: Fence) -> Iterator[str]:
     """The highest paths that lie in no closed place, and those of what is opened inside one."""
     closed = {os.path.realpath(path) for path in fence.closed}
     opened = [os.path.realpath(path) for path in fence.opened]
-    # What holds a closed place is opened around it, and a place in what is opened is not closed.
+    # What holds a closed place is opened around it; one inside what is opened stays closed.
     yield from _around(os.sep, closed)
     for path in opened:
         if any(_is_in(path, each) for each in closed):
@@ -149,9 +150,8 @@ def _open_beneath(libc: ctypes.CDLL, ruleset: int, path: str, files: int, direct
         mode = os.fstat(descriptor).st_mode
         rights = files | directories if stat.S_ISDIR(mode) else files
         rule = _Beneath(rights, descriptor)
-        if libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(rule), 0) < 0:
-            number = ctypes.get_errno()
-            raise FenceUnavailable(number, f"{path} can't be opened in a fence")
+        # What the kernel has no rule for stays closed, rather than all being open for its sake.
+        libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(rule), 0)
     finally:
         os.close(descriptor)
 

@@ -53,7 +53,8 @@ class ChildManager:
         look_s: float = _LOOK_S,
     ) -> None:
         """``limits`` and ``memory_mb`` (for one group) are asked at each use; ``redact`` masks what
-        must not be shown; ``fencing`` is what is closed to them; ``wait_s`` bounds the wait for a berth; memory is looked at every
+        must not be shown; ``fencing`` is what is closed to them; ``wait_s`` bounds the wait
+        for a berth; memory is looked at every
         ``look_s``.
         """
         self._clock = clock

@@ -49,6 +49,11 @@ class Fencing:
                         f"{error.strerror or error}"
                     ) from None
                 _log.debug("a program runs without a fence: %s", error)
+            except OSError as error:
+                # The system has fences: what can't be fenced now is not run without one.
+                raise NotConfigured(
+                    f"a program can't be fenced in now, so it is not run: {error.strerror or error}"
+                ) from error
         try:
             yield rules
         finally:

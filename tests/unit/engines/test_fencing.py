@@ -24,6 +24,18 @@ def test_a_closed_place_in_it_means_one_in_the_programs_home(tmp_path: Path) -> 
     assert (home / "tmp").stat().st_mode & 0o777 == 0o700
 
 
+async def test_a_fence_that_can_not_be_made_now_is_no_reason_to_run_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def out_of_descriptors(wanted: fence.Fence) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("agentsup.engines.child.fencing.rules_of", out_of_descriptors)
+    with pytest.raises(NotConfigured, match="Too many open files"):
+        async with Fencing((str(tmp_path),)).around(()):
+            pytest.fail("it would have run")
+
+
 @pytest.mark.parametrize("is_required", [True, False])
 async def test_where_there_is_no_fence_it_counts_whether_one_must_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_required: bool
