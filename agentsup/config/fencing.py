@@ -7,15 +7,13 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
+from agentsup.config.fields import as_tuple
+
 
 def _place(path: str) -> str:
     if not path.startswith(("/", "~/")):
         raise ValueError("a place is named by its whole path, or from ~/ on")
     return path
-
-
-def _as_tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
 
 
 class FenceSettings(BaseModel):
@@ -26,7 +24,7 @@ class FenceSettings(BaseModel):
 
     mode: Literal["auto", "required", "off"] = "auto"
     closed: Annotated[
-        tuple[Annotated[str, AfterValidator(_place)], ...], BeforeValidator(_as_tuple)
+        tuple[Annotated[str, AfterValidator(_place)], ...], BeforeValidator(as_tuple)
     ] = ()
 
     def paths(self, environ: Mapping[str, str]) -> tuple[str, ...]:

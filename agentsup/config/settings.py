@@ -23,6 +23,7 @@ from pydantic_settings.exceptions import SettingsError
 
 from agentsup.config.agents_file import check_values, decode
 from agentsup.config.fencing import FenceSettings
+from agentsup.config.fields import Texts, as_tuple
 from agentsup.config.findings import (
     Finding,
     KeyPath,
@@ -41,12 +42,6 @@ from agentsup.model.principal import PersonRole
 ENV_PREFIX = "AGENTSUP_"
 
 
-def _as_tuple(value: object) -> object:
-    """Lists of the file become the tuples of an immutable value, also where types are strict."""
-    return tuple(value) if isinstance(value, list) else value
-
-
-Texts = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
 Seconds = Annotated[float, Field(gt=0, le=100_000_000, allow_inf_nan=False)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Count = Annotated[int, Field(ge=1, le=100_000_000)]
@@ -133,7 +128,7 @@ class Person(_Section):
     """`[people.NAME]`: who a platform id belongs to, and what that person may do."""
 
     role: Literal["viewer", "user", "operator", "manager"] = "user"
-    telegram: Annotated[tuple[int, ...], BeforeValidator(_as_tuple)] = ()
+    telegram: Annotated[tuple[int, ...], BeforeValidator(as_tuple)] = ()
     matrix: Texts = ()
     language: str = ""
     """What the person reads, such as ``de``, where the platform does not tell it."""

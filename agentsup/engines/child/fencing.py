@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentsup.engines.failures import NotConfigured
+from agentsup.engines.failures import EnginesBusy, NotConfigured
 from agentsup.kit.fence import Fence, FenceUnavailable, rules_of
 from agentsup.kit.threads import to_its_end
 
@@ -36,7 +36,8 @@ class Fencing:
 
     @asynccontextmanager
     async def around(self, opened: Iterable[str]) -> AsyncGenerator[int | None]:
-        """The rules for one program, to which ``opened`` stays open. Raises ``NotConfigured``."""
+        """The rules for one program, to which ``opened`` stays open. Raises ``NotConfigured``,
+        ``EnginesBusy``."""
         rules: int | None = None
         if self.closed:
             fence = Fence(self.closed, tuple(opened))
@@ -51,7 +52,7 @@ class Fencing:
                 _log.debug("a program runs without a fence: %s", error)
             except OSError as error:
                 # The system has fences: what can't be fenced now is not run without one.
-                raise NotConfigured(
+                raise EnginesBusy(
                     f"a program can't be fenced in now, so it is not run: {error.strerror or error}"
                 ) from error
         try:

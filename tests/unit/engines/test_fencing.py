@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentsup.engines.child.fencing import Fencing
-from agentsup.engines.failures import NotConfigured
+from agentsup.engines.failures import EnginesBusy, NotConfigured
 from agentsup.kit import fence
 
 
@@ -31,7 +31,7 @@ async def test_a_fence_that_can_not_be_made_now_is_no_reason_to_run_without(
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr("agentsup.engines.child.fencing.rules_of", out_of_descriptors)
-    with pytest.raises(NotConfigured, match="Too many open files"):
+    with pytest.raises(EnginesBusy, match="Too many open files"):
         async with Fencing((str(tmp_path),)).around(()):
             pytest.fail("it would have run")
 
