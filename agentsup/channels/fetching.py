@@ -98,12 +98,14 @@ async def fetch(
         try:
             try:
                 await pull(opened)
-                assert landing is not None, "what was pulled was written"
-                keep = partial(_keep, landing, sent.name, clock.now_ms())
-                to = await to_its_end(keep, undo=lambda kept: kept.unlink(missing_ok=True))
-            finally:
+            except BaseException:
                 if landing is not None:
                     await to_its_end(landing.close)
+                raise
+            assert landing is not None, "what was pulled was written"
+            # It closes what it keeps: a wait after this one could be given up with the file kept.
+            keep = partial(_keep, landing, sent.name, clock.now_ms())
+            to = await to_its_end(keep, undo=lambda kept: kept.unlink(missing_ok=True))
             return Fetched(Part("file", path=f"{FOLDER}/{to.name}", name=sent.name))
         except TooLarge:
             return too_large()
