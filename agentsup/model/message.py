@@ -147,14 +147,16 @@ class DeliverTo:
     says that a caller waits on the completion event, so that no reply message is made.
     ``http``, ``store`` and ``none``: the result stays in the row, to be fetched (or not).
     ``webhook``: posted to ``url``.
+    ``question``: the answer to the question ``question_id``, which an agent was asked.
     """
 
-    kind: Literal["chat", "mailbox", "http", "webhook", "store", "none"]
+    kind: Literal["chat", "mailbox", "http", "webhook", "store", "question", "none"]
     agent_id: str = ""
     channel: str = ""
     conversation: str = ""
     session_id: str = ""
     url: str = ""
+    question_id: str = ""
     waited: bool = False
     silent: bool = False
     then: DeliverTo | None = None
@@ -168,6 +170,7 @@ class DeliverTo:
             "conversation": self.conversation,
             "session_id": self.session_id,
             "url": self.url,
+            "question_id": self.question_id,
             "waited": self.waited,
             "silent": self.silent,
             "then": self.then.to_json() if self.then else None,
