@@ -13,7 +13,7 @@ from agentsup.approvals.rules import Asked
 from agentsup.approvals.summary import plain_name, summary
 from agentsup.catalogue import words
 from agentsup.kit.clock import Clock
-from agentsup.mailbox import questions
+from agentsup.mailbox import answering, questions
 from agentsup.mailbox.choices import ALWAYS, ONCE, RUN
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.rows import need_message
@@ -203,7 +203,7 @@ class Gate:
         also = (question.agent_id, question.leave, question.answer, question.message_id)
         for row in tx.all(_ALSO, also):
             try:
-                questions.answer_tx(self._mailbox.desk, tx, row["question_id"], ONCE, by)
+                answering.answer_tx(self._mailbox.desk, tx, row["question_id"], ONCE, by)
             except Conflict:
                 continue  # past its deadline: it ends as such
 

@@ -74,7 +74,7 @@ def accept_tx(desk: Desk, tx: Tx, ready: Draft, *, waiter: Lease | None = None) 
     if known is not None:
         if waiter is not None:
             waits.wait_tx(desk, tx, waiter, known.message_id)
-            _waited_again(tx, known.message_id)
+            waits.expect_tx(tx, known.message_id)
         return known
     _check_bounds(desk, tx, new)
     _check_asker(desk, tx, new)
@@ -142,16 +142,6 @@ def columns_of(ready: Draft, session_id: str, at: int, epochs: dict[str, int]) -
         new.expires_at,
         new.replay_of,
         encode(epochs) if epochs else "{}",
-    )
-
-
-def _waited_again(tx: Tx, message_id: str) -> None:
-    """The asking turn runs again and waits: it gets the answer itself, not a reply message too."""
-    tx.execute(
-        "UPDATE messages SET deliver_to = json_set(deliver_to, '$.waited', json('true'))"
-        " WHERE message_id = ? AND state IN ('queued', 'leased', 'parked')"
-        " AND deliver_to ->> '$.kind' = 'mailbox'",
-        (message_id,),
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from agentsup.kit import faults
+from agentsup.mailbox import waits
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.slots import TurnSlot
 from agentsup.model.control import kind_of
@@ -43,7 +44,7 @@ from agentsup.model.message import (
 )
 from agentsup.model.principal import Principal, PrincipalKind
 from agentsup.model.trace import by_turn_of, child_of
-from agentsup.store.database import Database, Tx
+from agentsup.store.database import Database
 
 DEFAULT_TIMEOUT_S = 300.0
 MAX_TIMEOUT_S = 3600.0
@@ -163,7 +164,7 @@ class InterAgentBus:
                 message = await self._mailbox.wait_done(accepted.message_id, timeout_s)
         except TimedOut:
             if asker is not None and not await self._database.write(
-                lambda tx: self._stop_waiting(tx, asker.lease, accepted.message_id),
+                lambda tx: waits.give_up_tx(tx, asker.lease, accepted.message_id),
                 name="bus.unwait",
             ):
                 # It ended between the last look and the end of patience: no reply was made for a
@@ -276,7 +277,7 @@ class InterAgentBus:
                 agent=target.name,
                 path=names,
             )
-        _check_may_send(sender, target)
+        check_may_send(sender, target)
 
     def _deliver_to(
         self,
@@ -310,7 +311,7 @@ class InterAgentBus:
         if sender is not None:
             if named.agent_id == sender.agent_id:
                 return None
-            _check_may_send(sender, named)
+            check_may_send(sender, named)
         return named
 
     @staticmethod
@@ -333,17 +334,6 @@ class InterAgentBus:
             session=message.session_id,
         )
 
-    def _stop_waiting(self, tx: Tx, lease: Lease, target_id: str) -> bool:
-        """The caller's patience ended: what comes later is delivered as a reply message. False
-        if nothing comes any more, because the message has ended."""
-        self._mailbox.unwait_tx(tx, lease, target_id)
-        changed = tx.execute(
-            "UPDATE messages SET deliver_to = json_remove(deliver_to, '$.waited')"
-            " WHERE message_id = ? AND state IN ('queued', 'leased', 'parked')",
-            (target_id,),
-        ).rowcount
-        return changed > 0
-
 
 def check_up(target: DirectoryEntry, caller: Principal) -> None:
     """Raise ``AgentDown`` for an agent that stays down; one that is being rebuilt will answer. Why
@@ -365,7 +355,8 @@ def check_up(target: DirectoryEntry, caller: Principal) -> None:
     )
 
 
-def _check_may_send(sender: DirectoryEntry, target: DirectoryEntry) -> None:
+def check_may_send(sender: DirectoryEntry, target: DirectoryEntry) -> None:
+    """Raise ``Forbidden`` where the sender's ``can_delegate_to`` leaves the target out."""
     allowed = sender.can_delegate_to
     if allowed is not None and target.name.casefold() not in {a.casefold() for a in allowed}:
         raise Forbidden(
@@ -394,5 +385,6 @@ __all__ = [
     "BusRequest",
     "DirectoryEntry",
     "InterAgentBus",
+    "check_may_send",
     "check_up",
 ]

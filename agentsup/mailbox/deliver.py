@@ -6,21 +6,33 @@ unless the asker was stopped after it asked (P1, P5).
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 
-from agentsup.mailbox import outbox, sessions
+from agentsup.mailbox import answering, outbox, sessions
 from agentsup.mailbox.accept import epochs_of, insert_tx
 from agentsup.mailbox.draft import draft
 from agentsup.mailbox.epoch import scopes_of
 from agentsup.mailbox.notices import latest_conversation, name_of, notify_tx, preview
 from agentsup.mailbox.values import Desk
+from agentsup.model.engine import Suspended
 from agentsup.model.ids import AgentId
-from agentsup.model.message import NOWHERE, DeliverTo, Kind, Lane, Message, NewMessage, Part
+from agentsup.model.message import (
+    NOWHERE,
+    DeliverTo,
+    Kind,
+    Lane,
+    Message,
+    NewMessage,
+    Part,
+    Priority,
+    text_parts,
+)
 from agentsup.model.principal import Principal, PrincipalKind
 from agentsup.model.trace import by_turn_of
 from agentsup.store.database import Tx
 
-__all__ = ["Result", "deliver_tx"]
+__all__ = ["Result", "deliver_tx", "put_question_tx"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +47,8 @@ class Result:
 
 
 def deliver_tx(desk: Desk, tx: Tx, message: Message, result: Result, *, at: int) -> str:
-    """Send ``result`` where ``message`` wants it; says how: outbox | reply | refused | kept."""
+    """Send ``result`` where ``message`` wants it; says how: outbox | reply | refused |
+    answer (to a question) | kept."""
     to = message.deliver_to
     if to.kind == "chat":
         if to.silent:
@@ -44,6 +57,11 @@ def deliver_tx(desk: Desk, tx: Tx, message: Message, result: Result, *, at: int)
         return "outbox"
     if to.kind == "mailbox" and not to.waited:
         return "reply" if _reply(desk, tx, message, result, at) else "refused"
+    if to.kind == "question":
+        by = Principal(PrincipalKind.AGENT, message.agent_id, name_of(tx, message.agent_id))
+        said = result.text if result.word == "ok" else f"(There is no answer: {result.text})"
+        is_taken = answering.answered_by_agent_tx(desk, tx, to.question_id, said, by)
+        return "answer" if is_taken else "kept"
     if to.kind == "webhook":
         outbox.add_tx(
             tx,
@@ -101,7 +119,6 @@ def _reply(desk: Desk, tx: Tx, message: Message, result: Result, at: int) -> boo
         return False
     name = name_of(tx, message.agent_id)
     then = _then(tx, to)
-    path = message.path
     new = NewMessage(
         agent_id=AgentId(to.agent_id),
         session_key=to.session_id or _key_of(then, name),
@@ -114,15 +131,62 @@ def _reply(desk: Desk, tx: Tx, message: Message, result: Result, at: int) -> boo
         thread_id=message.thread_id,
         in_reply_to=message.message_id,
         root_id=message.root_id,
-        path=path[:-1] if path and path[-1] == to.agent_id else path,
+        path=_path_of_asker(tx, message),
         traceparent=by_turn_of(message),
         sender_agent_id=message.agent_id,
+        summary=message.summary if message.kind is Kind.TASK else "",
         silent=True,
         epochs=message.epochs,
     )
     session_id = sessions.resolve_tx(tx, to.agent_id, new.session_key, at=at, entropy=desk.entropy)
     insert_tx(desk, tx, draft(desk, new), session_id, at=at)
     return True
+
+
+def put_question_tx(
+    desk: Desk, tx: Tx, message: Message, question_id: str, asked: Suspended, *, at: int
+) -> None:
+    """Put a question of work that was handed on to the agent that did so, as a message into the
+    session it came from. What that agent answers is the answer."""
+    to, name = message.deliver_to, name_of(tx, message.agent_id)
+    text = asked.text
+    if asked.options:
+        text += "\nAnswer with one of: " + ", ".join(asked.options)
+    new = NewMessage(
+        agent_id=AgentId(to.agent_id),
+        session_key=to.session_id or _key_of(_then(tx, to), name),
+        parts=text_parts(text),
+        principal=replace(
+            message.principal, kind=PrincipalKind.AGENT, subject=message.agent_id, name=name
+        ),
+        kind=Kind.DIRECTIVE,
+        lane=Lane.PEER,
+        priority=min(message.priority, Priority.HIGH),
+        deliver_to=DeliverTo("question", question_id=question_id, then=_then(tx, to)),
+        in_reply_to=message.message_id,
+        root_id=message.root_id,
+        path=_path_of_asker(tx, message),
+        traceparent=by_turn_of(message),
+        sender_agent_id=message.agent_id,
+        summary=message.summary,
+        silent=True,
+        epochs=message.epochs,
+    )
+    session_id = sessions.resolve_tx(tx, to.agent_id, new.session_key, at=at, entropy=desk.entropy)
+    ready = draft(desk, new)
+    insert_tx(desk, tx, ready, session_id, at=at)
+    tx.execute(
+        "UPDATE questions SET put_as = ? WHERE question_id = ?", (ready.message_id, question_id)
+    )
+
+
+def _path_of_asker(tx: Tx, message: Message) -> tuple[str, ...]:
+    """The open requests above whoever asked: what comes back to them is not below themselves."""
+    path = message.path
+    if message.kind is Kind.TASK:
+        asked = tx.scalar("SELECT path FROM messages WHERE message_id = ?", (message.in_reply_to,))
+        return tuple(json.loads(asked)) if asked else ()
+    return path[:-1] if path and path[-1] == message.deliver_to.agent_id else path
 
 
 def _then(tx: Tx, to: DeliverTo) -> DeliverTo:

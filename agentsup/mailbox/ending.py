@@ -343,7 +343,7 @@ def close_questions_tx(tx: Tx, message: Message, *, at: int) -> None:
             at,
             {"question_id": row["question_id"], "state": "cancelled"},
         )
-        touch_asked_tx(tx, message.deliver_to, message.agent_id)
+        touch_asked_tx(tx, message)
     if rows:
         drop_pending_tx(tx, message.message_id, kind="question", detail="cancelled", at=at)
 

@@ -17,6 +17,7 @@ from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.mailbox import (
     accept,
+    answering,
     claim,
     dead,
     editing,
@@ -129,10 +130,6 @@ class Mailbox:
         Raises ``WouldDeadlock`` (naming the agents of the cycle) and ``LeaseLost``.
         """
         waits.wait_tx(self.desk, tx, lease, target_id)
-
-    def unwait_tx(self, tx: Tx, lease: Lease, target_id: str) -> None:
-        """The turn of ``lease`` no longer waits for that message."""
-        waits.end_tx(tx, lease, target_id)
 
     def edit_tx(self, tx: Tx, message_id: str, text: str) -> bool:
         """Replace the text of a message that no turn has begun; False if one has. Raises
@@ -259,13 +256,13 @@ class Mailbox:
     async def answer(self, question_id: str, answer: str, by: Principal, *args: str) -> Question:
         """Answer once. Raises ``NotFound``, ``BadRequest`` and ``Conflict`` (too late, and why)."""
         return await self._db.write(
-            lambda tx: questions.answer_tx(self.desk, tx, question_id, answer, by, *args),
+            lambda tx: answering.answer_tx(self.desk, tx, question_id, answer, by, *args),
             name="mailbox.answer",
         )
 
     def answer_tx(self, tx: Tx, question_id: str, answer: str, by: Principal) -> Question:
         """``answer`` in the caller's transaction."""
-        return questions.answer_tx(self.desk, tx, question_id, answer, by)
+        return answering.answer_tx(self.desk, tx, question_id, answer, by)
 
     async def expire(self) -> Expired:
         """Close questions and queued messages that are past their time."""

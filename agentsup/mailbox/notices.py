@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentsup.mailbox import outbox
-from agentsup.model.message import DeliverTo
+from agentsup.model.message import DeliverTo, Kind, Message
 from agentsup.store.database import Reader, Tx
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
 FALLBACK_CHANNEL = "console"
 FALLBACK_CONVERSATION = "local"
 _PREVIEW_CHARS = 200
+_HANDED_ON = frozenset({Kind.TASK, Kind.DIRECTIVE})
 
 
 def latest_conversation(reader: Reader, agent_id: str) -> tuple[str, str]:
@@ -38,11 +39,18 @@ def latest_conversation(reader: Reader, agent_id: str) -> tuple[str, str]:
     return row["channel"], row["conversation"]
 
 
-def place_of(reader: Reader, deliver_to: DeliverTo, agent_id: str) -> tuple[str, tuple[str, str]]:
-    """The agent and the conversation in which people see what concerns this delivery."""
-    if deliver_to.kind == "chat":
-        return deliver_to.agent_id or agent_id, (deliver_to.channel, deliver_to.conversation)
-    return agent_id, latest_conversation(reader, agent_id)
+def place_of(reader: Reader, message: Message) -> tuple[str, tuple[str, str]]:
+    """The agent and the conversation in which people see what concerns this message.
+
+    Work that was handed on is shown where it was asked for: in the chat at the end of its way back.
+    """
+    to: DeliverTo | None = message.deliver_to
+    if message.kind in _HANDED_ON:
+        while to is not None and to.kind != "chat":
+            to = to.then
+    if to is not None and to.kind == "chat":
+        return to.agent_id or message.agent_id, (to.channel, to.conversation)
+    return message.agent_id, latest_conversation(reader, message.agent_id)
 
 
 def asked_topic_of(agent_id: str) -> str:
@@ -50,10 +58,9 @@ def asked_topic_of(agent_id: str) -> str:
     return f"asked:{agent_id}"
 
 
-def touch_asked_tx(tx: Tx, deliver_to: DeliverTo, agent_id: str) -> None:
-    """Wake whoever shows the questions of a message that is delivered there."""
-    is_chat = deliver_to.kind == "chat"
-    tx.touch(asked_topic_of((is_chat and deliver_to.agent_id) or agent_id))
+def touch_asked_tx(tx: Tx, message: Message) -> None:
+    """Wake whoever shows the questions about a message."""
+    tx.touch(asked_topic_of(place_of(tx, message)[0]))
 
 
 def notify_tx(

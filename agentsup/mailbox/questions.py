@@ -6,24 +6,23 @@ transaction; so are the answer and the message's return to the queue (P8).
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from functools import partial
 
 from agentsup.kit import faults
 from agentsup.mailbox import choices, ending, outbox, waits
-from agentsup.mailbox.notices import drop_pending_tx, place_of, touch_asked_tx
-from agentsup.mailbox.rows import encode, find_question, need_message, question_of
+from agentsup.mailbox.answering import close_tx, tell
+from agentsup.mailbox.deliver import put_question_tx
+from agentsup.mailbox.notices import place_of
+from agentsup.mailbox.rows import encode, find_question, question_of
 from agentsup.mailbox.values import Desk, Expired
 from agentsup.model.engine import Suspended
-from agentsup.model.errors import BadRequest, Conflict, Forbidden
 from agentsup.model.event import EventType
-from agentsup.model.message import Lease, Message, State, check_transition
+from agentsup.model.message import Kind, Lease, Message, State, check_transition
 from agentsup.model.principal import Principal
-from agentsup.model.question import Question, QuestionState, Who, may_answer, of_leave
+from agentsup.model.question import QUESTION, Question, QuestionState, of_leave
 from agentsup.store.database import Reader, Tx
-from agentsup.store.events import append
 
-__all__ = ["answer_tx", "ask_tx", "expire_tx", "list_of", "next_deadline", "park_tx"]
+__all__ = ["ask_tx", "expire_tx", "list_of", "next_deadline", "park_tx"]
 
 _EXPIRE_AT_ONCE = 200
 
@@ -76,7 +75,46 @@ def ask_tx(
             suspended.tool,
         ),
     )
-    agent_id, place = place_of(tx, message.deliver_to, message.agent_id)
+    place: tuple[str, str] | None = None
+    if _is_for_parent(message, suspended):
+        put_question_tx(desk, tx, message, question_id, suspended, at=at)
+    else:
+        place = _show_tx(tx, message, question_id, suspended, deadline_at, at)
+    question = find_question(tx, question_id)
+    if parks:
+        tell(tx, EventType.MESSAGE_PARKED, question, at)
+    tell(tx, EventType.QUESTION_ASKED, question, at, place)
+    tx.touch(f"agent:{message.agent_id}")
+    tx.touch(f"done:{message.message_id}")
+    for book in desk.approvals:
+        giver = book.asked_tx(tx, question)
+        if giver is not None:
+            return close_tx(tx, question, QuestionState.ANSWERED, choices.ONCE, giver.label, at)
+    return question
+
+
+def _is_for_parent(message: Message, suspended: Suspended) -> bool:
+    """Whether the agent that handed the work on is asked: not about leave, which is people's, and
+    not while it waits for this very work."""
+    to = message.deliver_to
+    return (
+        message.kind is Kind.TASK
+        and suspended.kind == QUESTION
+        and to.kind == "mailbox"
+        and not to.waited
+    )
+
+
+def _show_tx(
+    tx: Tx,
+    message: Message,
+    question_id: str,
+    suspended: Suspended,
+    deadline_at: int | None,
+    at: int,
+) -> tuple[str, str]:
+    """Show the question to people; where."""
+    agent_id, place = place_of(tx, message)
     outbox.add_tx(
         tx,
         message_id=message.message_id,
@@ -98,57 +136,7 @@ def ask_tx(
         },
         at=at,
     )
-    question = find_question(tx, question_id)
-    if parks:
-        _tell(tx, EventType.MESSAGE_PARKED, question, at)
-    _tell(tx, EventType.QUESTION_ASKED, question, at, place)
-    tx.touch(f"agent:{message.agent_id}")
-    tx.touch(f"done:{message.message_id}")
-    for book in desk.approvals:
-        giver = book.asked_tx(tx, question)
-        if giver is not None:
-            return _close(tx, question, QuestionState.ANSWERED, choices.ONCE, giver.label, at)
-    return question
-
-
-def answer_tx(
-    desk: Desk, tx: Tx, question_id: str, answer: str, by: Principal, args: str = ""
-) -> Question:
-    """Answer once; the message goes back to its place in the queue. ``args`` (JSON) are the
-    arguments that the call is to have instead of its own.
-
-    Raises ``NotFound``, ``Forbidden`` (not this one's to answer), ``BadRequest`` (not one of the
-    options) and ``Conflict`` (answered, expired or void already; says by whom and when).
-    """
-    question = find_question(tx, question_id)
-    at = desk.clock.now_ms()
-    if question.state is not QuestionState.OPEN:
-        raise Conflict(_too_late(question), question_id=question_id, state=question.state.value)
-    if question.deadline_at is not None and question.deadline_at <= at:
-        raise Conflict(
-            f"this question expired at {_clock_time(question.deadline_at)}",
-            question_id=question_id,
-            state=QuestionState.EXPIRED.value,
-        )
-    if not may_answer(question, need_message(tx, question.message_id).principal, by):
-        whose = "an operator's" if question.who is Who.OPERATORS else "somebody else's"
-        raise Forbidden(
-            f"this question is {whose} to answer", question_id=question_id, who=question.who.value
-        )
-    meant = choices.meant(question, answer)
-    if meant is None:
-        raise BadRequest(
-            f"{answer!r} is not one of the options: {', '.join(question.options)}",
-            field="answer",
-            options=list(question.options),
-        )
-    if args:
-        tx.execute("UPDATE questions SET args = ? WHERE question_id = ?", (args, question_id))
-    closed = _close(tx, question, QuestionState.ANSWERED, meant, by.label, at)
-    for book in desk.approvals:
-        book.answered_tx(tx, closed, by)
-    tx.after_commit(partial(faults.point, "question.answered"))
-    return closed
+    return place
 
 
 def expire_tx(desk: Desk, tx: Tx) -> Expired:
@@ -161,7 +149,7 @@ def expire_tx(desk: Desk, tx: Tx) -> Expired:
         (now, _EXPIRE_AT_ONCE),
     )
     for row in questions:
-        _close(tx, question_of(row), QuestionState.EXPIRED, "", "", now)  # type: ignore[arg-type]  # Row is a mapping in all but name
+        close_tx(tx, question_of(row), QuestionState.EXPIRED, "", "", now)  # type: ignore[arg-type]  # Row is a mapping in all but name
     messages = tx.all(
         "SELECT message_id FROM messages WHERE state = 'queued' AND expires_at IS NOT NULL"
         " AND expires_at <= ? ORDER BY expires_at LIMIT ?",
@@ -268,64 +256,4 @@ def was_asked_in(
             f" WHERE q.question_id = ? AND {_SHOWN} LIMIT 1",
             (question_id, agent_id, channel, conversation),
         )
-    )
-
-
-def _close(
-    tx: Tx, question: Question, state: QuestionState, answer: str, by: str, at: int
-) -> Question:
-    tx.execute(
-        "UPDATE questions SET state = ?, answer = ?, answered_at = ?, answered_by = ?"
-        " WHERE question_id = ?",
-        (state.value, answer, at, by, question.question_id),
-    )
-    message = need_message(tx, question.message_id)
-    if message.state is State.PARKED:
-        check_transition(message.message_id, message.state, State.QUEUED)
-        tx.execute("UPDATE messages SET state = 'queued' WHERE seq = ?", (message.seq,))
-    drop_pending_tx(tx, question.message_id, kind="question", detail=state.value, at=at)
-    closed = find_question(tx, question.question_id)
-    _, place = place_of(tx, message.deliver_to, message.agent_id)
-    _tell(tx, EventType.QUESTION_CLOSED, closed, at, place)
-    touch_asked_tx(tx, message.deliver_to, message.agent_id)
-    tx.touch(f"agent:{question.agent_id}")
-    tx.touch(f"done:{question.message_id}")
-    return closed
-
-
-def _too_late(question: Question) -> str:
-    when = _clock_time(question.answered_at or question.asked_at)
-    if question.state is QuestionState.ANSWERED:
-        return f"this question was answered by {question.answered_by} at {when}: {question.answer}"
-    if question.state is QuestionState.EXPIRED:
-        return f"this question expired at {when}"
-    return f"this question was withdrawn at {when}, because its work was stopped"
-
-
-def _clock_time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _tell(
-    tx: Tx,
-    event: EventType,
-    question: Question,
-    at: int,
-    place: tuple[str, str] | None = None,
-) -> None:
-    append(
-        tx,
-        event,
-        at=at,
-        agent_id=question.agent_id,
-        session_id=question.session_id,
-        message_id=question.message_id,
-        conversation=":".join(place) if place else "",
-        data={
-            "question_id": question.question_id,
-            "kind": question.kind,
-            "state": question.state.value,
-            "answer": question.answer,
-            "by": question.answered_by,
-        },
     )

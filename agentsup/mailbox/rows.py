@@ -118,6 +118,7 @@ def question_of(row: Mapping[str, Any]) -> Question:
         tool=tool,
         args=row["args"],
         version=version,
+        put_as=row["put_as"],
     )
 
 

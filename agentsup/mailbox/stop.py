@@ -166,6 +166,8 @@ def _note_askers(desk: Desk, tx: Tx, messages: list[Message], who: str, at: int)
             key = ("chat", to.agent_id or message.agent_id, to.channel, to.conversation)
         elif to.kind == "mailbox" and not to.waited and to.session_id not in stopped_sessions:
             key = ("mailbox", to.agent_id, to.session_id)
+        elif to.kind == "question":
+            key = ("question", to.question_id)
         else:
             continue
         groups.setdefault(key, []).append(message)

@@ -15,7 +15,17 @@ from agentsup.model.errors import LeaseLost, WouldDeadlock
 from agentsup.model.message import Lease, State
 from agentsup.store.database import Reader, Tx
 
-__all__ = ["add_tx", "check_session", "close_tx", "end_tx", "hold", "holders", "wait_tx"]
+__all__ = [
+    "add_tx",
+    "check_session",
+    "close_tx",
+    "end_tx",
+    "expect_tx",
+    "give_up_tx",
+    "hold",
+    "holders",
+    "wait_tx",
+]
 
 
 def hold(desk: Desk, reader: Reader, lease: Lease) -> None:
@@ -83,6 +93,27 @@ def end_tx(tx: Tx, lease: Lease, target_id: str) -> None:
     )
 
 
+def expect_tx(tx: Tx, message_id: str) -> None:
+    """A turn waits for that message: it gets the answer itself, not as a reply message too."""
+    tx.execute(
+        f"UPDATE messages SET deliver_to = json_set(deliver_to, '$.waited', json('true'))"  # noqa: S608 - a constant
+        f" WHERE message_id = ? AND {OPEN_SQL} AND deliver_to ->> '$.kind' = 'mailbox'",
+        (message_id,),
+    )
+
+
+def give_up_tx(tx: Tx, lease: Lease, target_id: str) -> bool:
+    """The turn's patience is over: what comes later is delivered as a reply message. False if
+    nothing comes any more, because the message has ended."""
+    end_tx(tx, lease, target_id)
+    changed = tx.execute(
+        f"UPDATE messages SET deliver_to = json_remove(deliver_to, '$.waited')"  # noqa: S608 - a constant
+        f" WHERE message_id = ? AND {OPEN_SQL}",
+        (target_id,),
+    ).rowcount
+    return changed > 0
+
+
 def close_tx(tx: Tx, message_id: str, *, as_target: bool = True) -> None:
     """Drop the edges of a message that stopped running, and those towards it if it ended."""
     tx.execute("DELETE FROM waits WHERE waiter_id = ?", (message_id,))
@@ -126,7 +157,13 @@ def _edges(desk: Desk, reader: Reader, message_id: str) -> list[str]:
             (message_id, row["fence"]),
         )
         return [row["target_id"] for row in rows]
-    return []  # parked: waits for a person; ended: waits for nothing
+    if row["state"] == State.PARKED:  # for a person, or for an agent that was sent its question
+        rows = reader.all(
+            "SELECT put_as FROM questions WHERE message_id = ? AND state = 'open' AND put_as <> ''",
+            (message_id,),
+        )
+        return [row["put_as"] for row in rows]
+    return []  # ended: waits for nothing
 
 
 def holders(reader: Reader, session_id: str) -> list[str]:

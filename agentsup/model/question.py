@@ -12,6 +12,8 @@ from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 
 APPROVAL = "approval"
 """The kind of a question about a call that waits for leave."""
+QUESTION = "question"
+"""The kind of a question that an agent has."""
 
 ASKED_BY_MODELS: Final[Mapping[str, Any]] = MappingProxyType(
     {
@@ -87,6 +89,8 @@ class Question:
     args: str = ""
     version: str = ""
     """The form that the tool had when it was asked about; empty for those that don't change."""
+    put_as: str = ""
+    """The message by which an agent was asked; empty where people are."""
 
     @property
     def leave(self) -> str:

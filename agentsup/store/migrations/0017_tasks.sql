@@ -44,6 +44,7 @@ CREATE TABLE runs (
     kind               TEXT NOT NULL CHECK (kind IN ('task', 'resume', 'slot', 'delegate', 'spawn',
         'route', 'dispatch', 'mixture', 'broadcast')),
     agent_id           TEXT NOT NULL,
+    session_id         TEXT NOT NULL DEFAULT '',
     target             TEXT NOT NULL DEFAULT '',
     label              TEXT NOT NULL DEFAULT '',
     parent_message_id  TEXT NOT NULL DEFAULT '',
@@ -58,7 +59,10 @@ CREATE INDEX runs_task ON runs (task_id, run_no) WHERE task_id <> '';
 CREATE UNIQUE INDEX runs_slot ON runs (task_id, slot_at) WHERE slot_at IS NOT NULL;
 CREATE INDEX runs_root ON runs (root_id) WHERE root_id <> '';
 CREATE INDEX runs_parent ON runs (parent_message_id) WHERE parent_message_id <> '';
+CREATE INDEX runs_session ON runs (session_id, created_at) WHERE session_id <> '';
 CREATE INDEX runs_created ON runs (created_at);
+-- What became of a run's result is found from the run.
+CREATE INDEX messages_reply ON messages (in_reply_to) WHERE kind = 'reply';
 
 CREATE TABLE schedules (
     task_id    TEXT PRIMARY KEY REFERENCES tasks (task_id) ON DELETE CASCADE,
@@ -125,6 +129,26 @@ WHEN NEW.type IN ('message.started', 'message.parked', 'message.retry', 'message
     AND NEW.message_id <> '' BEGIN
     INSERT INTO events (at, type, agent_id, session_id, message_id, conversation, data)
     SELECT NEW.at, 'task.changed', NEW.agent_id, NEW.session_id, NEW.message_id, '',
-        json_object('task_id', t.task_id, 'name', t.name, 'state', t.state, 'runs', t.runs)
+        -- Ids and states are plain words, so this is JSON.
+        '{"task_id":"' || t.task_id || '","state":"' || t.state || '","runs":' || t.runs || '}'
     FROM tasks t WHERE t.current_run = NEW.message_id;
+END;
+
+-- For whom a session works that was begun by a turn of the same agent: it may use no more than the
+-- session of that turn. Kept apart from messages, which are pruned.
+CREATE TABLE session_parents (
+    session_id         TEXT PRIMARY KEY REFERENCES sessions (session_id) ON DELETE CASCADE,
+    parent_session_id  TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER runs_session AFTER INSERT ON runs WHEN NEW.why = '' BEGIN
+    INSERT OR IGNORE INTO session_parents (session_id, parent_session_id)
+    SELECT m.session_id, coalesce(
+        (SELECT p.session_id FROM messages p WHERE p.message_id = NEW.parent_message_id
+            AND p.agent_id = m.agent_id),
+        (SELECT p.session_id FROM tasks t JOIN messages p ON p.message_id = t.parent_message_id
+            WHERE t.task_id = NEW.task_id AND p.agent_id = m.agent_id),
+        (SELECT o.parent_session_id FROM tasks t JOIN session_parents o USING (session_id)
+            WHERE t.task_id = NEW.task_id)) AS parent
+    FROM messages m WHERE m.message_id = NEW.run_id AND parent IS NOT NULL
+        AND parent <> m.session_id;
 END;

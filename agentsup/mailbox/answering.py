@@ -1,0 +1,141 @@
+"""Closing a question: answered once, by whoever may, or past its deadline.
+
+The question's end and its message's way back to the queue are one transaction (P8).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import partial
+
+from agentsup.kit import faults
+from agentsup.mailbox import choices
+from agentsup.mailbox.notices import drop_pending_tx, place_of, touch_asked_tx
+from agentsup.mailbox.rows import find_question, need_message
+from agentsup.mailbox.values import Desk
+from agentsup.model.errors import BadRequest, Conflict, Forbidden
+from agentsup.model.event import EventType
+from agentsup.model.message import State, check_transition
+from agentsup.model.principal import Principal
+from agentsup.model.question import Question, QuestionState, Who, may_answer
+from agentsup.store.database import Tx
+from agentsup.store.events import append
+
+__all__ = ["answer_tx", "answered_by_agent_tx", "close_tx", "tell"]
+
+
+def answer_tx(
+    desk: Desk, tx: Tx, question_id: str, answer: str, by: Principal, args: str = ""
+) -> Question:
+    """Answer once; the message goes back to its place in the queue. ``args`` (JSON) are the
+    arguments that the call is to have instead of its own.
+
+    Raises ``NotFound``, ``Forbidden`` (not this one's to answer), ``BadRequest`` (not one of the
+    options) and ``Conflict`` (answered, expired or void already; says by whom and when).
+    """
+    question = find_question(tx, question_id)
+    at = desk.clock.now_ms()
+    if question.state is not QuestionState.OPEN:
+        raise Conflict(_too_late(question), question_id=question_id, state=question.state.value)
+    if question.deadline_at is not None and question.deadline_at <= at:
+        raise Conflict(
+            f"this question expired at {_clock_time(question.deadline_at)}",
+            question_id=question_id,
+            state=QuestionState.EXPIRED.value,
+        )
+    if not may_answer(question, need_message(tx, question.message_id).principal, by):
+        whose = "an operator's" if question.who is Who.OPERATORS else "somebody else's"
+        raise Forbidden(
+            f"this question is {whose} to answer", question_id=question_id, who=question.who.value
+        )
+    meant = choices.meant(question, answer)
+    if meant is None:
+        raise BadRequest(
+            f"{answer!r} is not one of the options: {', '.join(question.options)}",
+            field="answer",
+            options=list(question.options),
+        )
+    if args:
+        tx.execute("UPDATE questions SET args = ? WHERE question_id = ?", (args, question_id))
+    closed = close_tx(tx, question, QuestionState.ANSWERED, meant, by.label, at)
+    for book in desk.approvals:
+        book.answered_tx(tx, closed, by)
+    tx.after_commit(partial(faults.point, "question.answered"))
+    return closed
+
+
+def answered_by_agent_tx(desk: Desk, tx: Tx, question_id: str, answer: str, by: Principal) -> bool:
+    """What an agent said to a question that was put to it; False if that is closed already.
+
+    Its words are the answer, whether or not they name one of the options.
+    """
+    question = find_question(tx, question_id)
+    if question.state is not QuestionState.OPEN:
+        return False
+    at = desk.clock.now_ms()
+    said = choices.meant(question, answer.strip()) or answer
+    close_tx(tx, question, QuestionState.ANSWERED, said, by.label, at)
+    tx.after_commit(partial(faults.point, "question.answered"))
+    return True
+
+
+def close_tx(
+    tx: Tx, question: Question, state: QuestionState, answer: str, by: str, at: int
+) -> Question:
+    """Close an open question; its message, if that is parked for it, is queued again."""
+    tx.execute(
+        "UPDATE questions SET state = ?, answer = ?, answered_at = ?, answered_by = ?"
+        " WHERE question_id = ?",
+        (state.value, answer, at, by, question.question_id),
+    )
+    message = need_message(tx, question.message_id)
+    if message.state is State.PARKED:
+        check_transition(message.message_id, message.state, State.QUEUED)
+        tx.execute("UPDATE messages SET state = 'queued' WHERE seq = ?", (message.seq,))
+    drop_pending_tx(tx, question.message_id, kind="question", detail=state.value, at=at)
+    closed = find_question(tx, question.question_id)
+    place = None if question.put_as else place_of(tx, message)[1]
+    tell(tx, EventType.QUESTION_CLOSED, closed, at, place)
+    touch_asked_tx(tx, message)
+    tx.touch(f"agent:{question.agent_id}")
+    tx.touch(f"done:{question.message_id}")
+    return closed
+
+
+def _too_late(question: Question) -> str:
+    when = _clock_time(question.answered_at or question.asked_at)
+    if question.state is QuestionState.ANSWERED:
+        return f"this question was answered by {question.answered_by} at {when}: {question.answer}"
+    if question.state is QuestionState.EXPIRED:
+        return f"this question expired at {when}"
+    return f"this question was withdrawn at {when}, because its work was stopped"
+
+
+def _clock_time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def tell(
+    tx: Tx,
+    event: EventType,
+    question: Question,
+    at: int,
+    place: tuple[str, str] | None = None,
+) -> None:
+    """The event of what happened to a question, in the conversation where it is shown."""
+    append(
+        tx,
+        event,
+        at=at,
+        agent_id=question.agent_id,
+        session_id=question.session_id,
+        message_id=question.message_id,
+        conversation=":".join(place) if place else "",
+        data={
+            "question_id": question.question_id,
+            "kind": question.kind,
+            "state": question.state.value,
+            "answer": question.answer,
+            "by": question.answered_by,
+        },
+    )
