@@ -9,14 +9,13 @@ one that waited for a person meets the answer when it is made again.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
+from agentsup.agents.calling import OwnCalls, call_key
 from agentsup.agents.carried import Carried
 from agentsup.agents.pipeline import Pipeline
 from agentsup.agents.pipeline.ceiling import is_offered
@@ -25,6 +24,7 @@ from agentsup.agents.pipeline.pipeline import Execute
 from agentsup.agents.pipeline.shortening import TURN_CHARS
 from agentsup.agents.processes import ProcessTable
 from agentsup.agents.roles.bounds import Bounds
+from agentsup.agents.steering import Notes
 from agentsup.kit.procgroup import GroupRecord
 from agentsup.mailbox.journal import Journal, Replay
 from agentsup.mailbox.pump import Work
@@ -53,12 +53,6 @@ _UNTOLD = "(The turn ended after it; its output was not told.)"
 Deciding = Callable[[], AbstractContextManager[None]]
 
 
-def call_key(name: str, args: dict[str, Any]) -> str:
-    """A short digest of a call's content."""
-    canonical = json.dumps([name, args], sort_keys=True, ensure_ascii=False, default=str)
-    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
-
-
 @dataclass(frozen=True, slots=True)
 class HostServices:
     """What the hosts of all turns share."""
@@ -72,15 +66,6 @@ class HostServices:
     def documents(self) -> list[dict[str, Any]]:
         """The stages of the pipeline as they are now."""
         return [row.to_json() for row in self.pipeline.hooks.rows()]
-
-
-@dataclass(slots=True)
-class _OwnCalls:
-    """Calls that the engine makes itself: what was answered, and which are under way."""
-
-    answered: dict[str, Permission] = field(default_factory=dict)
-    asked: dict[str, asyncio.Lock] = field(default_factory=dict)
-    under_way: dict[CallId, str] = field(default_factory=dict)
 
 
 class TurnHost:
@@ -100,8 +85,12 @@ class TurnHost:
         on_tool: Callable[[str, str], None],
         bounds: Bounds | None = None,
         own_tools: ToolRegistry | None = None,
+        acts_as: AgentId | None = None,
+        notes: Notes | None = None,
     ) -> None:
         """``carried`` is what the segment before left, ``answer`` what was said to its question;
+        ``acts_as`` is the agent in whose place it is done, with the name and mode of ``spec``;
+        ``notes`` are what it is told meanwhile;
         ``bounds`` are those of the agent's role in this session (without them: its own tools);
         ``own_tools`` are of its own servers; ``on_tool(name, state)`` hears of each call for people who watch."""
         self._s = services
@@ -110,13 +99,15 @@ class TurnHost:
         self._spec = spec
         self._bounds = bounds or Bounds(spec.tools)
         self._own_tools = own_tools
+        self._acts_as = acts_as
+        self._notes = notes
         self._workspace = workspace
         self._can_suspend = can_suspend
         self._counts = Counter(carried.counts)
         self._shown = carried.shown
         self._answers = {carried.held: answer or ""} if carried.held else {}
         self._on_tool = on_tool
-        self._own = _OwnCalls()
+        self._own = OwnCalls()
         self._is_closed = False
         self._before: frozenset[str] | None = None if work.lease.resumed else frozenset()
 
@@ -136,9 +127,13 @@ class TurnHost:
     def _offered(self) -> tuple[Tool, ...]:
         if self._is_closed:
             return ()
-        given, ceiling = self._bounds.tools, self._bounds.ceiling
+        reaches = (self._bounds.reach(self._spec.name), *self._bounds.callers)
         own = self._own_tools.all() if self._own_tools is not None else ()
-        return tuple(t for t in (*self._s.tools.all(), *own) if is_offered(t, given, ceiling))
+        return tuple(
+            tool
+            for tool in (*self._s.tools.all(), *own)
+            if all(is_offered(tool, each.patterns, each.role_patterns) for each in reaches)
+        )
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -230,6 +225,8 @@ class TurnHost:
             self._work.busy -= 1
         if not result.replayed:
             self._on_tool(name, "finished" if result.ok else "failed")
+            if self._notes is not None:
+                result = replace(result, text=await self._notes.behind(result.text))
         return self._count(result)
 
     async def _held(self, call: CallFacts, ask: Suspend) -> tuple[CallFacts, Deny | None]:
@@ -373,6 +370,7 @@ class TurnHost:
             patterns=self._bounds.tools,
             role=self._bounds.role,
             role_patterns=self._bounds.ceiling,
+            callers=self._bounds.callers,
             permission_mode=self._spec.permission_mode or "",
             answer=self._answers.get(call_id),
             room_chars=lambda: TURN_CHARS - self._shown,
@@ -406,6 +404,7 @@ class TurnHost:
             waiting=self._work.slot,
             workspace=self._workspace,
             children=self,
+            acts_as=self._acts_as,
         )
 
     def _count(self, result: ToolResult) -> ToolResult:

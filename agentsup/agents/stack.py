@@ -8,19 +8,17 @@ a crash costs a rebuild and no message (P1, P3). Live fields of the spec are swa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
 
 from agentsup.agents import prompt
 from agentsup.agents.knowledge import SharedKnowledge
 from agentsup.agents.mcp.server import McpServices, ServerPlace
 from agentsup.agents.mcp.servers import AgentServers
-from agentsup.agents.recovery.breaker import provider_of
-from agentsup.agents.recovery.tiers import FALLBACK, PRIMARY, Tier, fallback_spec
-from agentsup.agents.turn import TurnHandler
+from agentsup.agents.personas import Others, SessionHandler
+from agentsup.agents.place import EngineMaker, StackPlace
+from agentsup.agents.recovery.tiers import PRIMARY, Tier
 from agentsup.agents.turn_services import TurnServices
 from agentsup.mailbox.bus import AgentDirectory, Asker
 from agentsup.mailbox.pump import EXIT_DRAIN_S, Handler, Pump, Work
@@ -28,24 +26,9 @@ from agentsup.model.agent import AgentSpec
 from agentsup.model.engine import Engine, EngineSpec
 from agentsup.model.ids import AgentId, InstanceId
 from agentsup.model.message import Lane, Message
-from agentsup.model.tool import OUR_MCP_SERVER, ToolRegistry
+from agentsup.model.tool import ToolRegistry
 
-
-class EngineMaker(Protocol):
-    """Turns the engine fields of a spec into an engine; raises ``EngineFailed`` with the remedy."""
-
-    def make(self, spec: AgentSpec) -> tuple[Engine, Mapping[str, Any]]:
-        """The engine, and its options with secrets resolved."""
-
-
-@dataclass(frozen=True, slots=True)
-class StackPlace:
-    """Where an agent lives, and how its engine's children reach the daemon."""
-
-    home: Path
-    workspace: Path
-    url: Callable[[], str]
-    child_env: Callable[[], dict[str, str]]
+__all__ = ["AgentStack", "EngineMaker", "StackPlace"]
 
 
 class AgentStack:
@@ -65,10 +48,12 @@ class AgentStack:
         handler: Handler | None = None,
         drain_s: float = EXIT_DRAIN_S,
         mcp: McpServices | None = None,
+        others: Others | None = None,
     ) -> None:
         """``handler`` replaces the engine-driven one, for a host that works on messages itself;
         ``drain_s`` bounds the turns beside one that asked for the stack's end;
-        without ``mcp`` the agent's own tool servers are not opened.
+        without ``mcp`` the agent's own tool servers are not opened; ``others`` are those in whose
+        place it may work.
 
         Raises ``EngineFailed`` when the engine can't be made.
         """
@@ -91,7 +76,7 @@ class AgentStack:
             agent_id=agent_id,
             instance_id=instance_id,
             slots=_lanes(spec),
-            handler=handler or TurnHandler(services, agent_id, self),
+            handler=handler or SessionHandler(services, self, place, engines, others),
             exit_drain_s=drain_s,
         )
 
@@ -161,6 +146,10 @@ class AgentStack:
         return self._spec
 
     @property
+    def payer(self) -> AgentSpec:
+        return self._spec
+
+    @property
     def engine(self) -> Engine:
         return self._engine
 
@@ -170,43 +159,13 @@ class AgentStack:
 
     def tier(self, name: str) -> Tier:
         """One of the agent's models. Raises ``EngineFailed`` for a fallback that can't be made."""
-        spec, engine, options = self._spec, self._engine, self._options
-        given = self.engine_spec
-        if name == FALLBACK:
-            spec = fallback_spec(spec)
-            engine, options = self._engines.make(spec)
-            given = partial(self._engine_spec, spec, engine, options)
-        model = spec.model or ""
-        provider = provider_of(engine.name, spec.provider or "", model, options)
-        return Tier(name, engine, model, provider, given)
+        made = (self._engine, self._options)
+        found = self._place.tier(name, self._spec, made, self._engines)
+        return replace(found, engine_spec=self.engine_spec) if name == PRIMARY else found
 
     def engine_spec(self, token: str) -> EngineSpec:
         """What the primary engine gets for one turn; ``token`` dies with it."""
-        return self._engine_spec(self._spec, self._engine, self._options, token)
-
-    def _engine_spec(
-        self, spec: AgentSpec, engine: Engine, options: Mapping[str, Any], token: str
-    ) -> EngineSpec:
-        return EngineSpec(
-            engine=engine.name,
-            model=spec.model or "",
-            provider=spec.provider or "",
-            options=dict(options),
-            home=str(self._place.home),
-            workspace=str(self._place.workspace),
-            env={
-                **self._place.child_env(),
-                "AGENTSUP_URL": self._place.url(),
-                "AGENTSUP_TOKEN": token,
-                "AGENTSUP_AGENT": self._spec.name,
-            },
-            agent=self._spec.name,
-            permission_mode=self._spec.permission_mode or "",
-            reasoning_effort=self._spec.reasoning_effort or "",
-            max_steps=self._spec.max_steps,
-            max_usd=self._spec.budget.per_turn_usd,
-            mcp_servers=self._mcp_servers(token),
-        )
+        return self._place.engine_spec(self._spec, self._engine, self._options, token)
 
     async def own_tools(self, *, is_patient: bool) -> ToolRegistry | None:
         """The tools of the agent's own servers; see ``AgentServers.tried`` for the wait."""
@@ -214,22 +173,21 @@ class AgentStack:
             await self.servers.tried(is_patient=is_patient)
         return self.servers
 
-    def _mcp_servers(self, token: str) -> dict[str, dict[str, Any]]:
-        """Our tools, for programs that speak MCP; the token stands in a header, in no address."""
-        if not token or self._spec.tools == ():
-            return {}
-        headers = {"Authorization": f"Bearer {token}"}
-        url = f"{self._place.url()}/mcp"
-        return {OUR_MCP_SERVER: {"type": "http", "url": url, "headers": headers}}
-
     def system_prompt(self) -> str:
+        return self.prompt_of(self._spec, self.servers)
+
+    def prompt_of(self, spec: AgentSpec, servers: AgentServers | None) -> str:
+        """The standing instructions of whoever works here: the agent, or one in whose place it
+        works and who may turn only to those that both may."""
         peers = tuple(
             name
             for name in self._directory.names()
-            if name != self._spec.name and self._spec.may_delegate_to(name)
+            if name not in (self._spec.name, spec.name)
+            and self._spec.may_delegate_to(name)
+            and spec.may_delegate_to(name)
         )
-        told = self.servers.told() if self.servers is not None else ""
-        known = prompt.system_prompt(self._spec, shared=self._knowledge.text, peers=peers)
+        told = servers.told() if servers is not None else ""
+        known = prompt.system_prompt(spec, shared=self._knowledge.text, peers=peers)
         return f"{known}\n\n{told}" if told else known
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 from agentsup.agents.recovery.tiers import Tier
 from agentsup.model.agent import AgentSpec
 from agentsup.model.engine import Engine, EngineSpec
+from agentsup.model.ids import AgentId
 from agentsup.model.tool import ToolRegistry
 
 
@@ -23,7 +24,15 @@ class Surroundings(Protocol):
     """What a turn reads of its agent at its start; live edits are seen by the next turn."""
 
     @property
+    def agent_id(self) -> AgentId:
+        """Who works, with whose memory."""
+
+    @property
     def spec(self) -> AgentSpec: ...
+
+    @property
+    def payer(self) -> AgentSpec:
+        """Whose budget it is: the agent whose message it is."""
 
     @property
     def engine(self) -> Engine: ...

@@ -7,6 +7,7 @@ repeated; where a blind call's outcome is unknown, a person is asked before anyt
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from agentsup.agents.recovery.breakers import Visit
 from agentsup.agents.recovery.tiers import Tier
 from agentsup.agents.roles.bounds import Bounds
 from agentsup.agents.served import Door
+from agentsup.agents.steering import Notes
 from agentsup.agents.surroundings import Surroundings
 from agentsup.agents.turn_end import TurnEnd
 from agentsup.agents.turn_recovery import (
@@ -36,6 +38,7 @@ from agentsup.engines.guard import GuardedSession, RunLimits, open_guarded
 from agentsup.kit import faults
 from agentsup.mailbox.journal import Resolution
 from agentsup.mailbox.pump import Work
+from agentsup.model.agent import AgentSpec
 from agentsup.model.engine import (
     Done,
     EngineEvent,
@@ -62,19 +65,28 @@ UNCERTAIN: dict[str, Resolution] = {
     "skip it": "skipped",
 }
 UNCERTAIN_OPTIONS = tuple(UNCERTAIN)
+Bounding = Callable[[AgentSpec], Awaitable[Bounds]]
+"""Says what a turn may use, of the one who works on it."""
 
 
 class TurnHandler:
     """The default ``Handler``: runs the agent's engine on each message."""
 
     def __init__(
-        self, services: TurnServices, agent_id: AgentId, surroundings: Surroundings
+        self,
+        services: TurnServices,
+        agent_id: AgentId,
+        surroundings: Surroundings,
+        bounds: Bounding | None = None,
     ) -> None:
+        """``agent_id`` is whose messages these are, ``surroundings`` who works on them; without
+        ``bounds`` those of the agent in the session's role hold."""
         self._services = services
         self._agent_id = agent_id
         self._around = surroundings
+        self._bounding = bounds
         self._end = TurnEnd(services, agent_id, surroundings)
-        self._recovery = TurnRecovery(services, agent_id, surroundings, self._end)
+        self._recovery = TurnRecovery(services, surroundings, self._end)
 
     async def handle(self, work: Work) -> None:
         """Run one segment of the message's turn and settle the lease.
@@ -105,7 +117,7 @@ class TurnHandler:
         finally:
             self._end.usage.forget(work)
             seconds = self._services.clock.monotonic() - began_s
-            self._services.turn_ended(name, outcome, seconds)
+            self._services.turn_ended(self._around.payer.name, outcome, seconds)
 
     async def _work_on(self, work: Work) -> str:
         """One attempt after the other, as long as one leads to the next in this turn."""
@@ -178,6 +190,8 @@ class TurnHandler:
             on_tool=lambda name, state: services.live.tool(message.message_id, name, state),
             bounds=bounds,
             own_tools=await around.own_tools(is_patient=resume is not None),
+            acts_as=around.agent_id,
+            notes=Notes(services.database, message, heard.told),
         )
         segment = Segment(
             message_id=message.message_id,
@@ -192,7 +206,7 @@ class TurnHandler:
             engine_state=memory.engine_state,
             resume=Resume(carried.checkpoint, resume.answer) if resume else None,
         )
-        token = services.tokens.issue_run(self._agent_id, around.spec.name, message.message_id)
+        token = services.tokens.issue_run(self._agent_id, around.payer.name, message.message_id)
         services.live.begin(self._agent_id, _conversation(message), message.message_id)
         faults.point("turn.before_engine")
         try:
@@ -225,6 +239,8 @@ class TurnHandler:
     async def _bounds(self, session_id: str) -> Bounds:
         """What the agent may use in this session, and what its role tells it."""
         roles, spec = self._services.roles, self._around.spec
+        if self._bounding is not None:
+            return await self._bounding(spec)
         return Bounds(spec.tools) if roles is None else await roles.bounds(spec, session_id)
 
     async def _remember(self, work: Work, heard: Heard, tier: Tier, *, may_shorten: bool) -> str:

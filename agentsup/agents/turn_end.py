@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from agentsup.agents import prompt, transcript
+from agentsup.agents import prompt, steering, transcript
 from agentsup.agents.carried import Carried
 from agentsup.agents.recovery import telling
 from agentsup.agents.recovery.decisions import FALLBACK, PRIMARY
@@ -93,6 +93,7 @@ class TurnEnd:
             for notice in heard.notices:
                 _notify_tx(tx, message, services.redactor.text(notice), now)
             self.usage.end_tx(tx, heard)
+            steering.close_tx(tx, heard.told, message, at=now)
             services.journal.end_segment_tx(tx, message.message_id, segment_no, now)
 
         await services.database.write(commit, name="turn.complete", closing=True)
@@ -141,6 +142,7 @@ class TurnEnd:
                 for notice in heard.notices:
                     _notify_tx(tx, lease.message, services.redactor.text(notice), now)
                 self.usage.end_tx(tx, heard)
+                steering.close_tx(tx, heard.told, lease.message, at=now)
 
         await services.database.write(commit, name="turn.park", closing=True)
         _log.info("turn parked", question=end.text)

@@ -36,7 +36,6 @@ from agentsup.mailbox.attempts import AttemptRow
 from agentsup.mailbox.pump import Work
 from agentsup.model.engine import Done, HistoryItem, Segment, Suspended, Usage
 from agentsup.model.errors import EngineFailed
-from agentsup.model.ids import AgentId
 from agentsup.model.message import Message
 from agentsup.observe.logging import get_logger
 from agentsup.store.database import Tx
@@ -82,12 +81,10 @@ class TurnRecovery:
     def __init__(
         self,
         services: TurnServices,
-        agent_id: AgentId,
         surroundings: Surroundings,
         end: TurnEnd,
     ) -> None:
         self._services = services
-        self._agent_id = agent_id
         self._around = surroundings
         self._end = end
 
@@ -175,7 +172,7 @@ class TurnRecovery:
         """The attempt as memory sees it."""
         message = work.lease.message
         return Upcoming(
-            agent_id=self._agent_id,
+            agent_id=self._around.agent_id,
             session_id=message.session_id,
             text=message.text,
             spec=self._around.spec,

@@ -54,6 +54,8 @@ class Heard:
     """Where the run is told to."""
     tells_money: bool = False
     """The engine has said what something cost: its tokens have their price in reports of its own."""
+    told: list[str] = field(default_factory=list)
+    """Notes to a run that it was shown: messages that need no turn of their own."""
 
 
 class TurnUsage:
@@ -68,7 +70,7 @@ class TurnUsage:
 
     async def reserve(self, work: Work, heard: Heard) -> Done | None:
         """Hold what the segment will probably use. The end of the turn where a budget forbids it."""
-        heard.usd_left = self._around.spec.budget.per_turn_usd
+        heard.usd_left = self._around.payer.budget.per_turn_usd
         if self._services.spending is None:
             return None
         try:

@@ -8,7 +8,7 @@ import os
 from agentsup import __version__
 from agentsup.agents.knowledge import SharedKnowledge
 from agentsup.agents.processes import ProcessTable
-from agentsup.agents.stack import AgentStack, StackPlace
+from agentsup.agents.stack import AgentStack
 from agentsup.agents.tools import peer_tools, shared_memory_tool
 from agentsup.agents.turn_services import TurnServices
 from agentsup.api.ports import ApiDeps, ApiLimits
@@ -35,6 +35,7 @@ from agentsup.daemon.ground import (
 )
 from agentsup.daemon.mcp import DaemonMcp
 from agentsup.daemon.people import People
+from agentsup.daemon.personas import DaemonOthers, place_of
 from agentsup.daemon.reconcile import Reconciler
 from agentsup.daemon.recorder import Recorder
 from agentsup.daemon.roles import DaemonRoles
@@ -44,7 +45,6 @@ from agentsup.daemon.supervisor import AgentSupervisor
 from agentsup.daemon.tracing import DaemonTraces
 from agentsup.kit import sdnotify
 from agentsup.kit.lag import LagProbe
-from agentsup.kit.procgroup import child_env
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.bus import Asker, InterAgentBus
 from agentsup.mailbox.journal import Journal
@@ -237,12 +237,7 @@ class _Assembly:
         self, spec: AgentSpec, agent_id: AgentId, instance_id: InstanceId
     ) -> AgentStack:
         g = self.ground
-        place = StackPlace(
-            g.home.root,
-            g.home.workspace(spec.name),
-            lambda: self.api.url,
-            lambda: child_env(source=g.environ),
-        )
+        place = place_of(g, spec.name, lambda: self.api.url)
         return AgentStack(
             spec=spec,
             agent_id=agent_id,
@@ -254,6 +249,7 @@ class _Assembly:
             knowledge=self.knowledge,
             drain_s=g.snapshot.settings.limits.drain_s,
             mcp=self.mcp.services,
+            others=DaemonOthers(g, lambda: self.snapshot, self.fleet),
         )
 
     def _on_snapshot(self, snapshot: ConfigSnapshot) -> None:

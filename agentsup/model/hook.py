@@ -48,6 +48,17 @@ class Origin(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """What somebody may use: ``patterns`` of their own (None: whatever is offered to everyone), and
+    those of their role (None: it is in none)."""
+
+    name: str
+    patterns: tuple[str, ...] | None = None
+    role: str = ""
+    role_patterns: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CallFacts:
     """One call as its stages see it.
 
@@ -87,6 +98,8 @@ class CallFacts:
     role: str = ""
     role_patterns: tuple[str, ...] | None = None
     """The ceiling of the role that the agent is in (None: it is in none)."""
+    callers: tuple[Reach, ...] = ()
+    """What those may use for whom it works: each of them must be allowed the call as well."""
     permission_mode: str = ""
     answer: str | None = None
     room_chars: Callable[[], int] = lambda: 1 << 30

@@ -57,7 +57,8 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """On whose behalf a tool runs."""
+    """On whose behalf a tool runs: ``agent_id`` is whose message it is, ``agent_name`` the one who
+    works on it, which is another where the agent has its work done in that one's place."""
 
     agent_id: AgentId
     agent_name: str
@@ -70,6 +71,13 @@ class ToolContext:
     """Where the agent's files are; empty: it has none."""
     children: Children | None = None
     """Where a tool that starts programs records them; None: it must not start any."""
+    acts_as: AgentId | None = None
+    """In whose place it works, with that one's memory; None: its own."""
+
+    @property
+    def self_id(self) -> AgentId:
+        """Whose memory is the tool's."""
+        return self.agent_id if self.acts_as is None else self.acts_as
 
 
 class Children(Protocol):

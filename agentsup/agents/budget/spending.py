@@ -84,7 +84,7 @@ class Spending:
         Waits, its slot given back, while only what other turns hold is in the way. Raises
         ``BudgetExceeded``, with a sentence for the asker.
         """
-        message, spec = work.lease.message, around.spec
+        message, spec = work.lease.message, around.payer
         root_agent_id = await self._begun_with(message)
 
         def limits(at: int) -> list[Limit]:

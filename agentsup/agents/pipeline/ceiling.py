@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from agentsup.model.hook import CallFacts, Origin
@@ -28,10 +29,26 @@ def is_offered(
 
 
 def beyond(call: CallFacts) -> str | None:
-    """Why the call is beyond its agent's ceiling, or None."""
-    patterns, allowed = call.patterns, call.role_patterns
+    """Why the call is beyond its agent's ceiling, or that of those for whom it works, or None."""
     if call.origin is Origin.ENGINE:
         return None
+    own = _beyond(call)
+    for each in () if own is not None else call.callers:
+        asked = replace(
+            call,
+            agent_name=each.name,
+            patterns=each.patterns,
+            role=each.role,
+            role_patterns=each.role_patterns,
+        )
+        why = _beyond(asked)
+        if why is not None:
+            return f"{why}, for whom this is done"
+    return own
+
+
+def _beyond(call: CallFacts) -> str | None:
+    patterns, allowed = call.patterns, call.role_patterns
     names = {call.name, call.own_name or call.name}
     if allowed is not None and not any(matches(name, allowed) for name in names):
         return f"{call.own_name or call.name} is beyond the role {call.role}"

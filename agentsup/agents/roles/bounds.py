@@ -9,6 +9,7 @@ from agentsup.agents.roles.book import RoleBook, RoleShelf
 from agentsup.agents.roles.parse import unknown_role
 from agentsup.agents.roles.role import ESSENTIAL, Role, Status
 from agentsup.model.agent import AgentSpec
+from agentsup.model.hook import Reach
 from agentsup.store.database import Database
 
 _THINK = "think"
@@ -24,6 +25,12 @@ class Bounds:
     role: str = ""
     ceiling: tuple[str, ...] | None = None
     instruction: str = ""
+    callers: tuple[Reach, ...] = ()
+    """Those for whom it is done, who must be allowed a call as well."""
+
+    def reach(self, name: str) -> Reach:
+        """The same as a bound for others."""
+        return Reach(name, self.tools, self.role, self.ceiling)
 
 
 def bounds_of(spec: AgentSpec, name: str, book: RoleBook) -> Bounds:
@@ -77,5 +84,8 @@ class Roles:
     async def bounds(self, spec: AgentSpec, session_id: str) -> Bounds:
         """The bounds of a turn of that agent in that session, from the files as they are now."""
         own = await self._database.read(lambda reader: rows.role_of(reader, session_id))
-        name = (spec.role or "") if own is None else own
+        return await self.in_role(spec, (spec.role or "") if own is None else own)
+
+    async def in_role(self, spec: AgentSpec, name: str) -> Bounds:
+        """The bounds of that agent in the role called ``name`` (empty: in none)."""
         return bounds_of(spec, name, await self._shelf.book())

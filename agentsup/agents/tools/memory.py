@@ -93,7 +93,7 @@ class _Memory:
 
     async def save(self, context: ToolContext, args: dict[str, Any]) -> str:
         saved = await self._memory.save(
-            self._owner_of(context.agent_id),
+            self._owner_of(context.self_id),
             arguments.text(args, "key"),
             arguments.text(args, "content"),
             kind=arguments.text(args, "kind", default=Kind.FACT.value),
@@ -109,19 +109,19 @@ class _Memory:
             raise BadRequest(f"the argument 'limit' must be 1 to {MAX_RECALLED}", field="limit")
         kind = kind_of(arguments.text(args, "kind")) if args.get("kind") is not None else None
         found = await self._memory.recall(
-            self._owner_of(context.agent_id),
+            self._owner_of(context.self_id),
             arguments.text(args, "query"),
             limit=int(limit),
             kind=kind,
             tags=_texts(args, "tags"),
         )
-        results = [_result(entry, own=entry.agent_id == context.agent_id) for entry in found]
+        results = [_result(entry, own=entry.agent_id == context.self_id) for entry in found]
         return _json(results=results, count=len(results), agent=context.agent_name)
 
     async def forget(self, context: ToolContext, args: dict[str, Any]) -> str:
         scope = scope_of(arguments.text(args, "scope")) if args.get("scope") is not None else None
         key = arguments.text(args, "key")
-        count = await self._memory.forget(context.agent_id, key, scope)
+        count = await self._memory.forget(context.self_id, key, scope)
         return _json(status="forgotten", key=key, count=count, agent=context.agent_name)
 
 

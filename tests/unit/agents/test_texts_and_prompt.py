@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from agentsup.agents import prompt
+from agentsup.agents.calling import call_key
 from agentsup.agents.carried import Carried
 from agentsup.agents.commands import texts
-from agentsup.agents.host import call_key
 from agentsup.agents.tools import arguments
 from agentsup.catalogue import words
 from agentsup.model.agent import AgentSpec

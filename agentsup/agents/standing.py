@@ -1,0 +1,63 @@
+"""In whose place a session's turns are done, and on whose behalf: read from the store at each turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentsup.store.database import Reader
+
+_MOST = 8
+"""Sessions looked at upwards; runs are not as deep as this."""
+
+_SQL = f"""
+WITH RECURSIVE up(session_id, height) AS (
+    SELECT ?, 0
+    UNION ALL
+    SELECT p.parent_session_id, up.height + 1 FROM up
+    JOIN session_parents p ON p.session_id = up.session_id WHERE up.height < {_MOST}
+)
+SELECT coalesce(o.agent_id, s.agent_id, '') AS agent_id, o.agent_id AS persona, r.role
+FROM up
+LEFT JOIN sessions s ON s.session_id = up.session_id
+LEFT JOIN session_personas o ON o.session_id = up.session_id
+LEFT JOIN session_roles r ON r.session_id = up.session_id
+ORDER BY up.height
+"""  # noqa: S608 - a constant
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who works in a session: an agent, and the role the session was put in (empty: in none; None:
+    in its agent's)."""
+
+    agent_id: str
+    role: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is on record of a session. ``persona`` is the agent in whose place its turns are done
+    (empty: its own); ``callers`` are those who had the work begun, the nearest first."""
+
+    persona: str = ""
+    role: str | None = None
+    callers: tuple[Caller, ...] = ()
+
+
+def standing_of(reader: Reader, session_id: str) -> Standing:
+    """The standing of a session now."""
+    own, *above = reader.all(_SQL, (session_id,))
+    return Standing(
+        own["persona"] or "",
+        own["role"],
+        tuple(Caller(row["agent_id"], row["role"]) for row in above),
+    )
+
+
+def stricter_mode(own: str | None, callers: list[str | None]) -> str | None:
+    """The permission mode of work done for others: as careful as the most careful of them."""
+    modes = [own, *callers]
+    if "plan" in modes:
+        return "plan"
+    careful = [mode for mode in modes if mode != "bypassPermissions"]
+    return own if not careful or own != "bypassPermissions" else careful[0]
