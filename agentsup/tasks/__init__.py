@@ -1,0 +1,1 @@
+"""Background work: tasks, their runs and schedules."""

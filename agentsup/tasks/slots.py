@@ -1,0 +1,335 @@
+"""When a schedule's times are, and what becomes of those that passed: pure decisions.
+
+The times of a schedule, its slots, are a fixed set of instants. ``every`` counts from its anchor
+in real seconds, whatever the clocks do. ``cron`` is read in the schedule's zone as Debian's cron
+does: a fixed time of day that a change to summer time leaves out comes at the first minute after
+the gap, one that a change back repeats comes at its first passing; with a star for the minute or
+the hour every real minute counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice, takewhile
+from typing import Any
+
+from cronsim import CronSim, CronSimError
+
+from agentsup.model.errors import BadRequest
+from agentsup.model.task import Misfire, NewSchedule, Overlap, Schedule
+from agentsup.tasks.zones import zone_of
+
+__all__ = ["Due", "Parsed", "describe", "due", "is_rewound", "local_time", "next_after", "parse"]
+
+GRACE_MS = 60_000
+"""How late a run may be and still be that slot's own."""
+LISTED_MAX = 100
+"""Most slots that are decided one by one at once; what came before them is one range."""
+REWOUND_MS = 3 * 3_600_000
+"""A schedule that was kept this much later than now was kept by a wrong clock."""
+MIN_EVERY_S = 1.0
+MAX_EVERY_S = 10 * 366 * 86_400.0
+MIN_YEAR, MAX_YEAR = 1900, 9000
+MAX_TEXT = 200
+TOLD_NEXT = 3
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+_MINUTE_MS = 60_000
+_EXAMPLES = "at '2026-12-24T18:00', every 3600 seconds, or cron '30 8 * * MON-FRI'"
+_CRON_FORM = (
+    "write minute, hour, day of month, month and day of week, for instance '30 8 * * MON-FRI'"
+)
+_NAMED = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A schedule that was understood, ready to be stored. Times are wall ms."""
+
+    kind: str
+    spec: str
+    """The instant with its offset, seconds, or five fields."""
+    zone: str
+    misfire: Misfire
+    overlap: Overlap
+    anchor_at: int
+    next_at: int
+
+    def of(self, task_id: str) -> Schedule:
+        """As the schedule of a task."""
+        return Schedule(
+            task_id=task_id,
+            kind=self.kind,
+            spec=self.spec,
+            zone=self.zone,
+            misfire=self.misfire,
+            overlap=self.overlap,
+            anchor_at=self.anchor_at,
+            next_at=self.next_at,
+            last_at=None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What is to be done with the slots up to now: each is in exactly one place, in order.
+
+    ``range_at`` stands for itself and all slots after it that are before ``range_end``: too many
+    to be told one by one, skipped together.
+    """
+
+    run_at: tuple[int, ...]
+    skipped_at: tuple[int, ...]
+    next_at: int | None
+    range_at: int | None = None
+    range_end: int = 0
+    is_made_up: bool = False
+    """Runs that were missed and are each wanted: queued one behind the other."""
+
+    @property
+    def last_at(self) -> int | None:
+        """The latest slot that this decides about; None if nothing is due."""
+        return max((*self.run_at, *self.skipped_at), default=None)
+
+
+# -- from what was written to a schedule ---------------------------------------------------------
+
+
+def parse(new: NewSchedule, *, now_ms: int, zone: str) -> Parsed:
+    """Understand ``new``, written at ``now_ms``; times without an offset are in its zone, without
+    one in ``zone`` (an IANA name).
+
+    Raises ``BadRequest`` whose fact ``field`` is ``schedule``, ``at``, ``every_s``, ``cron`` or
+    ``zone``.
+    """
+    given = [bool(new.at.strip()), new.every_s is not None, bool(new.cron.strip())]
+    if sum(given) != 1:
+        many = "none" if not any(given) else f"{sum(given)} of them"
+        raise BadRequest(
+            f"a schedule has exactly one of at, every and cron, and {many} is given; "
+            f"for instance {_EXAMPLES}",
+            field="schedule",
+        )
+    zone = new.zone.strip() or zone
+    zone_of(zone)
+    if given[0]:
+        kind, (spec, anchor_at) = "at", _parse_at(new.at.strip(), zone, now_ms)
+    elif new.every_s is not None:
+        kind, spec, anchor_at = "every", _parse_every(new.every_s), now_ms
+    else:
+        kind, spec, anchor_at = "cron", _parse_cron(new.cron, now_ms), now_ms
+    bare = Parsed(kind, spec, zone, new.misfire, new.overlap, anchor_at, 0)
+    next_at = next_after(bare.of(""), now_ms)
+    if next_at is None:
+        raise BadRequest(f"cron {spec!r} never comes; {_CRON_FORM}", field="cron")
+    return Parsed(kind, spec, zone, new.misfire, new.overlap, anchor_at, next_at)
+
+
+def _parse_at(text: str, zone: str, now_ms: int) -> tuple[str, int]:
+    form = "write date and time, for instance '2026-12-24T18:00' or '2026-12-24T18:00+01:00'"
+    try:
+        when = datetime.fromisoformat(text) if len(text) <= MAX_TEXT else None
+    except ValueError:
+        when = None
+    has_time = len(text.replace(" ", "T").partition("T")[2]) >= len("00")
+    # Near the ends of the calendar an offset leads out of it.
+    if when is None or not has_time or not MIN_YEAR <= when.year <= MAX_YEAR:
+        raise BadRequest(f"at {text[:MAX_TEXT]!r} is no date and time; {form}", field="at")
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=zone_of(zone))
+        there_and_back = when.astimezone(UTC).astimezone(when.tzinfo)
+        if there_and_back.replace(tzinfo=None) != when.replace(tzinfo=None):
+            raise BadRequest(
+                f"at {text!r} does not exist in {zone}: the clocks are put forward over it; "
+                "take a time after that, or write it with an offset",
+                field="at",
+            )
+    at = _to_ms(when)
+    if at <= now_ms:
+        raise BadRequest(
+            f"at {text!r} is past: it is {local_time(now_ms, zone)} now in {zone}; {form}",
+            field="at",
+        )
+    return local_time(at, zone), at
+
+
+def _parse_every(every_s: float) -> str:
+    if not math.isfinite(every_s) or not MIN_EVERY_S <= every_s <= MAX_EVERY_S:
+        raise BadRequest(
+            f"every {every_s:g} s can't be kept: between 1 s and ten years, for instance 3600 "
+            "for every hour",
+            field="every_s",
+        )
+    return f"{round(every_s * 1000) / 1000:.15g}"
+
+
+def _parse_cron(text: str, now_ms: int) -> str:
+    spec = _NAMED.get(text.strip().lower(), " ".join(text.split()))
+    if len(spec) > MAX_TEXT or len(spec.split()) != 5:
+        raise BadRequest(
+            f"cron {spec[:MAX_TEXT]!r} has {len(spec.split())} fields, not five; {_CRON_FORM}",
+            field="cron",
+        )
+    try:
+        CronSim(spec, _to_local(now_ms, "UTC"))
+    except CronSimError as error:
+        told = str(error).lower().replace("-", " ")
+        raise BadRequest(f"cron {spec!r}: {told}; {_CRON_FORM}", field="cron") from error
+    return spec.upper()
+
+
+# -- the times -----------------------------------------------------------------------------------
+
+
+def next_after(schedule: Schedule, after_ms: int) -> int | None:
+    """The first slot later than ``after_ms``, or None if there will be none.
+
+    Knows nothing of pauses and of what was run already.
+    """
+    return next(_slots(schedule, after_ms), None)
+
+
+def _slots(schedule: Schedule, after_ms: int) -> Iterator[int]:
+    """All slots later than ``after_ms``, in order."""
+    match schedule.kind:
+        case "at":
+            return iter((schedule.anchor_at,) if schedule.anchor_at > after_ms else ())
+        case "every":
+            period = _period_ms(schedule)
+            count = (after_ms - schedule.anchor_at) // period + 1
+            return _every(schedule.anchor_at + count * period, period)
+        case _:
+            return _cron(schedule, after_ms)
+
+
+def _every(first: int, period: int) -> Iterator[int]:
+    while True:
+        yield first
+        first += period
+
+
+def _cron(schedule: Schedule, after_ms: int) -> Iterator[int]:
+    last = after_ms
+    for when in CronSim(schedule.spec, _to_local(after_ms, schedule.zone)):
+        # A fixed time may be told twice where the clocks go forward, and again where they go back.
+        slot = _to_ms(when)
+        if slot > last:
+            yield slot
+            last = slot
+
+
+def _period_ms(schedule: Schedule) -> int:
+    return round(float(schedule.spec) * 1000)
+
+
+# -- what is due ---------------------------------------------------------------------------------
+
+
+def due(schedule: Schedule, now_ms: int, *, grace_ms: int = GRACE_MS) -> Due:
+    """Decide about all slots from ``schedule.next_at`` up to ``now_ms`` by its misfire policy.
+
+    A slot is missed when it is more than ``grace_ms`` late, or when a later one has come as well.
+    ``once`` runs the latest slot, which stands for all; ``skip`` runs the latest one unless it is
+    late; ``all`` runs each. At most 100 are decided one by one, the latest ones.
+    """
+    first = schedule.next_at
+    if first is None or first > now_ms:
+        return Due((), (), first)
+    listed, range_at = _passed(schedule, first, now_ms)
+    is_late = now_ms - listed[-1] > grace_ms
+    match schedule.misfire:
+        case Misfire.ALL:
+            run_at = listed
+        case Misfire.SKIP if is_late:
+            run_at = ()
+        case _:
+            run_at = listed[-1:]
+    return Due(
+        run_at=run_at,
+        skipped_at=listed[: len(listed) - len(run_at)],
+        next_at=next_after(schedule, now_ms),
+        range_at=range_at,
+        range_end=0 if range_at is None else listed[0],
+        is_made_up=schedule.misfire is Misfire.ALL and (is_late or len(run_at) > 1),
+    )
+
+
+def _passed(schedule: Schedule, first: int, now_ms: int) -> tuple[tuple[int, ...], int | None]:
+    """The latest slots from ``first`` to ``now_ms``, and ``first`` if there are more than these."""
+    # The stored slot counts even where the rules of its zone were changed since.
+    listed = (first, *_some(schedule, first, now_ms, LISTED_MAX))
+    if len(listed) <= LISTED_MAX:
+        return listed, None
+    low, high = first, now_ms  # after `low` there are LISTED_MAX or more, after `high` fewer
+    while high - low > _MINUTE_MS // 2:
+        middle = (low + high) // 2
+        if len(_some(schedule, middle, now_ms, LISTED_MAX)) == LISTED_MAX:
+            low = middle
+        else:
+            high = middle
+    return _some(schedule, low, now_ms, 2 * LISTED_MAX)[-LISTED_MAX:], first
+
+
+def _some(schedule: Schedule, after_ms: int, until_ms: int, most: int) -> tuple[int, ...]:
+    slots = takewhile(lambda slot: slot <= until_ms, _slots(schedule, after_ms))
+    return tuple(islice(slots, most))
+
+
+def is_rewound(schedule: Schedule, now_ms: int) -> bool:
+    """Whether it was kept, or made, by a clock that was hours ahead of what ``now_ms`` says.
+
+    Its next time is then to be found anew; smaller steps back are simply waited for.
+    """
+    kept = schedule.last_at
+    if kept is None and schedule.kind != "at":
+        kept = schedule.anchor_at
+    return kept is not None and kept > now_ms + REWOUND_MS
+
+
+# -- for people ----------------------------------------------------------------------------------
+
+
+def describe(schedule: Schedule) -> dict[str, Any]:
+    """All there is to say about it as plain data, with its next three times in ms and as local
+    time with offset."""
+    upcoming: tuple[int, ...] = ()
+    if schedule.next_at is not None and not schedule.is_paused:
+        later = islice(_slots(schedule, schedule.next_at), TOLD_NEXT - 1)
+        upcoming = (schedule.next_at, *later)
+    return {
+        "kind": schedule.kind,
+        "spec": schedule.spec,
+        "zone": schedule.zone,
+        "misfire": schedule.misfire.value,
+        "overlap": schedule.overlap.value,
+        "is_paused": schedule.is_paused,
+        "last_at": schedule.last_at,
+        "next_at": upcoming[0] if upcoming else None,
+        "next_times": list(upcoming),
+        "next_local": [local_time(slot, schedule.zone) for slot in upcoming],
+    }
+
+
+def local_time(at: int, zone: str) -> str:
+    """The instant ``at`` (ms) as ISO 8601 in ``zone``, with its offset."""
+    return _to_local(at, zone).isoformat(timespec="seconds" if at % 1000 == 0 else "milliseconds")
+
+
+def _to_local(at: int, zone: str) -> datetime:
+    return (_EPOCH + at * _MS).astimezone(zone_of(zone))
+
+
+def _to_ms(when: datetime) -> int:
+    return (when - _EPOCH) // _MS
