@@ -18,6 +18,7 @@ __all__ = [
     "MATRIX_POINTS",
     "POINTS",
     "RECOVERY_POINTS",
+    "TASK_POINTS",
     "TELEGRAM_POINTS",
     "FaultPlan",
     "point",
@@ -69,7 +70,19 @@ MATRIX_POINTS: frozenset[str] = frozenset(
 RECOVERY_POINTS: frozenset[str] = frozenset({"turn.attempt_failed", "turn.nudged"})
 """What turns pass whose engine failed, or is asked once more."""
 
-POINTS = CORE_POINTS | TELEGRAM_POINTS | MATRIX_POINTS | RECOVERY_POINTS
+TASK_POINTS: frozenset[str] = frozenset(
+    {
+        "run.before_start",
+        "run.after_start",
+        "task.before_commit",
+        "task.after_commit",
+        "schedule.before_commit",
+        "schedule.after_commit",
+    }
+)
+"""What a daemon passes whose agents hand work on."""
+
+POINTS = CORE_POINTS | TASK_POINTS | TELEGRAM_POINTS | MATRIX_POINTS | RECOVERY_POINTS
 """Every name that may be passed; the kill matrix and its like cover them all."""
 
 

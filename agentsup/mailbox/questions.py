@@ -22,8 +22,10 @@ from agentsup.model.principal import Principal
 from agentsup.model.question import QUESTION, Question, QuestionState, of_leave
 from agentsup.store.database import Reader, Tx
 
-__all__ = ["ask_tx", "expire_tx", "list_of", "next_deadline", "park_tx"]
+__all__ = ["ASIDE", "ask_tx", "expire_tx", "list_of", "next_deadline", "park_tx"]
 
+ASIDE = "ask_parent"
+"""The call of a question that was put from outside the turn it belongs to."""
 _EXPIRE_AT_ONCE = 200
 
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 from agentsup.model.event import Event, EventType
 from agentsup.store.database import Database, Reader, Tx
 
-__all__ = ["TOPIC", "EventLog", "Page", "Subscription", "append", "append_all"]
+__all__ = ["TOPIC", "EventLog", "Page", "Subscription", "append", "append_all", "of_task"]
 
 TOPIC = "events"
 """Touched by each append; `Database.listen` wakes on it."""
@@ -237,6 +237,16 @@ class EventLog:
     def subscribe(self) -> Subscription:
         """A way to wait for newer events. Subscribe first, read, then wait: nothing is missed."""
         return Subscription(self._database)
+
+
+def of_task(reader: Reader, task_id: str, *, limit: int) -> list[Event]:
+    """The newest `limit` events of a task, oldest first."""
+    rows = reader.all(
+        "SELECT * FROM events WHERE message_id = ? AND type >= 'task.' AND type < 'task/'"
+        " ORDER BY seq DESC LIMIT ?",
+        (task_id, max(1, min(limit, MAX_READ))),
+    )
+    return [_event(row) for row in reversed(rows)]
 
 
 def _last_seq(reader: Reader) -> int:

@@ -122,13 +122,14 @@ WHEN OLD.state = 'open' AND NEW.state <> 'open' BEGIN
             WHERE m.message_id = NEW.message_id AND m.state IN ('leased', 'queued'));
 END;
 
--- What is told of a run's message is told of its task.
+-- What is told of a run's message is told of its task, under the task's id.
+CREATE INDEX events_task ON events (message_id, seq) WHERE type >= 'task.' AND type < 'task/';
 CREATE TRIGGER events_task AFTER INSERT ON events
 WHEN NEW.type IN ('message.started', 'message.parked', 'message.retry', 'message.done',
     'message.dead', 'message.cancelled', 'question.asked', 'question.closed')
     AND NEW.message_id <> '' BEGIN
     INSERT INTO events (at, type, agent_id, session_id, message_id, conversation, data)
-    SELECT NEW.at, 'task.changed', NEW.agent_id, NEW.session_id, NEW.message_id, '',
+    SELECT NEW.at, 'task.changed', NEW.agent_id, NEW.session_id, t.task_id, '',
         -- Ids and states are plain words, so this is JSON.
         '{"task_id":"' || t.task_id || '","state":"' || t.state || '","runs":' || t.runs || '}'
     FROM tasks t WHERE t.current_run = NEW.message_id;
@@ -152,3 +153,11 @@ CREATE TRIGGER runs_session AFTER INSERT ON runs WHEN NEW.why = '' BEGIN
     FROM messages m WHERE m.message_id = NEW.run_id AND parent IS NOT NULL
         AND parent <> m.session_id;
 END;
+
+-- What a run may use at most, where whoever started it said so: patterns over tools, as JSON.
+CREATE TABLE session_tools (
+    session_id  TEXT PRIMARY KEY REFERENCES sessions (session_id) ON DELETE CASCADE,
+    patterns    TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX events_routes ON events (message_id, seq) WHERE type = 'route.chosen';

@@ -1,0 +1,95 @@
+"""Questions of a task: put from outside the turn they belong to, answered, and taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentsup.mailbox import answering, questions
+from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox.questions import ASIDE
+from agentsup.mailbox.rows import find_message, question_of
+from agentsup.model.engine import Suspended
+from agentsup.model.errors import BadRequest, Conflict, NotFound
+from agentsup.model.message import State
+from agentsup.model.principal import Principal
+from agentsup.model.question import QUESTION, Question, QuestionState
+from agentsup.model.task import Task
+from agentsup.store.database import Reader, Tx
+
+__all__ = ["answer_tx", "ask_tx", "questions_of", "take_back_tx"]
+
+
+def ask_tx(mailbox: Mailbox, tx: Tx, task: Task, text: str, options: Sequence[str]) -> Question:
+    """Ask whoever gave the task, in the name of its running turn. The same open question is not put
+    twice. Raises ``BadRequest`` and ``Conflict`` (no turn of it runs, or it has asked already)."""
+    if not text.strip():
+        raise BadRequest("the question is empty", field="question")
+    message = find_message(tx, task.current_run)
+    if message is None or message.state not in (State.LEASED, State.PARKED):
+        raise Conflict(
+            f"task {task.task_id} is {task.state.value}: nothing of it runs that could ask",
+            task_id=task.task_id,
+            state=task.state.value,
+        )
+    known = _open_aside(tx, task.current_run)
+    if known is not None:
+        if known.text == text:
+            return known
+        raise Conflict(
+            f"task {task.task_id} has asked already and waits for the answer: {known.text}",
+            task_id=task.task_id,
+            question_id=known.question_id,
+        )
+    asked = Suspended(b"", text, tuple(options), kind=QUESTION, call_id=ASIDE)
+    return questions.ask_tx(mailbox.desk, tx, message, asked)
+
+
+def answer_tx(
+    mailbox: Mailbox, tx: Tx, task: Task, text: str, by: Principal, question_id: str
+) -> Question:
+    """Answer the open question of the task (that one, where there are several). Raises ``NotFound``,
+    ``Conflict`` and ``BadRequest``."""
+    known = questions_of(tx, task.task_id)
+    asked = [q for q in known if q.state is QuestionState.OPEN]
+    if not question_id:
+        if not asked:
+            raise NotFound(f"task {task.task_id} asks nothing now", task_id=task.task_id)
+        if len(asked) > 1:
+            raise Conflict(
+                f"task {task.task_id} has {len(asked)} open questions; name one",
+                question_ids=[q.question_id for q in asked],
+            )
+        question_id = asked[0].question_id
+    meant = next((q for q in known if q.question_id == question_id), None)
+    if meant is None:
+        raise NotFound(
+            f"task {task.task_id} has no question {question_id}", question_id=question_id
+        )
+    answered = answering.answer_tx(mailbox.desk, tx, question_id, text, by)
+    take_back_tx(mailbox, tx, meant, by)
+    return answered
+
+
+def take_back_tx(mailbox: Mailbox, tx: Tx, asked: Question, by: Principal) -> None:
+    """The agent that was asked need not answer any more, unless it is at it."""
+    message = find_message(tx, asked.put_as) if asked.put_as else None
+    if message is not None and message.state is State.QUEUED:
+        mailbox.cancel_tx(tx, message.message_id, by)
+
+
+def questions_of(reader: Reader, task_id: str) -> list[Question]:
+    """What the runs of a task have asked, oldest first."""
+    found = reader.all(
+        "SELECT q.* FROM questions q JOIN runs r ON r.run_id = q.message_id"
+        " WHERE r.task_id = ? AND r.task_id <> '' ORDER BY q.question_id",
+        (task_id,),
+    )
+    return [question_of(row) for row in found]  # type: ignore[arg-type]  # Row is a mapping in all but name
+
+
+def _open_aside(reader: Reader, message_id: str) -> Question | None:
+    row = reader.one(
+        "SELECT * FROM questions WHERE message_id = ? AND state = 'open' AND call_id = ?",
+        (message_id, ASIDE),
+    )
+    return None if row is None else question_of(row)  # type: ignore[arg-type]  # as above

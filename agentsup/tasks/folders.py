@@ -1,0 +1,76 @@
+"""A task's folder with its TASKMEMORY.md: made, appended to, put away; never deleted on doubt.
+
+What is in a folder is people's and agents' work. Deleting a task moves its folder aside; a folder
+without a row is left where it is, and a row without a folder gets a new one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+__all__ = ["NOTES", "Folders"]
+
+NOTES = "TASKMEMORY.md"
+DELETED = ".deleted"
+MAX_NOTES_BYTES = 256 * 1024
+"""A file that has grown beyond this is appended to no more."""
+
+
+class Folders:
+    """The folders of all tasks. Every method blocks on the disk."""
+
+    def __init__(self, root: Path, folder_of: Callable[[str], Path]) -> None:
+        """``root`` holds them; ``folder_of`` names one by its task's id."""
+        self._root = root
+        self.of = folder_of
+
+    def make(self, task_id: str, heading: str) -> Path:
+        """The folder, made with an empty TASKMEMORY.md if it isn't there; what is there stays."""
+        folder = self.of(task_id)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            with (folder / NOTES).open("x", encoding="utf-8") as notes:
+                notes.write(f"# {heading}\n\n")
+        except FileExistsError:
+            return folder
+        return folder
+
+    def note(self, task_id: str, heading: str, text: str) -> None:
+        """Append a paragraph to TASKMEMORY.md. Raises ``OSError``: also where it is no plain file,
+        or full."""
+        path = self.make(task_id, heading) / NOTES
+        given = (text.rstrip() + "\n").encode("utf-8", "replace")
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+        try:
+            if os.fstat(descriptor).st_size + len(given) > MAX_NOTES_BYTES:
+                raise OSError(f"{NOTES} is full ({MAX_NOTES_BYTES} bytes); shorten it")
+            os.write(descriptor, given)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def read(self, task_id: str, limit: int) -> str:
+        """The beginning of TASKMEMORY.md, at most ``limit`` characters; empty if there is none."""
+        try:
+            descriptor = os.open(self.of(task_id) / NOTES, os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError:
+            return ""
+        with os.fdopen(descriptor, "rb") as notes:
+            text = notes.read(4 * limit + 4).decode("utf-8", "replace")
+        return text if len(text) <= limit else text[: limit - 1] + "…"
+
+    def put_away(self, task_id: str) -> Path | None:
+        """Move the folder of a deleted task to ``.deleted/``; None if there is none."""
+        folder = self.of(task_id)
+        if not folder.is_dir():
+            return None
+        aside = self._root / DELETED
+        aside.mkdir(mode=0o700, exist_ok=True)
+        target, number = aside / task_id, 1
+        while target.exists():
+            number += 1
+            target = aside / f"{task_id}.{number}"
+        folder.rename(target)
+        return target

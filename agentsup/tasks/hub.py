@@ -1,0 +1,440 @@
+"""TaskHub: background work with an owner, from its creation to its deletion.
+
+A task is a row; what it does are its runs, messages of the one mailbox. Who may do what is in
+``rights``; its state follows its run by the store's own law (``0017_tasks.sql``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
+from pathlib import Path
+
+from agentsup.kit import faults
+from agentsup.kit.clock import Clock
+from agentsup.kit.entropy import Entropy
+from agentsup.mailbox.bus import AgentDirectory, Asker
+from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox.rows import need_message
+from agentsup.model.errors import BadRequest, Conflict
+from agentsup.model.event import Event, EventType
+from agentsup.model.message import State
+from agentsup.model.principal import Principal, PrincipalKind
+from agentsup.model.question import Question, QuestionState
+from agentsup.model.task import (
+    ENDED,
+    WORKING,
+    DeliveryState,
+    NewTask,
+    Run,
+    RunKind,
+    Schedule,
+    Task,
+    TaskState,
+)
+from agentsup.store.database import Database, Reader, Tx
+from agentsup.store.events import append, of_task
+from agentsup.tasks import asking, rights, rows, schedules, slots
+from agentsup.tasks.folders import Folders
+from agentsup.tasks.making import AGENTS, digest, one_line, task_from
+from agentsup.tasks.runs import Runs
+from agentsup.tasks.starting import Starter
+from agentsup.tasks.zones import machine_zone
+
+__all__ = ["TaskHub"]
+
+ASIDE = "ask_parent"
+"""What a question is about that was put from outside the turn it belongs to."""
+SHORT_ID_CHARS = 4
+"""An ending of an id that long is enough to name a task."""
+
+
+class TaskHub:
+    """The tasks of this node. ``caller`` is who acts: an operator, a person, or an agent."""
+
+    def __init__(
+        self,
+        *,
+        mailbox: Mailbox,
+        database: Database,
+        clock: Clock,
+        entropy: Entropy,
+        directory: AgentDirectory,
+        runs: Runs,
+        folders: Folders,
+        abort: Callable[[str], Awaitable[None]],
+        zone_of: Callable[[str], str] = lambda agent_id: "",
+    ) -> None:
+        """``abort`` ends the turn of a cancelled message; ``zone_of`` tells an agent's time zone."""
+        self._mailbox = mailbox
+        self._database = database
+        self._clock = clock
+        self._entropy = entropy
+        self._directory = directory
+        self._folders = folders
+        self._abort = abort
+        self._zone_of = zone_of
+        self.runs_of = runs
+        self.starter = Starter(mailbox, directory, runs, entropy)
+
+    # -- creating ----------------------------------------------------------------------------------
+
+    async def create(self, new: NewTask, *, caller: Principal, asker: Asker | None = None) -> Task:
+        """Write a task down, and start it unless it waits for its time or is a plain todo.
+
+        The same idempotency key of the same owner gives the same task. Raises ``BadRequest``,
+        ``NotFound`` and ``Gone`` (the agent), ``Forbidden``, ``Conflict`` (the key), and what
+        ``Runs.start_tx`` raises.
+        """
+        task = task_from(
+            new,
+            task_id=self._entropy.new_id("task"),
+            caller=caller,
+            parent=asker.lease.message if asker is not None else None,
+            directory=self._directory,
+            at=self._clock.now_ms(),
+        )
+        parsed = None
+        if new.schedule is not None:
+            zone = self._zone_of(task.agent_id) or machine_zone()
+            parsed = slots.parse(new.schedule, now_ms=task.created_at, zone=zone)
+
+        def write(tx: Tx) -> str:
+            at = task.created_at
+            if new.idempotency_key:
+                body = digest(new)
+                known = rows.enter_tx(tx, task.owner, new.idempotency_key, task.task_id, body, at)
+                if known is not None:
+                    return known
+            if new.parent_task_id:
+                rights.check_sees(rows.need_task(tx, new.parent_task_id), caller)
+            rows.add_task_tx(tx, task)
+            self._tell(tx, EventType.TASK_CREATED, task, at, name=task.name)
+            if parsed is not None:
+                schedules.add_tx(tx, task.task_id, parsed)
+            elif new.start:
+                self.starter.start_tx(tx, task, RunKind.TASK, task.prompt, asker)
+            tx.after_commit(partial(faults.point, "task.after_commit"))
+            faults.point("task.before_commit")
+            return task.task_id
+
+        task_id = await self._database.write(write, name="tasks.create")
+        if task_id == task.task_id:
+            await asyncio.to_thread(self._folders.make, task_id, task.name)
+        return await self._database.read(lambda r: rows.need_task(r, task_id), name="tasks.get")
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    async def get(self, task_id: str, *, caller: Principal) -> Task:
+        """The task of that id, or of the only id that ends so. Raises ``NotFound``, ``Forbidden``
+        and ``Conflict`` (several ids end so)."""
+
+        def look(reader: Reader) -> Task:
+            found = self._find(reader, task_id)
+            rights.check_sees(found, caller)
+            return found
+
+        return await self._database.read(look, name="tasks.get")
+
+    def _find(self, reader: Reader, task_id: str) -> Task:
+        if task_id.startswith("task_") or len(task_id) < SHORT_ID_CHARS:
+            return rows.need_task(reader, task_id)
+        found = rows.ending_with(reader, task_id.casefold())
+        if len(found) > 1:
+            raise Conflict(f"several tasks end with {task_id}: {', '.join(found)}", task_ids=found)
+        return rows.need_task(reader, found[0] if found else task_id)
+
+    async def runs(self, task_id: str, *, caller: Principal, limit: int = 50) -> builtins.list[Run]:
+        """Its runs and the times that were let pass, the latest first."""
+        task = await self.get(task_id, caller=caller)
+        return await self._database.read(
+            lambda r: rows.runs_of(r, task.task_id, limit=limit), name="tasks.runs"
+        )
+
+    async def questions(self, task_id: str, *, caller: Principal) -> builtins.list[Question]:
+        """What its runs have asked, open or not, oldest first."""
+        task = await self.get(task_id, caller=caller)
+        return await self._database.read(
+            lambda r: asking.questions_of(r, task.task_id), name="tasks.questions"
+        )
+
+    async def schedule(self, task_id: str, *, caller: Principal) -> Schedule | None:
+        """When it runs; None for a task without a schedule."""
+        task = await self.get(task_id, caller=caller)
+        return await self._database.read(
+            lambda r: schedules.get(r, task.task_id), name="tasks.schedule"
+        )
+
+    async def delivery(self, task: Task) -> DeliveryState:
+        """What became of its result."""
+        if task.state not in ENDED:
+            return DeliveryState.NONE
+        return await self._database.read(
+            lambda r: rows.delivery_of(r, task.current_run, task.deliver_to), name="tasks.delivery"
+        )
+
+    async def log(self, task_id: str, *, caller: Principal, tail: int = 20) -> Sequence[Event]:
+        """The latest events of its runs, oldest first."""
+        task = await self.get(task_id, caller=caller)
+
+        def look(reader: Reader) -> Sequence[Event]:
+            return of_task(reader, task.task_id, limit=tail)
+
+        return await self._database.read(look, name="tasks.log")
+
+    def folder_of(self, task_id: str) -> Path:
+        """Where its files are."""
+        return self._folders.of(task_id)
+
+    # -- steering ----------------------------------------------------------------------------------
+
+    async def resume(
+        self,
+        task_id: str,
+        prompt: str = "",
+        *,
+        caller: Principal,
+        asker: Asker | None = None,
+        idempotency_key: str = "",
+    ) -> Task:
+        """Start a todo, or let a task that has ended go on in its session, told ``prompt``.
+
+        Raises ``Conflict`` while it works, ``BadRequest`` for an ended task without a prompt, and
+        what ``Runs.start_tx`` raises.
+        """
+
+        def write(tx: Tx) -> str:
+            task = self._find(tx, task_id)
+            rights.check_owns(task, caller)
+            key = f"resume:{task.task_id}:{idempotency_key}" if idempotency_key else ""
+            repeated = bool(key) and rows.is_entered(tx, task.owner, key)
+            if task.state in WORKING and not repeated:
+                raise Conflict(
+                    f"task {task.task_id} is {task.state.value}; it goes on by itself",
+                    task_id=task.task_id,
+                    state=task.state.value,
+                )
+            text = prompt or (task.prompt if task.runs == 0 else "")
+            if not text.strip():
+                raise BadRequest("say what it is to do now", field="prompt")
+            kind = RunKind.RESUME if task.runs else RunKind.TASK
+            self.starter.start_tx(tx, task, kind, text, asker, key=key)
+            faults.point("task.before_commit")
+            return task.task_id
+
+        found = await self._database.write(write, name="tasks.resume")
+        return await self.get(found, caller=caller)
+
+    async def ask_parent(
+        self,
+        task_id: str,
+        text: str,
+        *,
+        caller: Principal,
+        options: Sequence[str] = (),
+    ) -> Question:
+        """Ask whoever gave the task, in the name of its running turn. The turn's end then waits for
+        the answer, with which the run goes on. The same open question is not put twice.
+
+        Raises ``Conflict`` where no turn of it runs.
+        """
+
+        def write(tx: Tx) -> Question:
+            task = self._find(tx, task_id)
+            rights.check_sees(task, caller)
+            return asking.ask_tx(self._mailbox, tx, task, text, options)
+
+        return await self._database.write(write, name="tasks.ask_parent")
+
+    async def answer(
+        self, task_id: str, text: str, *, caller: Principal, question_id: str = ""
+    ) -> Question:
+        """Answer its open question (the one of that id, where there are several).
+
+        Raises ``NotFound`` (it has none), ``Conflict`` (several, or too late) and ``BadRequest``.
+        """
+
+        def write(tx: Tx) -> Question:
+            task = self._find(tx, task_id)
+            rights.check_owns(task, caller)
+            return asking.answer_tx(self._mailbox, tx, task, text, caller, question_id)
+
+        return await self._database.write(write, name="tasks.answer")
+
+    async def cancel(self, task_id: str, *, caller: Principal) -> Task:
+        """End it: its run with all processes, and its schedule. Raises ``Conflict`` once it has
+        ended and nothing of it is to come."""
+        running: list[str] = []
+
+        def write(tx: Tx) -> str:
+            task = self._find(tx, task_id)
+            rights.check_owns(task, caller)
+            at = self._clock.now_ms()
+            had_schedule = schedules.end_tx(
+                tx, task.task_id, self.starter, f"cancelled by {caller.label}", at=at
+            )
+            if task.state in WORKING:
+                for asked in asking.questions_of(tx, task.task_id):
+                    if asked.state is QuestionState.OPEN:
+                        asking.take_back_tx(self._mailbox, tx, asked, caller)
+                was = need_message(tx, task.current_run).state
+                self._mailbox.cancel_tx(tx, task.current_run, caller)
+                if was is not State.QUEUED:
+                    running.append(task.current_run)
+            elif task.state is TaskState.TODO:
+                self._set_tx(tx, task, TaskState.CANCELLED, at)
+            elif not had_schedule:
+                raise Conflict(
+                    f"task {task.task_id} is already {task.state.value}",
+                    task_id=task.task_id,
+                    state=task.state.value,
+                )
+            return task.task_id
+
+        found = await self._database.write(write, name="tasks.cancel", urgent=True)
+        for message_id in running:
+            await self._abort(message_id)
+        return await self.get(found, caller=caller)
+
+    async def delete(self, task_id: str, *, caller: Principal) -> None:
+        """Forget a task that does not work; its folder is put away, not removed. Raises
+        ``Conflict`` while it works."""
+
+        def write(tx: Tx) -> str:
+            task = self._find(tx, task_id)
+            rights.check_owns(task, caller)
+            if task.state in WORKING:
+                raise Conflict(
+                    f"task {task.task_id} is {task.state.value}; cancel it first",
+                    task_id=task.task_id,
+                    state=task.state.value,
+                )
+            at = self._clock.now_ms()
+            schedules.end_tx(tx, task.task_id, self.starter, "the task was deleted", at=at)
+            tx.execute("UPDATE runs SET task_id = '' WHERE task_id = ?", (task.task_id,))
+            tx.execute("DELETE FROM tasks WHERE task_id = ?", (task.task_id,))
+            self._tell(tx, EventType.TASK_DELETED, task, at, by=caller.label)
+            return task.task_id
+
+        found = await self._database.write(write, name="tasks.delete")
+        await asyncio.to_thread(self._folders.put_away, found)
+
+    async def update(
+        self,
+        task_id: str,
+        *,
+        caller: Principal,
+        progress: str | None = None,
+        percent: int | None = None,
+        note: str = "",
+        state: TaskState | None = None,
+        name: str | None = None,
+    ) -> Task:
+        """Tell how far it is (whoever works on it), or set a task without runs to todo, done or
+        cancelled and rename it (its owner); ``note`` goes into its TASKMEMORY.md.
+
+        Raises ``BadRequest`` and ``Conflict``.
+        """
+        if percent is not None and not 0 <= percent <= 100:
+            raise BadRequest("percent must be from 0 to 100", field="percent")
+        task = await self.get(task_id, caller=caller)
+        if note.strip():
+            try:
+                await asyncio.to_thread(self._folders.note, task.task_id, task.name, note)
+            except OSError as error:
+                raise Conflict(f"the note can't be kept: {error}", task_id=task.task_id) from error
+
+        def write(tx: Tx) -> None:
+            now, at = rows.need_task(tx, task.task_id), self._clock.now_ms()
+            if state is not None or name is not None:
+                rights.check_owns(now, caller)
+            if name is not None:
+                line = one_line(name)
+                if not line:
+                    raise BadRequest("the name is empty", field="name")
+                tx.execute("UPDATE tasks SET name = ? WHERE task_id = ?", (line, now.task_id))
+            if progress is not None or percent is not None:
+                self._progress_tx(tx, now, progress, percent, at)
+            if state is not None and state is not now.state:
+                if now.runs or state not in (TaskState.TODO, TaskState.DONE, TaskState.CANCELLED):
+                    raise Conflict(
+                        f"task {now.task_id} is {now.state.value}, as its run is; only a task "
+                        "without runs can be set to todo, done or cancelled",
+                        task_id=now.task_id,
+                    )
+                self._set_tx(tx, now, state, at)
+
+        await self._database.write(write, name="tasks.update")
+        return await self.get(task.task_id, caller=caller)
+
+    def _progress_tx(
+        self, tx: Tx, task: Task, progress: str | None, percent: int | None, at: int
+    ) -> None:
+        said = task.progress if progress is None else one_line(progress)
+        share = task.percent if percent is None else percent
+        tx.execute(
+            "UPDATE tasks SET progress = ?, percent = ?, progress_at = ? WHERE task_id = ?",
+            (said, share, at, task.task_id),
+        )
+        self._tell(tx, EventType.TASK_PROGRESS, task, at, progress=said, percent=share)
+
+    async def pause(self, task_id: str, *, caller: Principal, is_paused: bool) -> Task:
+        """Let its schedule rest, or go on: times that passed meanwhile are let pass. Raises
+        ``NotFound`` for a task without a schedule."""
+
+        def write(tx: Tx) -> str:
+            task = self._find(tx, task_id)
+            rights.check_owns(task, caller)
+            at = self._clock.now_ms()
+            schedules.pause_tx(tx, task.task_id, self.starter, is_paused=is_paused, at=at)
+            return task.task_id
+
+        found = await self._database.write(write, name="tasks.pause")
+        return await self.get(found, caller=caller)
+
+    def _set_tx(self, tx: Tx, task: Task, state: TaskState, at: int) -> None:
+        finished_at = at if state in ENDED else None
+        tx.execute(
+            "UPDATE tasks SET state = ?, finished_at = ? WHERE task_id = ?",
+            (state.value, finished_at, task.task_id),
+        )
+        self._tell(tx, EventType.TASK_CHANGED, task, at, state=state.value, runs=task.runs)
+
+    # -- inside ----------------------------------------------------------------------------------------
+
+    def _tell(self, tx: Tx, event: EventType, task: Task, at: int, **facts: object) -> None:
+        append(
+            tx,
+            event,
+            at=at,
+            agent_id=task.agent_id,
+            message_id=task.task_id,
+            data={"task_id": task.task_id, "state": task.state.value, **facts},
+        )
+
+    async def list(  # last: its name hides the builtin
+        self,
+        *,
+        caller: Principal,
+        states: Collection[TaskState] = (),
+        agent_id: str = "",
+        before: str = "",
+        limit: int = 100,
+    ) -> builtins.list[Task]:
+        """Tasks that ``caller`` may see, the newest first; ``agent_id`` narrows an operator's to
+        one agent's."""
+        if caller.is_operator:
+            owner, where = None, agent_id
+        elif caller.kind in AGENTS:
+            owner = Principal(PrincipalKind.AGENT, caller.subject)
+            where = caller.subject
+        else:
+            owner, where = caller, ""
+        return await self._database.read(
+            lambda r: rows.list_tasks(
+                r, owner=owner, agent_id=where, states=states, before=before, limit=limit
+            ),
+            name="tasks.list",
+        )

@@ -1,0 +1,119 @@
+"""What a task is made of, before anything is written. Pure but for the directory of agents."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, replace
+
+from agentsup.mailbox.bus import AgentDirectory, DirectoryEntry, check_may_send
+from agentsup.model.agent import MAIN
+from agentsup.model.errors import BadRequest, NotFound
+from agentsup.model.message import IN_STORE, DeliverTo, Message
+from agentsup.model.principal import Principal, PrincipalKind
+from agentsup.model.task import MAX_NAME_CHARS, MAX_PROMPT_CHARS, NewTask, Task, TaskState
+from agentsup.tasks import lineage
+from agentsup.tasks.runs import to_asker
+
+__all__ = ["AGENTS", "check", "digest", "one_line", "task_from"]
+
+AGENTS = (PrincipalKind.AGENT, PrincipalKind.RUN)
+"""Who acts for an agent."""
+
+
+def one_line(text: str, most: int = MAX_NAME_CHARS) -> str:
+    """``text`` on one line of at most ``most`` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def task_from(
+    new: NewTask,
+    *,
+    task_id: str,
+    caller: Principal,
+    parent: Message | None,
+    directory: AgentDirectory,
+    at: int,
+) -> Task:
+    """The task as it is first written. ``parent`` is the message of the turn that creates it.
+
+    Raises ``NotFound`` and ``Gone`` (an agent), ``Forbidden`` and ``BadRequest``.
+    """
+    check(new)
+    worker, target = _worker(new, caller, directory)
+    deliver_to = new.deliver_to
+    if deliver_to is None and parent is not None:
+        deliver_to = to_asker(parent, waited=False)
+    elif deliver_to is None and caller.kind in AGENTS:
+        deliver_to = DeliverTo("mailbox", agent_id=caller.subject)
+    owner = caller
+    if caller.kind is PrincipalKind.RUN:
+        owner = replace(caller, kind=PrincipalKind.AGENT)
+    return Task(
+        task_id=task_id,
+        name=one_line(new.name or new.prompt),
+        owner=owner,
+        agent_id=worker.agent_id,
+        target=target,
+        state=TaskState.TODO,
+        prompt=new.prompt,
+        session_id="",
+        current_run="",
+        runs=0,
+        result="",
+        error_code="",
+        error_text="",
+        progress="",
+        percent=None,
+        progress_at=None,
+        priority=new.priority,
+        timeout_s=new.timeout_s,
+        max_usd=new.max_usd,
+        parent_task_id=new.parent_task_id,
+        parent_message_id=parent.message_id if parent is not None else "",
+        created_at=at,
+        started_at=None,
+        finished_at=None,
+        deliver_to=deliver_to or IN_STORE,
+    )
+
+
+def _worker(
+    new: NewTask, caller: Principal, directory: AgentDirectory
+) -> tuple[DirectoryEntry, str]:
+    """Whose mailbox the runs go to, and in whose place they are done: an agent's task is done
+    in its own slots, whoever's place it is; a person's in those of the agent it is given to."""
+    role = lineage.role_target(new.role) if new.role else ""
+    if caller.kind not in AGENTS:
+        return directory.lookup(new.agent or MAIN), role
+    own = directory.by_id(caller.subject)
+    if own is None:
+        raise NotFound("the calling agent no longer exists", agent=caller.subject)
+    if not new.agent:
+        return own, role
+    other = directory.lookup(new.agent)
+    if other.agent_id == own.agent_id:
+        return own, role
+    if role:
+        raise BadRequest("name an agent or a role, not both", field="role")
+    check_may_send(own, other)
+    return own, lineage.agent_target(other.agent_id)
+
+
+def check(new: NewTask) -> None:
+    """Raise ``BadRequest`` for what can't be a task."""
+    if not new.prompt.strip():
+        raise BadRequest("the prompt is empty", field="prompt")
+    if len(new.prompt) > MAX_PROMPT_CHARS:
+        raise BadRequest(f"the prompt has over {MAX_PROMPT_CHARS} characters", field="prompt")
+    if new.timeout_s is not None and not 0 < new.timeout_s <= 366 * 86_400:
+        raise BadRequest("timeout must be over 0 and at most a year", field="timeout")
+    if new.max_usd is not None and not 0 <= new.max_usd <= 1e6:
+        raise BadRequest("max_usd must be from 0 to 1,000,000", field="max_usd")
+
+
+def digest(new: NewTask) -> str:
+    """What makes two requests under one key the same request."""
+    body = json.dumps(asdict(new), sort_keys=True, default=str)
+    return hashlib.sha256(body.encode("utf-8", "replace")).hexdigest()

@@ -1,0 +1,37 @@
+"""Who may do what with a task. Pure."""
+
+from __future__ import annotations
+
+from agentsup.model.errors import Forbidden
+from agentsup.model.principal import PersonRole, Principal, PrincipalKind
+from agentsup.model.task import Task
+
+__all__ = ["check_owns", "check_sees", "is_theirs"]
+
+_AGENTS = (PrincipalKind.AGENT, PrincipalKind.RUN)
+
+
+def is_theirs(task: Task, who: Principal) -> bool:
+    """Whether the task is ``who``'s own: a run acts for its agent."""
+    if who.kind in _AGENTS:
+        return task.owner.kind in _AGENTS and task.owner.subject == who.subject
+    return (task.owner.kind, task.owner.subject) == (who.kind, who.subject)
+
+
+def check_sees(task: Task, who: Principal) -> None:
+    """Raise ``Forbidden`` unless ``who`` owns the task, works on it, or is an operator."""
+    works_on_it = who.kind in _AGENTS and task.agent_id == who.subject
+    if not (who.is_operator or works_on_it or is_theirs(task, who)):
+        raise _refusal(task)
+
+
+def check_owns(task: Task, who: Principal) -> None:
+    """Raise ``Forbidden`` unless ``who`` may steer the task: its owner, or an operator."""
+    if who.kind is PrincipalKind.PERSON and who.role < PersonRole.USER:
+        raise _refusal(task)
+    if not (who.is_operator or is_theirs(task, who)):
+        raise _refusal(task)
+
+
+def _refusal(task: Task) -> Forbidden:
+    return Forbidden(f"task {task.task_id} is somebody else's", task_id=task.task_id)

@@ -1,0 +1,351 @@
+"""How tasks and runs lie in their tables: the only place that knows it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from agentsup.model.errors import Conflict, NotFound
+from agentsup.model.ids import AgentId
+from agentsup.model.message import DeliverTo, Message, Priority
+from agentsup.model.principal import Principal
+from agentsup.model.task import DeliveryState, Run, RunKind, Task, TaskState
+from agentsup.store.database import Reader, Tx
+
+__all__ = [
+    "add_run_tx",
+    "add_task_tx",
+    "begin_tx",
+    "delivery_of",
+    "find_run",
+    "list_tasks",
+    "need_task",
+    "runs_of",
+    "runs_started_for",
+    "task_of",
+]
+
+_RUNS = """
+SELECT r.*, coalesce(m.state, iif(r.why = '', 'done', 'skipped')) AS state,
+  coalesce(m.outcome, '') AS outcome, coalesce(m.result_text, '') AS result,
+  coalesce(m.error_code, '') AS error_code, coalesce(m.error_text, '') AS error_text,
+  m.started_at, m.finished_at
+FROM runs r LEFT JOIN messages m ON m.message_id = r.run_id
+"""
+"""A run whose message is past retention has ended; how is what its task tells."""
+
+
+def task_of(row: Mapping[str, Any]) -> Task:
+    """A row of ``tasks`` as a value."""
+    return Task(
+        task_id=row["task_id"],
+        name=row["name"],
+        owner=Principal.from_json(json.loads(row["owner"])),
+        agent_id=AgentId(row["agent_id"]),
+        target=row["target"],
+        state=TaskState(row["state"]),
+        prompt=row["prompt"],
+        session_id=row["session_id"],
+        current_run=row["current_run"],
+        runs=row["runs"],
+        result=row["result"],
+        error_code=row["error_code"],
+        error_text=row["error_text"],
+        progress=row["progress"],
+        percent=row["percent"],
+        progress_at=row["progress_at"],
+        priority=Priority(row["priority"]),
+        timeout_s=row["timeout_s"],
+        max_usd=row["max_usd"],
+        parent_task_id=row["parent_task_id"],
+        parent_message_id=row["parent_message_id"],
+        created_at=row["created_at"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        deliver_to=DeliverTo.from_json(json.loads(row["deliver_to"])),
+    )
+
+
+def run_of(row: Mapping[str, Any]) -> Run:
+    """A row of ``_RUNS`` as a value."""
+    return Run(
+        run_id=row["run_id"],
+        task_id=row["task_id"],
+        run_no=row["run_no"],
+        kind=RunKind(row["kind"]),
+        agent_id=AgentId(row["agent_id"]),
+        target=row["target"],
+        label=row["label"],
+        parent_message_id=row["parent_message_id"],
+        root_id=row["root_id"],
+        depth=row["depth"],
+        slot_at=row["slot_at"],
+        state=row["state"],
+        outcome=row["outcome"],
+        why=row["why"],
+        created_at=row["created_at"],
+        session_id=row["session_id"],
+        result=row["result"],
+        error_code=row["error_code"],
+        error_text=row["error_text"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+    )
+
+
+# -- tasks -----------------------------------------------------------------------------------------
+
+
+def add_task_tx(tx: Tx, task: Task) -> None:
+    """Write a task that has not been started."""
+    tx.execute(
+        "INSERT INTO tasks (task_id, name, owner, owner_kind, owner_id, agent_id, target, state,"
+        " prompt, deliver_to, priority, timeout_s, max_usd, parent_task_id, parent_message_id,"
+        " created_at) VALUES (?, ?, ?, ?, ?, ?, ?, 'todo', ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            task.task_id,
+            task.name,
+            json.dumps(task.owner.to_json(), ensure_ascii=False),
+            task.owner.kind.value,
+            task.owner.subject,
+            task.agent_id,
+            task.target,
+            task.prompt,
+            json.dumps(task.deliver_to.to_json(), ensure_ascii=False),
+            int(task.priority),
+            task.timeout_s,
+            task.max_usd,
+            task.parent_task_id,
+            task.parent_message_id,
+            task.created_at,
+        ),
+    )
+
+
+def begin_tx(tx: Tx, task_id: str, run: Run) -> None:
+    """A run of the task was put into the queue; from here on its state is the task's."""
+    tx.execute(
+        "UPDATE tasks SET state = 'queued', current_run = ?, session_id = ?, runs = ?,"
+        " error_code = '', error_text = '', progress = '', percent = NULL, progress_at = NULL,"
+        " finished_at = NULL WHERE task_id = ?",
+        (run.run_id, run.session_id, run.run_no, task_id),
+    )
+
+
+def need_task(reader: Reader, task_id: str) -> Task:
+    """The task of that id. Raises ``NotFound``."""
+    row = reader.one("SELECT * FROM tasks WHERE task_id = ?", (task_id,))
+    if row is None:
+        raise NotFound(f"there is no task {task_id}", task_id=task_id)
+    return task_of(row)  # type: ignore[arg-type]  # Row is a mapping in all but name
+
+
+def ending_with(reader: Reader, end: str, *, limit: int = 8) -> list[str]:
+    """Ids of tasks that end with ``end``, the newest first."""
+    rows = reader.all(
+        "SELECT task_id FROM tasks WHERE substr(task_id, -length(?1)) = ?1"
+        " ORDER BY task_id DESC LIMIT ?2",
+        (end, limit),
+    )
+    return [row["task_id"] for row in rows]
+
+
+def list_tasks(
+    reader: Reader,
+    *,
+    owner: Principal | None = None,
+    agent_id: str = "",
+    states: Collection[TaskState] = (),
+    before: str = "",
+    limit: int = 100,
+) -> list[Task]:
+    """Tasks, the newest first: of an owner and (``agent_id``) those that run in that mailbox; with
+    both, either is enough. Without ``owner``, of everyone."""
+    marks = ",".join("?" * len(states))
+    where, params = ["1"], []
+    if owner is not None:
+        mine = "(owner_kind = ? AND owner_id = ?)"
+        params += [owner.kind.value, owner.subject]
+        if agent_id:
+            mine = f"({mine} OR agent_id = ?)"
+            params.append(agent_id)
+        where.append(mine)
+    elif agent_id:
+        where.append("agent_id = ?")
+        params.append(agent_id)
+    if states:
+        where.append(f"state IN ({marks})")
+        params += [state.value for state in states]
+    if before:
+        where.append("task_id < ?")
+        params.append(before)
+    rows = reader.all(
+        f"SELECT * FROM tasks WHERE {' AND '.join(where)}"  # noqa: S608 - constants and marks
+        " ORDER BY task_id DESC LIMIT ?",
+        (*params, limit),
+    )
+    return [task_of(row) for row in rows]  # type: ignore[arg-type]  # as above
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+
+def add_run_tx(tx: Tx, run: Run) -> None:
+    """Write a run whose message was accepted in this transaction, or a time that was let pass."""
+    tx.execute(
+        "INSERT INTO runs (run_id, task_id, run_no, kind, agent_id, session_id, target, label,"
+        " parent_message_id, root_id, depth, slot_at, why, created_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            run.run_id,
+            run.task_id,
+            run.run_no,
+            run.kind.value,
+            run.agent_id,
+            run.session_id,
+            run.target,
+            run.label,
+            run.parent_message_id,
+            run.root_id,
+            run.depth,
+            run.slot_at,
+            run.why,
+            run.created_at,
+        ),
+    )
+
+
+def find_run(reader: Reader, run_id: str) -> Run | None:
+    """The run of that id, or None."""
+    row = reader.one(f"{_RUNS} WHERE r.run_id = ?", (run_id,))
+    return None if row is None else run_of(row)  # type: ignore[arg-type]  # as above
+
+
+def runs_of(reader: Reader, task_id: str, *, limit: int = 50) -> list[Run]:
+    """The runs of a task, the latest first."""
+    rows = reader.all(
+        f"{_RUNS} WHERE r.task_id = ? AND r.task_id <> ''"
+        " ORDER BY r.run_no DESC, r.created_at DESC LIMIT ?",
+        (task_id, limit),
+    )
+    return [run_of(row) for row in rows]  # type: ignore[arg-type]  # as above
+
+
+def runs_started_for(reader: Reader, message_id: str) -> list[Run]:
+    """The runs that a turn has started, in order."""
+    rows = reader.all(
+        f"{_RUNS} WHERE r.parent_message_id = ? AND r.parent_message_id <> ''"
+        " ORDER BY r.created_at, r.run_id",
+        (message_id,),
+    )
+    return [run_of(row) for row in rows]  # type: ignore[arg-type]  # as above
+
+
+def depth_in(reader: Reader, message: Message) -> int:
+    """How deep the turn on ``message`` is: 0 for one that no run has led to."""
+    found = reader.scalar(
+        "SELECT coalesce((SELECT depth FROM runs WHERE run_id = ?1),"
+        " (SELECT depth FROM runs WHERE session_id = ?2 AND session_id <> ''"
+        " ORDER BY created_at DESC LIMIT 1), 0)",
+        (message.message_id, message.session_id),
+    )
+    return int(found)
+
+
+def count_of_root(reader: Reader, root_id: str) -> int:
+    """How many runs one request has set off."""
+    found = reader.scalar(
+        "SELECT count(*) FROM runs WHERE root_id = ? AND root_id <> '' AND kind <> 'slot'",
+        (root_id,),
+    )
+    return int(found or 0)
+
+
+# -- delivery --------------------------------------------------------------------------------------
+
+
+def delivery_of(reader: Reader, run_id: str, deliver_to: DeliverTo) -> DeliveryState:
+    """What became of the result of a run that has ended."""
+    if deliver_to.kind in ("none", "store", "http") or not run_id:
+        return DeliveryState.NONE
+    if deliver_to.kind == "mailbox":
+        reply = reader.one(
+            "SELECT message_id, state FROM messages WHERE in_reply_to = ? AND kind = 'reply'"
+            " ORDER BY seq DESC LIMIT 1",
+            (run_id,),
+        )
+        if reply is not None:
+            return _of_reply(reader, reply["message_id"], reply["state"])
+    sent = _of_parts(reader, run_id)
+    if sent is not None:
+        return sent
+    refused = reader.scalar(
+        "SELECT deliver_to ->> '$.waited' IS NULL FROM messages WHERE message_id = ?", (run_id,)
+    )
+    return DeliveryState.DROPPED if refused else DeliveryState.DELIVERED
+
+
+def _of_reply(reader: Reader, message_id: str, state: str) -> DeliveryState:
+    if state in ("queued", "leased", "parked"):
+        return DeliveryState.PENDING
+    if state != "done":
+        return DeliveryState.DROPPED
+    return _of_parts(reader, message_id) or DeliveryState.DELIVERED
+
+
+def _of_parts(reader: Reader, message_id: str) -> DeliveryState | None:
+    rows = reader.all(
+        "SELECT DISTINCT state FROM outbox WHERE message_id = ?"
+        " AND kind IN ('answer', 'file', 'notice')",
+        (message_id,),
+    )
+    states = {row["state"] for row in rows}
+    for word, found in (
+        ("pending", DeliveryState.PENDING),
+        ("unknown", DeliveryState.UNKNOWN),
+        ("dropped", DeliveryState.DROPPED),
+        ("delivered", DeliveryState.DELIVERED),
+    ):
+        if word in states:
+            return found
+    return None
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+def enter_tx(tx: Tx, owner: Principal, key: str, task_id: str, body: str, at: int) -> str | None:
+    """Note that ``key`` of this owner stands for the new task; or the task it stood for before.
+
+    Raises ``Conflict`` where it was used for another request (``body`` differs).
+    """
+    source = f"task:{owner.kind.value}:{owner.subject}"
+    entered = tx.execute(
+        "INSERT INTO ledger (source, external_id, message_id, body_hash, at)"
+        " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        (source, key, task_id, body, at),
+    )
+    if entered.rowcount:
+        return None
+    row = tx.one(
+        "SELECT message_id, body_hash FROM ledger WHERE source = ? AND external_id = ?",
+        (source, key),
+    )
+    assert row is not None, "the ledger has just refused this key"
+    if row["body_hash"] != body:
+        raise Conflict(
+            f"the idempotency key {key!r} was used for another task ({row['message_id']}); use a "
+            "fresh key, or repeat that request unchanged",
+            key=key,
+            task_id=row["message_id"],
+        )
+    return str(row["message_id"])
+
+
+def is_entered(reader: Reader, owner: Principal, key: str) -> bool:
+    """Whether a run was started under that key for this owner."""
+    source = f"key:{owner.kind.value}:{owner.subject}"
+    return bool(
+        reader.scalar("SELECT 1 FROM ledger WHERE source = ? AND external_id = ?", (source, key))
+    )

@@ -1,0 +1,115 @@
+"""Starting the runs of tasks: at once, again, or at a time of a schedule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agentsup.kit.entropy import Entropy
+from agentsup.mailbox.bus import AgentDirectory, Asker
+from agentsup.mailbox.mailbox import Mailbox
+from agentsup.model.errors import NotFound
+from agentsup.model.ids import AgentId
+from agentsup.model.principal import Principal
+from agentsup.model.task import Run, RunKind, Task
+from agentsup.store.database import Tx
+from agentsup.tasks import rows
+from agentsup.tasks.runs import NewRun, Runs
+
+__all__ = ["Starter"]
+
+
+class Starter:
+    """Puts runs of tasks into their mailboxes. Implements ``schedules.SlotStarter``."""
+
+    def __init__(
+        self, mailbox: Mailbox, directory: AgentDirectory, runs: Runs, entropy: Entropy
+    ) -> None:
+        self._clock = mailbox.desk.clock
+        self._directory = directory
+        self._runs = runs
+        self._entropy = entropy
+
+    def start_tx(
+        self,
+        tx: Tx,
+        task: Task,
+        kind: RunKind,
+        prompt: str,
+        asker: Asker | None,
+        *,
+        slot_at: int | None = None,
+        key: str = "",
+    ) -> Run:
+        """Start a run of the task, told ``prompt``; with ``key`` a repeated start gives the same.
+        Raises what ``Runs.start_tx`` raises."""
+        at, parent = self._clock.now_ms(), asker.lease.message if asker is not None else None
+        expires_at = None if task.timeout_s is None else at + round(task.timeout_s * 1000)
+        run = self._runs.start_tx(
+            tx,
+            NewRun(
+                kind=kind,
+                agent_id=task.agent_id,
+                prompt=prompt,
+                principal=_acting(task, asker),
+                deliver_to=task.deliver_to,
+                target=task.target,
+                label=task.name,
+                parent=parent if parent and parent.agent_id == task.agent_id else None,
+                key=key,
+                session_key=f"task:{task.task_id}",
+                priority=task.priority,
+                expires_at=expires_at,
+                max_usd=task.max_usd,
+                task_id=task.task_id,
+                run_no=task.runs + 1,
+                slot_at=slot_at,
+                summary=f"task {task.task_id} “{task.name}”",
+            ),
+        )
+        if run.run_no > task.runs:  # else its key is known, and so is the run
+            rows.begin_tx(tx, task.task_id, run)
+        return run
+
+    # -- times of a schedule ---------------------------------------------------------------------------
+
+    def start_slot_tx(self, tx: Tx, task_id: str, slot_at: int, *, at: int) -> Run | None:
+        """Start the run of one time of the schedule; None where that time has had its run."""
+        del at
+        task = rows.need_task(tx, task_id)
+        had = tx.scalar("SELECT 1 FROM runs WHERE task_id = ? AND slot_at = ?", (task_id, slot_at))
+        if had:
+            return None
+        if self._directory.by_id(task.agent_id) is None:
+            raise NotFound("its agent was removed", task_id=task_id)
+        return self.start_tx(tx, task, RunKind.SLOT, task.prompt, None, slot_at=slot_at)
+
+    def skip_slot_tx(self, tx: Tx, task_id: str, slot_at: int, why: str, *, at: int) -> None:
+        """Record a time of the schedule that is let pass, once."""
+        task = rows.need_task(tx, task_id)
+        had = tx.scalar("SELECT 1 FROM runs WHERE task_id = ? AND slot_at = ?", (task_id, slot_at))
+        if had:
+            return
+        run = Run(
+            run_id=self._entropy.new_id("slot"),
+            task_id=task_id,
+            run_no=task.runs,
+            kind=RunKind.SLOT,
+            agent_id=AgentId(task.agent_id),
+            target=task.target,
+            label=task.name,
+            parent_message_id="",
+            root_id="",
+            depth=1,
+            slot_at=slot_at,
+            state="skipped",
+            outcome="",
+            why=why,
+            created_at=at,
+        )
+        rows.add_run_tx(tx, run)
+
+
+def _acting(task: Task, asker: Asker | None) -> Principal:
+    if asker is not None and asker.lease.message.principal.language:
+        return replace(task.owner, language=asker.lease.message.principal.language)
+    return task.owner

@@ -1,0 +1,370 @@
+"""What becomes of a task over its life, on a real store and mailbox."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from agentsup.model.errors import BadRequest, Conflict, Forbidden, NotFound
+from agentsup.model.message import DeliverTo, Kind, text_of
+from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
+from agentsup.model.task import DeliveryState, NewSchedule, TaskState
+from agentsup.testing.mail import BOB
+from agentsup.testing.task_rig import ANN, BEN, TaskRig
+
+EVE = Principal(PrincipalKind.PERSON, "eve", "Eve")
+CHAT = DeliverTo("chat", agent_id="ann", channel="console", conversation="c1")
+
+
+async def test_a_task_is_where_its_run_is(rig: TaskRig) -> None:
+    task = await rig.create(name="sheep")
+    assert (task.state, task.runs, task.agent_id) == (TaskState.QUEUED, 1, "ann")
+    lease = await rig.mail.one()
+    assert lease.message.kind is Kind.TASK
+    assert (await rig.again(task)).state is TaskState.RUNNING
+    await rig.mail.finish(lease, "twelve")
+    task = await rig.again(task)
+    assert (task.state, task.result) == (TaskState.DONE, "twelve")
+    assert task.finished_at is not None
+    await rig.mail.check()
+
+
+async def test_a_failed_run_fails_its_task(rig: TaskRig) -> None:
+    task = await rig.create()
+    await rig.mail.fail(await rig.mail.one(), "no sheep")
+    task = await rig.again(task)
+    assert (task.state, task.error_text) == (TaskState.FAILED, "no sheep")
+
+
+async def test_a_key_gives_the_same_task(rig: TaskRig) -> None:
+    one = await rig.create(idempotency_key="k")
+    two = await rig.create(idempotency_key="k")
+    assert one.task_id == two.task_id
+    with pytest.raises(Conflict):
+        await rig.create("count the goats", idempotency_key="k")
+    other = await rig.create(caller=BOB, idempotency_key="k")
+    assert other.task_id != one.task_id
+
+
+async def test_many_creates_under_one_key_at_once_are_one(rig: TaskRig) -> None:
+    made = await asyncio.gather(*(rig.create(idempotency_key="k") for _ in range(20)))
+    assert len({task.task_id for task in made}) == 1
+    assert len(await rig.mail.claim()) == 1
+
+
+async def test_results_come_back_as_one_turn_of_the_caller(rig: TaskRig) -> None:
+    await rig.mail.put("please count", agent="ann")
+    turn = await rig.mail.one()
+    task = await rig.create(caller=ANN, asker=rig.asker(turn))
+    await rig.mail.finish(turn, "it is counted")
+    run = await rig.mail.one()
+    assert run.message.message_id == task.current_run
+    await rig.mail.finish(run, "twelve")
+    task = await rig.again(task)
+    assert await rig.hub.delivery(task) is DeliveryState.PENDING
+    reply = await rig.mail.one()
+    assert reply.message.kind is Kind.REPLY
+    assert reply.message.session_id == turn.message.session_id
+    assert (reply.message.text, reply.message.deliver_to.kind) == ("twelve", "chat")
+    await rig.mail.finish(reply, "twelve sheep")
+    assert await rig.hub.delivery(task) is DeliveryState.PENDING  # not shown to the person yet
+
+
+async def test_a_cancel_during_delivery_changes_no_result(rig: TaskRig) -> None:
+    task = await rig.create(deliver_to=CHAT)
+    await rig.mail.finish(await rig.mail.one(), "twelve")
+    with pytest.raises(Conflict, match="already done"):
+        await rig.hub.cancel(task.task_id, caller=OPERATOR)
+    task = await rig.again(task)
+    assert (task.state, task.result) == (TaskState.DONE, "twelve")
+    assert await rig.hub.delivery(task) is DeliveryState.PENDING
+
+
+async def test_an_ended_task_goes_on_in_its_session(rig: TaskRig) -> None:
+    task = await rig.create()
+    first = await rig.mail.one()
+    await rig.mail.finish(first, "twelve")
+    again = await rig.hub.resume(task.task_id, "and the goats?", caller=OPERATOR)
+    assert (again.state, again.runs) == (TaskState.QUEUED, 2)
+    second = await rig.mail.one()
+    assert second.message.session_id == first.message.session_id
+    assert second.message.message_id != first.message.message_id
+    await rig.mail.finish(second, "three")
+    runs = await rig.hub.runs(task.task_id, caller=OPERATOR)
+    assert [(run.run_no, run.result) for run in runs] == [(2, "three"), (1, "twelve")]
+
+
+async def test_a_failed_resume_keeps_the_session(rig: TaskRig) -> None:
+    task = await rig.create()
+    first = await rig.mail.one()
+    await rig.mail.finish(first, "twelve")
+    await rig.hub.resume(task.task_id, "again", caller=OPERATOR)
+    await rig.mail.fail(await rig.mail.one())
+    await rig.hub.resume(task.task_id, "once more", caller=OPERATOR)
+    assert (await rig.mail.one()).message.session_id == first.message.session_id
+
+
+async def test_what_works_is_not_resumed_and_not_deleted(rig: TaskRig) -> None:
+    task = await rig.create()
+    for _ in range(2):
+        with pytest.raises(Conflict):
+            await rig.hub.resume(task.task_id, "x", caller=OPERATOR)
+        with pytest.raises(Conflict):
+            await rig.hub.delete(task.task_id, caller=OPERATOR)
+        lease = (await rig.mail.claim() or [lease])[0] if _ == 0 else lease  # noqa: F821
+    await rig.mail.finish(lease)
+    await rig.hub.delete(task.task_id, caller=OPERATOR)
+
+
+async def test_a_repeated_resume_is_one_run(rig: TaskRig) -> None:
+    task = await rig.create()
+    await rig.mail.finish(await rig.mail.one())
+    for _ in range(2):
+        found = await rig.hub.resume(task.task_id, "again", caller=OPERATOR, idempotency_key="r")
+        assert found.runs == 2
+    await rig.mail.finish(await rig.mail.one())
+    found = await rig.hub.resume(task.task_id, "again", caller=OPERATOR, idempotency_key="r")
+    assert (found.runs, found.state) == (2, TaskState.DONE)
+
+
+async def test_a_question_put_from_outside_survives_and_is_told(rig: TaskRig) -> None:
+    task = await rig.create(deliver_to=CHAT)
+    await rig.mail.one()
+    asked = await rig.hub.ask_parent(task.task_id, "goats too?", caller=ANN)
+    assert (await rig.hub.ask_parent(task.task_id, "goats too?", caller=ANN)) == asked
+    with pytest.raises(Conflict):
+        await rig.hub.ask_parent(task.task_id, "and cows?", caller=ANN)
+    assert (await rig.again(task)).state is TaskState.WAITING
+    await rig.reboot()
+    assert await rig.mail.claim() == []  # it waits for the answer
+    assert (await rig.again(task)).state is TaskState.WAITING
+    answered = await rig.hub.answer(task.task_id, "yes", caller=OPERATOR)
+    assert answered.answer == "yes"
+    lease = await rig.mail.one()
+    assert lease.message.message_id == task.current_run
+    with pytest.raises(NotFound):
+        await rig.hub.answer(task.task_id, "no", caller=OPERATOR)
+
+
+async def test_the_parent_agent_is_asked_and_its_answer_is_the_answer(rig: TaskRig) -> None:
+    await rig.mail.put("please count")
+    turn = await rig.mail.one()
+    task = await rig.create(caller=ANN, asker=rig.asker(turn))
+    await rig.mail.finish(turn, "begun")
+    run = await rig.mail.one()
+    question = await rig.mail.park(run, kind="question", text="goats too?", options=())
+    assert (await rig.again(task)).state is TaskState.WAITING
+    asked = await rig.mail.one()
+    assert asked.message.kind is Kind.DIRECTIVE
+    assert asked.message.session_id == turn.message.session_id
+    assert text_of(asked.message.parts) == "goats too?"
+    assert question.put_as == asked.message.message_id
+    await rig.mail.finish(asked, "goats too")
+    again = await rig.mail.one()
+    assert again.message.message_id == task.current_run
+    (told,) = await rig.hub.questions(task.task_id, caller=ANN)
+    assert (told.answer, told.answered_by) == ("goats too", "ann")
+    assert not await rig.mail.outbox("kind = 'question'")
+
+
+async def test_an_operators_answer_takes_the_question_back(rig: TaskRig) -> None:
+    await rig.mail.put("please count")
+    turn = await rig.mail.one()
+    task = await rig.create(caller=ANN, asker=rig.asker(turn))
+    await rig.mail.finish(turn, "begun")
+    await rig.mail.park(await rig.mail.one(), kind="question", text="goats too?", options=())
+    await rig.hub.answer(task.task_id, "no", caller=OPERATOR)
+    (lease,) = await rig.mail.claim()
+    assert lease.message.message_id == task.current_run
+
+
+async def test_a_person_is_asked_where_the_caller_waits(rig: TaskRig) -> None:
+    await rig.mail.put("please count")
+    turn = await rig.mail.one()
+    task = await rig.create(caller=ANN, asker=rig.asker(turn))
+    run = await rig.mail.one()
+    waiting = asyncio.create_task(rig.runs.wait(task.current_run, 60, asker=rig.asker(turn)))
+    while not await rig.mail.sql("SELECT 1 FROM waits"):
+        await asyncio.sleep(0)
+    await rig.mail.park(run, kind="question", text="goats too?", options=("yes", "no"))
+    assert await rig.mail.outbox("kind = 'question'") == [
+        ("question", "console", "c1", "goats too?")
+    ]
+    await rig.hub.answer(task.task_id, "yes", caller=OPERATOR)
+    await rig.mail.finish(await rig.mail.one(), "twelve")
+    report = await waiting
+    assert (report.status, report.run.result) == ("done", "twelve")
+    assert await rig.mail.claim() == []  # the result is told once
+
+
+async def test_a_wait_that_would_never_end_reports_what_is_asked(rig: TaskRig) -> None:
+    await rig.mail.put("please count")
+    turn = await rig.mail.one()
+    task = await rig.create(caller=ANN, asker=rig.asker(turn))
+    await rig.mail.park(await rig.mail.one(), kind="question", text="goats too?", options=())
+    report = await rig.runs.wait(task.current_run, 60, asker=rig.asker(turn))
+    assert (report.status, report.condition) == ("waiting", "blocked_waiting_message")
+    assert report.question == "goats too?"
+
+
+async def test_a_result_that_was_waited_for_is_told_once(rig: TaskRig) -> None:
+    await rig.mail.put("please count")
+    turn = await rig.mail.one()
+    task = await rig.create(caller=ANN, asker=rig.asker(turn))
+    await rig.mail.finish(await rig.mail.one(), "twelve")
+    report = await rig.runs.wait(task.current_run, 60, asker=rig.asker(turn))
+    assert report.run.result == "twelve"
+    await rig.mail.finish(turn, "twelve sheep")
+    assert await rig.mail.claim() == []
+    assert await rig.hub.delivery(await rig.again(task)) is DeliveryState.DELIVERED
+    await rig.mail.check()
+
+
+async def test_a_wait_out_of_patience_leaves_the_result_for_later(rig: TaskRig) -> None:
+    await rig.mail.put("please count")
+    turn = await rig.mail.one()
+    task = await rig.create(caller=ANN, asker=rig.asker(turn))
+    run = await rig.mail.one()
+    report = await rig.runs.wait(task.current_run, 0.01, asker=rig.asker(turn))
+    assert (report.status, report.is_ended) == ("running", False)
+    await rig.mail.finish(turn, "it takes its time")
+    await rig.mail.finish(run, "twelve")
+    assert (await rig.mail.one()).message.text == "twelve"
+
+
+async def test_cancel_ends_the_run_and_its_turn(rig: TaskRig) -> None:
+    task = await rig.create()
+    lease = await rig.mail.one()
+    task = await rig.hub.cancel(task.task_id, caller=OPERATOR)
+    assert task.state is TaskState.CANCELLED
+    assert rig.aborted == [lease.message.message_id]
+    with pytest.raises(Conflict, match="already cancelled"):
+        await rig.hub.cancel(task.task_id, caller=OPERATOR)
+    await rig.hub.delete(task.task_id, caller=OPERATOR)
+
+
+async def test_a_waiting_task_can_be_cancelled_and_deleted(rig: TaskRig) -> None:
+    task = await rig.create(deliver_to=CHAT)
+    await rig.mail.park(await rig.mail.one())
+    await rig.reboot()
+    await rig.hub.cancel(task.task_id, caller=OPERATOR)
+    await rig.hub.delete(task.task_id, caller=OPERATOR)
+    assert await rig.mail.mailbox.questions() == []
+    with pytest.raises(NotFound):
+        await rig.hub.get(task.task_id, caller=OPERATOR)
+
+
+async def test_a_folder_is_made_kept_and_put_away(rig: TaskRig) -> None:
+    task = await rig.create(name="sheep")
+    folder = rig.hub.folder_of(task.task_id)
+    assert (folder / "TASKMEMORY.md").read_text() == "# sheep\n\n"
+    await rig.hub.update(task.task_id, caller=ANN, note="- the fold is empty")
+    (folder / "mine.txt").write_text("keep")
+    await rig.hub.cancel(task.task_id, caller=OPERATOR)
+    await rig.hub.delete(task.task_id, caller=OPERATOR)
+    kept = folder.parent / ".deleted" / task.task_id
+    assert (kept / "mine.txt").read_text() == "keep"
+    assert "the fold is empty" in (kept / "TASKMEMORY.md").read_text()
+
+
+async def test_a_link_in_place_of_the_notes_is_not_followed(rig: TaskRig) -> None:
+    task = await rig.create()
+    target = rig.home / "precious"
+    target.write_text("mine")
+    notes = rig.hub.folder_of(task.task_id) / "TASKMEMORY.md"
+    notes.unlink()
+    notes.symlink_to(target)
+    with pytest.raises(Conflict):
+        await rig.hub.update(task.task_id, caller=ANN, note="gone?")
+    assert target.read_text() == "mine"
+
+
+async def test_others_see_and_touch_nothing(rig: TaskRig) -> None:
+    task = await rig.create(caller=BOB)
+    viewer = Principal(PrincipalKind.PERSON, "bob", "Bob", PersonRole.VIEWER)
+    for who in (EVE, BEN):
+        with pytest.raises(Forbidden):
+            await rig.hub.get(task.task_id, caller=who)
+        assert await rig.hub.list(caller=who) == []
+    for who in (EVE, BEN, ANN, viewer):
+        with pytest.raises(Forbidden):
+            await rig.hub.cancel(task.task_id, caller=who)
+        with pytest.raises(Forbidden):
+            await rig.hub.resume(task.task_id, "x", caller=who)
+        with pytest.raises(Forbidden):
+            await rig.hub.delete(task.task_id, caller=who)
+    assert [t.task_id for t in await rig.hub.list(caller=ANN)] == [task.task_id]  # it works on it
+    assert [t.task_id for t in await rig.hub.list(caller=BOB)] == [task.task_id]
+
+
+async def test_progress_is_told(rig: TaskRig) -> None:
+    task = await rig.create()
+    await rig.hub.update(task.task_id, caller=ANN, progress="half of it", percent=50)
+    task = await rig.again(task)
+    assert (task.progress, task.percent) == ("half of it", 50)
+    log = await rig.hub.log(task.task_id, caller=OPERATOR)
+    assert [event.type for event in log] == ["task.created", "task.progress"]
+    with pytest.raises(BadRequest):
+        await rig.hub.update(task.task_id, caller=ANN, percent=101)
+
+
+async def test_a_todo_is_set_by_hand_and_a_run_is_not(rig: TaskRig) -> None:
+    todo = await rig.create(start=False)
+    assert todo.state is TaskState.TODO
+    assert await rig.mail.claim() == []
+    todo = await rig.hub.update(todo.task_id, caller=OPERATOR, state=TaskState.DONE)
+    assert todo.state is TaskState.DONE
+    started = await rig.create()
+    with pytest.raises(Conflict):
+        await rig.hub.update(started.task_id, caller=OPERATOR, state=TaskState.DONE)
+
+
+async def test_a_todo_is_started_with_its_own_prompt(rig: TaskRig) -> None:
+    todo = await rig.create(start=False)
+    await rig.hub.resume(todo.task_id, caller=OPERATOR)
+    assert (await rig.mail.one()).message.text == "count the sheep"
+
+
+async def test_an_id_is_found_by_its_end(rig: TaskRig) -> None:
+    task = await rig.create()
+    assert (await rig.hub.get(task.task_id[-6:], caller=OPERATOR)).task_id == task.task_id
+    with pytest.raises(NotFound):
+        await rig.hub.get("zzzz", caller=OPERATOR)
+
+
+async def test_a_scheduled_task_waits_for_its_time(rig: TaskRig) -> None:
+    task = await rig.create(schedule=NewSchedule(every_s=60))
+    assert task.state is TaskState.TODO
+    schedule = await rig.hub.schedule(task.task_id, caller=OPERATOR)
+    assert schedule is not None
+    assert schedule.next_at is not None
+    await rig.hub.pause(task.task_id, caller=OPERATOR, is_paused=True)
+    await rig.hub.cancel(task.task_id, caller=OPERATOR)
+    schedule = await rig.hub.schedule(task.task_id, caller=OPERATOR)
+    assert schedule is not None
+    assert schedule.next_at is None
+
+
+async def test_bad_input_stores_nothing(rig: TaskRig) -> None:
+    for changes in (
+        {"prompt": "  "},
+        {"timeout_s": 0},
+        {"max_usd": -1},
+        {"schedule": NewSchedule()},
+        {"agent": "anna"},
+        {"parent_task_id": "task_gone"},
+    ):
+        with pytest.raises((BadRequest, NotFound)):
+            await rig.create(**{"prompt": "x", **changes})
+    assert await rig.hub.list(caller=OPERATOR) == []
+    assert await rig.mail.claim() == []
+
+
+async def test_an_agents_task_may_be_done_in_anothers_place(rig: TaskRig) -> None:
+    task = await rig.create(caller=ANN, agent="ben")
+    assert (task.agent_id, task.target) == ("ann", "agent:ben")
+    lease = await rig.mail.one("ann")
+    assert await rig.mail.sql("SELECT session_id, agent_id FROM session_personas") == [
+        (lease.message.session_id, "ben")
+    ]
