@@ -1,0 +1,1 @@
+"""Who works together, and who is given what."""
