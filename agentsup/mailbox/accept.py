@@ -35,6 +35,7 @@ __all__ = [
     "INSERT_SQL",
     "LEDGER_SQL",
     "accept_tx",
+    "check_root",
     "columns_of",
     "epochs_of",
     "insert_tx",
@@ -230,7 +231,9 @@ def _check_bounds(desk: Desk, tx: Tx, new: NewMessage) -> None:
     if new.kind not in _REQUESTS:
         return
     if new.agent_id in new.path or (
-        new.sender_agent_id == new.agent_id and new.kind is not Kind.TASK and not new.replay_of
+        new.sender_agent_id == new.agent_id
+        and new.kind is not Kind.TASK
+        and not (new.replay_of or new.capability)
     ):
         raise LoopDetected(
             "this agent is already on the way of the request and can't be asked again within it; "
@@ -245,19 +248,23 @@ def _check_bounds(desk: Desk, tx: Tx, new: NewMessage) -> None:
             limit=limits.max_depth,
         )
     if new.root_id:
-        most = limits.max_messages_per_root
-        count = tx.scalar(
-            "SELECT COUNT(*) FROM (SELECT 1 FROM messages"
-            " WHERE root_id = ? AND root_id <> message_id LIMIT ?)",
-            (new.root_id, most),
+        check_root(desk, tx, new.root_id)
+
+
+def check_root(desk: Desk, reader: Reader, root_id: str) -> None:
+    """Raise ``DepthExceeded`` if the work begun by that message has used its messages."""
+    most = desk.limits.max_messages_per_root
+    count = reader.scalar(
+        "SELECT COUNT(*) FROM (SELECT 1 FROM messages"
+        " WHERE root_id = ? AND root_id <> message_id LIMIT ?)",
+        (root_id, most),
+    )
+    if count + 1 >= most:  # the root itself is one of them
+        raise DepthExceeded(
+            f"the work begun by {root_id} has used its {most} messages; finish with what you have",
+            root_id=root_id,
+            limit=most,
         )
-        if count + 1 >= most:  # the root itself is one of them
-            raise DepthExceeded(
-                f"the work begun by {new.root_id} has used its {most} messages; "
-                "finish with what you have",
-                root_id=new.root_id,
-                limit=most,
-            )
 
 
 def _check_asker(desk: Desk, tx: Tx, new: NewMessage) -> None:

@@ -62,6 +62,16 @@ class DirectoryEntry:
     description: str = ""
     is_wanted_up: bool = False
     """It is started or rebuilt where it doesn't run now; nobody keeps it down."""
+    nickname: str = ""
+    role: str = ""
+    team: str = ""
+    capabilities: tuple[str, ...] = ()
+
+    @property
+    def is_up(self) -> bool:
+        """It works now, or will without anybody's help."""
+        down = (AgentState.STOPPED, AgentState.STOPPING)
+        return self.status != AgentState.FAILED and (self.is_wanted_up or self.status not in down)
 
 
 class AgentDirectory(Protocol):
@@ -152,7 +162,7 @@ class InterAgentBus:
             )
         target = self._directory.lookup(request.to)
         check_up(target, caller)
-        request = self._masked(request, caller)
+        request = self.masked(request, caller)
         new = self._compose(request, target, caller, asker, waited=True)
         waiter = asker.lease if asker else None
         faults.point("bus.before_accept")
@@ -183,7 +193,7 @@ class InterAgentBus:
         """Queue and return; also for an agent that is down. The result goes to the asker's
         session (a turn or agent asked), to the chat named, or stays in the store."""
         target = self._directory.lookup(request.to)
-        request = self._masked(request, caller)
+        request = self.masked(request, caller)
         new = self._compose(request, target, caller, asker, waited=False)
         faults.point("bus.before_accept")
         accepted = await self._mailbox.accept(new)
@@ -192,13 +202,28 @@ class InterAgentBus:
 
     # -- composing ---------------------------------------------------------------------------------
 
-    def _masked(self, request: BusRequest, caller: Principal) -> BusRequest:
+    def composed(
+        self,
+        request: BusRequest,
+        target: DirectoryEntry,
+        *,
+        caller: Principal,
+        asker: Asker | None = None,
+        may_be_own: bool = False,
+    ) -> NewMessage:
+        """What ``send_async`` would store; ``may_be_own``: also for the sender itself, who then
+        isn't on its path. Raises what is refused before storing."""
+        request = self.masked(request, caller)
+        return self._compose(request, target, caller, asker, waited=False, may_be_own=may_be_own)
+
+    def masked(self, request: BusRequest, caller: Principal) -> BusRequest:
+        """The request without the daemon's secrets, where an agent made it."""
         if caller.kind not in (PrincipalKind.AGENT, PrincipalKind.RUN):
             return request
         text, summary = self._redact(request.text), self._redact(request.summary)
         return replace(request, text=text, summary=summary)
 
-    def _sender(
+    def sender_of(
         self, request: BusRequest, caller: Principal, asker: Asker | None
     ) -> DirectoryEntry | None:
         """The sending agent, from the token and never from the body; None for the operator."""
@@ -226,15 +251,19 @@ class InterAgentBus:
         asker: Asker | None,
         *,
         waited: bool,
+        may_be_own: bool = False,
     ) -> NewMessage:
-        sender = self._sender(request, caller, asker)
+        sender = self.sender_of(request, caller, asker)
         if not request.text.strip():
             raise BadRequest("message is empty", field="message")
         parent = asker.lease.message if asker else None
         path: tuple[str, ...] = ()
         if sender is not None:
             path = (*(parent.path if parent else ()), sender.agent_id)
-            self._check_path(sender, target, path)
+            if may_be_own and sender.agent_id == target.agent_id:
+                path = tuple(each for each in path if each != sender.agent_id)
+            else:
+                self._check_path(sender, target, path)
         name = sender.name if sender else caller.label
         principal = (
             Principal(PrincipalKind.AGENT, sender.agent_id, sender.name) if sender else caller
@@ -323,7 +352,7 @@ class InterAgentBus:
                 message_id=message.message_id,
                 session=message.session_id,
             )
-        stopped = message.state is State.CANCELLED
+        stopped = message.state is State.CANCELLED and message.error_code != "reassigned"
         text = message.error_text or "no reason recorded"
         raise EngineFailed(
             f"the request to {target.name} was stopped"
@@ -338,11 +367,7 @@ class InterAgentBus:
 def check_up(target: DirectoryEntry, caller: Principal) -> None:
     """Raise ``AgentDown`` for an agent that stays down; one that is being rebuilt will answer. Why
     in full is for operators: an error may quote whose message it was."""
-    is_kept_down = not target.is_wanted_up and target.status in (
-        AgentState.STOPPED,
-        AgentState.STOPPING,
-    )
-    if target.status != AgentState.FAILED and not is_kept_down:
+    if target.is_up:
         return
     reason = target.last_reason if caller.is_operator else kind_of(target.last_reason)
     why = f": {reason}" if reason else ""

@@ -12,11 +12,24 @@ from agentsup.model.message import OPEN, Message, State
 from agentsup.store.database import Reader
 from agentsup.store.retention import Retention
 
-__all__ = ["conservation", "counts", "list_messages", "position", "retention_rules", "thread"]
+__all__ = [
+    "conservation",
+    "counts",
+    "list_messages",
+    "open_counts",
+    "position",
+    "retention_rules",
+    "thread",
+]
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _LATE_MS = 30 * _DAY_MS
 _SAMPLE = 20
+OF_REMOVED_SQL = (
+    "agent_id IN (SELECT agent_id FROM agents WHERE present = 0)"  # noqa: S608 - a constant
+    f" AND ({OPEN_SQL} OR state = 'dead')"
+)
+"""What is not ended, or ended as a dead letter, with agents that are no longer there."""
 _COLUMNS = ("accepted", *(state.value for state in State))
 
 
@@ -28,10 +41,16 @@ def list_messages(
     session_id: str | None = None,
     thread_id: str | None = None,
     before_seq: int | None = None,
+    removed: bool = False,
     limit: int = 100,
 ) -> list[Message]:
-    """Messages that fit every given filter, newest first; go on with the last one's ``seq``."""
+    """Messages that fit every given filter, newest first; go on with the last one's ``seq``.
+
+    ``removed``: only what waits, or lies dead, with agents that were removed.
+    """
     clauses, params = ["1"], list[Any]()
+    if removed:
+        clauses.append(OF_REMOVED_SQL)
     for clause, value in (
         ("agent_id = ?", agent_id),
         (IN_SESSION_SQL, session_id),
@@ -93,6 +112,16 @@ def counts(reader: Reader) -> dict[str, dict[str, int]]:
     for agent_id, state, count in reader.execute("SELECT agent_id, state, count FROM counts"):
         result.setdefault(agent_id, dict.fromkeys(_COLUMNS, 0))[state] = count
     return result
+
+
+def open_counts(reader: Reader) -> dict[str, int]:
+    """Per agent how many messages are open with it: queued, leased or parked. Agents that have
+    none are left out."""
+    rows = reader.all(
+        "SELECT agent_id, SUM(count) FROM counts WHERE state IN ('queued', 'leased', 'parked')"
+        " GROUP BY agent_id HAVING SUM(count) > 0"
+    )
+    return {row[0]: row[1] for row in rows}
 
 
 def conservation(reader: Reader) -> tuple[bool, dict[str, int]]:

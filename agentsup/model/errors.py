@@ -103,6 +103,18 @@ class NotFound(Refused):
     status = 404
 
 
+class NoAgentForRole(NotFound):
+    """Nobody has the ``role`` (in that ``team``, if one was given)."""
+
+    code = "no_agent_for_role"
+
+
+class NobodyThere(NotFound):
+    """The team (``team``) has nobody to tell beside the sender."""
+
+    code = "nobody_there"
+
+
 class Gone(Refused):
     """It existed and was removed."""
 

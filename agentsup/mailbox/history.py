@@ -1,0 +1,127 @@
+"""An agent's mail: what other agents sent it, and what of it was read.
+
+A letter is read once it is marked or its turn has begun, for a turn has its text. What people say
+in chats is no mail: it belongs to their conversations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agentsup.kit.clock import Clock
+from agentsup.mailbox.rows import OPEN_SQL, encode, message_of
+from agentsup.model.errors import NotFound
+from agentsup.model.message import Message
+from agentsup.store.database import Database, Reader, Tx
+
+__all__ = ["MailHistory", "Received"]
+
+MAX_PAGE = 200
+_MAIL_SQL = "m.sender_agent_id <> '' AND m.kind <> 'task'"
+"""Written out like the condition of the partial index, which SQLite uses only on this match."""
+_UNREAD_SQL = (
+    f"m.{OPEN_SQL} AND m.state = 'queued' AND m.started_at IS NULL"  # noqa: S608 - a constant
+    f" AND {_MAIL_SQL}"
+    " AND NOT EXISTS (SELECT 1 FROM read_marks r WHERE r.message_id = m.message_id)"
+)
+"""Unread mail is open, so that nothing here walks the past."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A letter, and since when it is read (wall ms)."""
+
+    message: Message
+    read_at: int | None
+
+
+class MailHistory:
+    """Looks at letters and marks them."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def history(
+        self,
+        agent_id: str,
+        *,
+        limit: int = 50,
+        before: int | None = None,
+        unread_only: bool = False,
+    ) -> list[Received]:
+        """Received letters, newest first; go on with the last one's ``seq`` as ``before``."""
+        return await self._database.read(
+            lambda reader: _history(reader, agent_id, limit, before, unread_only),
+            name="mail.history",
+        )
+
+    async def mark_read(self, agent_id: str, message_ids: Sequence[str]) -> int:
+        """Mark letters of an agent; how many weren't marked before. Raises ``NotFound`` for one
+        that isn't its mail, and nothing is marked then."""
+        at = self._clock.now_ms()
+        return await self._database.write(
+            lambda tx: _mark_tx(tx, agent_id, message_ids, at), name="mail.mark_read"
+        )
+
+    async def mark_all_read(self, agent_id: str) -> int:
+        """Mark everything unread of an agent; how many there were."""
+        at = self._clock.now_ms()
+        return await self._database.write(
+            lambda tx: (
+                tx.execute(
+                    "INSERT OR IGNORE INTO read_marks (message_id, read_at)"  # noqa: S608 - constants
+                    f" SELECT m.message_id, ? FROM messages m WHERE m.agent_id = ? AND {_UNREAD_SQL}",
+                    (at, agent_id),
+                ).rowcount
+            ),
+            name="mail.mark_all",
+        )
+
+    async def unread_counts(self, agent_ids: Sequence[str] | None = None) -> dict[str, int]:
+        """Unread letters per agent (of those, if given); agents without any are left out."""
+        return await self._database.read(
+            lambda reader: _unread_counts(reader, agent_ids), name="mail.unread"
+        )
+
+
+def _history(
+    reader: Reader, agent_id: str, limit: int, before: int | None, unread_only: bool
+) -> list[Received]:
+    rows = reader.all(
+        "SELECT m.*, coalesce(r.read_at, m.started_at) AS read_at FROM messages m"  # noqa: S608 - constants
+        " LEFT JOIN read_marks r ON r.message_id = m.message_id"
+        f" WHERE m.agent_id = ? AND {_UNREAD_SQL if unread_only else _MAIL_SQL}"
+        " AND m.seq < ? ORDER BY m.seq DESC LIMIT ?",
+        (agent_id, 2**62 if before is None else before, max(1, min(limit, MAX_PAGE))),
+    )
+    return [Received(message_of(row), row["read_at"]) for row in rows]  # type: ignore[arg-type]  # Row is a mapping in all but name
+
+
+def _mark_tx(tx: Tx, agent_id: str, message_ids: Sequence[str], at: int) -> int:
+    marked = 0
+    for message_id in message_ids:
+        is_own = tx.scalar(
+            f"SELECT 1 FROM messages m WHERE m.message_id = ? AND m.agent_id = ? AND {_MAIL_SQL}",  # noqa: S608 - a constant
+            (message_id, agent_id),
+        )
+        if not is_own:
+            raise NotFound(
+                f"there is no message {message_id} in this mailbox", message_id=message_id
+            )
+        marked += tx.execute(
+            "INSERT OR IGNORE INTO read_marks (message_id, read_at) VALUES (?, ?)",
+            (message_id, at),
+        ).rowcount
+    return marked
+
+
+def _unread_counts(reader: Reader, agent_ids: Sequence[str] | None) -> dict[str, int]:
+    rows = reader.all(
+        f"SELECT m.agent_id, COUNT(*) FROM messages m WHERE {_UNREAD_SQL}"  # noqa: S608 - constants
+        " AND (?1 IS NULL OR m.agent_id IN (SELECT value FROM json_each(?1)))"
+        " GROUP BY m.agent_id",
+        (None if agent_ids is None else encode(list(agent_ids)),),
+    )
+    return {row[0]: row[1] for row in rows}

@@ -1,0 +1,139 @@
+"""An agent's reply to another agent's message: where it goes, and what it stands for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agentsup.mailbox import keys
+from agentsup.mailbox.accept import accept_tx, check_root, epochs_of
+from agentsup.mailbox.bus import BusRequest
+from agentsup.mailbox.draft import draft
+from agentsup.mailbox.ending import held_tx
+from agentsup.mailbox.epoch import scopes_of
+from agentsup.mailbox.notices import latest_conversation, name_of
+from agentsup.mailbox.rows import find_message, need_message
+from agentsup.mailbox.values import Desk
+from agentsup.model.errors import BadRequest, Conflict
+from agentsup.model.ids import AgentId, MessageId, SessionId
+from agentsup.model.message import (
+    NOWHERE,
+    OPEN,
+    Accepted,
+    DeliverTo,
+    Kind,
+    Lane,
+    Lease,
+    Message,
+    NewMessage,
+    text_parts,
+)
+from agentsup.model.principal import Principal, PrincipalKind
+from agentsup.model.trace import by_turn_of
+from agentsup.store.database import Reader, Tx
+
+__all__ = ["reply_tx"]
+
+
+def reply_tx(
+    desk: Desk,
+    tx: Tx,
+    *,
+    message_id: str,
+    request: BusRequest,
+    back_to: str,
+    lease: Lease | None,
+) -> Accepted:
+    """Store the reply to a message in the mailbox of the agent that sent it.
+
+    While the message is open, the reply takes the place of its turn's answer. Raises ``Conflict``,
+    ``DepthExceeded``, ``LeaseLost`` (the replying turn was stopped) and ``Overloaded`` never: what
+    comes back must always find its way.
+    """
+    message = need_message(tx, message_id)
+    name = name_of(tx, message.agent_id)
+    principal = Principal(PrincipalKind.AGENT, message.agent_id, name)
+    owner, key = keys.owner_of("reply", principal), request.idempotency_key
+    digest = keys.digest_of(message_id, request.text)
+    known = keys.known(tx, owner, key, digest)
+    if known is not None:
+        stored = need_message(tx, known)
+        return Accepted(
+            MessageId(known), SessionId(stored.session_id), stored.state, duplicate=True
+        )
+    if lease is not None:
+        held_tx(desk, tx, lease)
+    _check_open(tx, message)
+    check_root(desk, tx, message.root_id)
+    to = _way_back(tx, message, back_to)
+    scopes = scopes_of(back_to, to.session_id)
+    new = NewMessage(
+        agent_id=AgentId(back_to),
+        session_key=to.session_id or f"ia-{name}",
+        parts=text_parts(request.text),
+        principal=principal,
+        kind=Kind.REPLY,
+        lane=Lane.PEER,
+        priority=request.priority,
+        deliver_to=replace(to.then, waited=False) if to.then else NOWHERE,
+        thread_id=message.thread_id,
+        in_reply_to=message_id,
+        root_id=message.root_id,
+        path=_path_back(message.path, back_to),
+        traceparent=request.traceparent or by_turn_of(message),
+        sender_agent_id=message.agent_id,
+        summary=request.summary,
+        silent=True,
+        epochs={**epochs_of(desk, tx, scopes), **message.epochs},
+    )
+    accepted = accept_tx(desk, tx, draft(desk, new))
+    if message.state in OPEN and message.deliver_to.kind == "mailbox":
+        # As if somebody waited: the turn's own end makes no second reply.
+        tx.execute(
+            "UPDATE messages SET deliver_to = json_set(deliver_to, '$.waited', json('true'))"
+            " WHERE seq = ?",
+            (message.seq,),
+        )
+    keys.enter_tx(tx, owner, key, accepted.message_id, digest, at=desk.clock.now_ms())
+    return accepted
+
+
+def _check_open(reader: Reader, message: Message) -> None:
+    """A turn whose end somebody waits for says its answer there."""
+    if message.kind is Kind.TASK:
+        raise BadRequest(
+            f"{message.message_id} is background work; its result goes back by itself",
+            field="message_id",
+        )
+    if message.state not in OPEN:
+        return
+    is_waited_for = reader.scalar(
+        "SELECT 1 FROM waits WHERE target_id = ? LIMIT 1", (message.message_id,)
+    )
+    if is_waited_for or message.deliver_to.kind in ("question", "http"):
+        raise Conflict(
+            f"{message.principal.label} waits for the end of the turn on {message.message_id}; "
+            "say the answer there",
+            message_id=message.message_id,
+        )
+
+
+def _way_back(reader: Reader, message: Message, back_to: str) -> DeliverTo:
+    """The session of the agent that sent it, and where that agent's own answer goes then."""
+    to = message.deliver_to
+    if to.kind == "mailbox" and to.agent_id == back_to:
+        if to.then is None and not to.session_id:
+            channel, conversation = latest_conversation(reader, back_to)
+            then = DeliverTo("chat", agent_id=back_to, channel=channel, conversation=conversation)
+            return replace(to, then=then)
+        return to
+    asked = find_message(reader, message.in_reply_to) if message.in_reply_to else None
+    if asked is not None and asked.agent_id == back_to:
+        return DeliverTo(
+            "mailbox", agent_id=back_to, session_id=asked.session_id, then=asked.deliver_to
+        )
+    return DeliverTo("mailbox", agent_id=back_to)
+
+
+def _path_back(path: tuple[str, ...], back_to: str) -> tuple[str, ...]:
+    """The open requests above the agent that gets the reply."""
+    return path[: path.index(back_to)] if back_to in path else path
