@@ -22,6 +22,7 @@ from agentsup.api import (
     roles,
     streams,
     system,
+    tasks,
     traces,
 )
 from agentsup.api.access import HostRules
@@ -46,6 +47,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *messages.ROUTES,
     *poison.ROUTES,
     *roles.ROUTES,
+    *tasks.ROUTES,
     *traces.ROUTES,
     *streams.ROUTES,
     *chat_socket.ROUTES,

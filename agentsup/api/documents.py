@@ -75,6 +75,10 @@ def stopped(report: StopReport) -> dict[str, Any]:
         "elapsed_ms": report.elapsed_ms,
         "durable": report.durable,
         "names": list(report.names),
+        "schedules": [
+            {"task_id": each.task_id, "name": each.name, "next_at": each.next_at}
+            for each in report.schedules
+        ],
     }
 
 

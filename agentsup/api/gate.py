@@ -150,6 +150,8 @@ def _check(request: web.Request, api: Api, route: Route | None) -> None:
         return  # the handler says 404 or 405
     if identity is not None and not may(identity, route.access):
         raise Forbidden(_why_forbidden(request, route), reason="operator")
+    if route.offered is not None:
+        route.offered(api.deps)
     if route.takes_work and api.deps.control.draining:
         raise NotReady(
             "the daemon is draining and takes no new work; nothing was stored, ask again when "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from aiohttp import web
 
@@ -17,8 +18,8 @@ from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
 _MAX_TRACEPARENT = 128
 
 
-def _caller(call: Call) -> Principal:
-    """Who sends: for an engine's token its agent, whatever the token's own subject is."""
+def caller_of(call: Call) -> Principal:
+    """Who acts: for an engine's token its agent, whatever the token's own subject is."""
     who = call.who
     if not is_agent(who):
         return who.principal
@@ -70,7 +71,7 @@ def _bus_request(
 async def send(call: Call) -> web.Response:
     """Ask an agent and wait for its answer."""
     body: bodies.SendBody = call.body
-    caller = _caller(call)
+    caller = caller_of(call)
     request = _bus_request(call, body, caller)
     asker = call.deps.asker_of(call.who)
     # Where a turn asks, the wait is its own: only at its end is a late answer put before that turn.
@@ -94,7 +95,7 @@ async def send(call: Call) -> web.Response:
 async def send_async(call: Call) -> web.Response:
     """Queue a request; also for an agent that is down."""
     body: bodies.SendAsyncBody = call.body
-    caller = _caller(call)
+    caller = caller_of(call)
     reply_to = body.reply_to or ""
     if caller.kind is PrincipalKind.AGENT and reply_to:
         if reply_to.casefold() != caller.name.casefold():
@@ -134,18 +135,22 @@ async def send_async(call: Call) -> web.Response:
 async def result(call: Call) -> web.Response:
     """What became of a message; with `wait`, as soon as it has ended or the wait is over."""
     query: bodies.WaitQuery = call.query
+    return reply(await outcome(call, call.named("id"), query.wait))
+
+
+async def outcome(call: Call, message_id: str, wait_s: float) -> dict[str, Any]:
+    """The result document of a message. Raises `NotFound`, and `Forbidden` for another's."""
     mailbox = call.deps.mailbox
-    message = await mailbox.get(call.named("id"))
+    message = await mailbox.get(message_id)
     _may_read(call, message)
-    if query.wait > 0 and message.state not in TERMINAL:
+    if wait_s > 0 and message.state not in TERMINAL:
         try:
             message = await call.wait(
-                partial(mailbox.wait_done, message.message_id, query.wait), name="result"
+                partial(mailbox.wait_done, message.message_id, wait_s), name="result"
             )
         except TimedOut:
             message = await mailbox.get(message.message_id)
-    name = documents.name_of(call.deps.directory, message.agent_id)
-    return reply(documents.result(message, name))
+    return documents.result(message, documents.name_of(call.deps.directory, message.agent_id))
 
 
 def _may_read(call: Call, message: Message) -> None:

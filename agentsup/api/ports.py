@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -16,6 +16,7 @@ from agentsup.model.event import Event
 from agentsup.model.message import Accepted, Message, NewMessage, Part, Priority, State
 from agentsup.model.principal import PersonRole, Principal
 from agentsup.model.question import Question, QuestionState
+from agentsup.model.task import DeliveryState, NewTask, Run, Schedule, Task, TaskState
 from agentsup.model.tool import Tool, ToolResult
 from agentsup.observe.live import LiveTurn
 from agentsup.store.database import Database, Tx
@@ -153,6 +154,75 @@ class Traces(Protocol):
         """The first words of a message, short and without secrets."""
 
 
+class Tasks(Protocol):
+    """The TaskHub. ``caller`` is who acts: another's task is `Forbidden`, an unknown one `NotFound`."""
+
+    async def create(
+        self, new: NewTask, *, caller: Principal, asker: Asker | None = ...
+    ) -> Task: ...
+
+    async def list(
+        self,
+        *,
+        caller: Principal,
+        states: Collection[TaskState] = ...,
+        agent_id: str = ...,
+        before: str = ...,
+        limit: int = ...,
+    ) -> Sequence[Task]:
+        """Newest first."""
+
+    async def get(self, task_id: str, *, caller: Principal) -> Task: ...
+
+    async def runs(self, task_id: str, *, caller: Principal, limit: int = ...) -> Sequence[Run]: ...
+
+    async def questions(self, task_id: str, *, caller: Principal) -> Sequence[Question]: ...
+
+    async def schedule(self, task_id: str, *, caller: Principal) -> Schedule | None: ...
+
+    async def delivery(self, task: Task) -> DeliveryState: ...
+
+    async def log(self, task_id: str, *, caller: Principal, tail: int = ...) -> Sequence[Event]: ...
+
+    async def resume(
+        self,
+        task_id: str,
+        prompt: str,
+        *,
+        caller: Principal,
+        asker: Asker | None = ...,
+        idempotency_key: str = ...,
+    ) -> Task: ...
+
+    async def ask_parent(
+        self, task_id: str, text: str, *, caller: Principal, options: Sequence[str] = ...
+    ) -> Question: ...
+
+    async def answer(
+        self, task_id: str, text: str, *, caller: Principal, question_id: str = ...
+    ) -> Question: ...
+
+    async def cancel(self, task_id: str, *, caller: Principal) -> Task: ...
+
+    async def delete(self, task_id: str, *, caller: Principal) -> None: ...
+
+    async def update(
+        self,
+        task_id: str,
+        *,
+        caller: Principal,
+        progress: str | None = ...,
+        percent: int | None = ...,
+        note: str = ...,
+        state: TaskState | None = ...,
+        name: str | None = ...,
+    ) -> Task: ...
+
+    async def pause(self, task_id: str, *, caller: Principal, is_paused: bool) -> Task: ...
+
+    def folder_of(self, task_id: str) -> Path: ...
+
+
 class RoleDesk(Protocol):
     """What there is to know about roles."""
 
@@ -280,5 +350,7 @@ class ApiDeps:
     mcp: Callable[[str], Mapping[str, Any]] | None = None
     """The tool servers of an agent by its name, as a document; raises `NotFound`."""
     cost: Account | None = None
+    tasks: Tasks | None = None
+    """None: tasks are switched off."""
     allowed_hosts: tuple[str, ...] = ()
     limits: ApiLimits = field(default_factory=ApiLimits)

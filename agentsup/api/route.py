@@ -131,6 +131,8 @@ class Route:
     """The body is a file of any type, read by the endpoint within its own limit."""
     takes_work: bool = False
     """Refused with 503 while draining."""
+    offered: Callable[[ApiDeps], None] | None = None
+    """Raises the refusal where this daemon does not offer it; asked before the body is read."""
     refusals: tuple[int, ...] = ()
     """Statuses of its own refusals, beside those every route has."""
     headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

@@ -137,6 +137,12 @@ class Explained(Document):
     values: list[dict[str, Any]]
 
 
+class Standing(Document):
+    task_id: str
+    name: str
+    next_at: int
+
+
 class Stopped(Document):
     success: Literal[True]
     scope: str
@@ -148,6 +154,7 @@ class Stopped(Document):
     elapsed_ms: float
     durable: bool
     names: list[str]
+    schedules: list[Standing] = Field(description="they stay, and run again by themselves")
 
 
 class MessageDocument(Document):

@@ -10,7 +10,6 @@ from aiohttp import web
 from agentsup.api import bodies, shapes
 from agentsup.api.access import Access
 from agentsup.api.route import Call, Route, reply
-from agentsup.model.errors import NotReady
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _DRAIN_BEGINS_S = 1.0
@@ -71,26 +70,6 @@ async def openapi(call: Call) -> web.Response:
     )
 
 
-async def no_tasks(call: Call) -> web.Response:
-    """Tasks are not enabled in this daemon."""
-    raise NotReady(
-        "tasks are not enabled in this daemon (TaskHub is off); use /interagent/send_async to "
-        "have work done in the background",
-        retry_after_s=3600,
-        feature="tasks",
-    )
-
-
-def _task_routes() -> tuple[Route, ...]:
-    posts = ("create", "resume", "ask_parent", "answer", "cancel", "delete")
-    lines = [("POST", f"/tasks/{verb}") for verb in posts]
-    lines += [("GET", "/tasks/list"), ("GET", "/tasks/{id}")]
-    return tuple(
-        Route(method, path, no_tasks, "Not enabled in this daemon", {}, access=Access.ANY)
-        for method, path in lines
-    )
-
-
 ROUTES = (
     Route(
         "GET",
@@ -141,5 +120,4 @@ ROUTES = (
         {200: "application/json"},
         access=Access.ANY,
     ),
-    *_task_routes(),
 )

@@ -18,6 +18,7 @@ from agentsup.cli import (
     messages,
     poison,
     roles,
+    tasks,
     trace,
     web,
 )
@@ -65,4 +66,5 @@ app.command()(roles.route)
 app.command()(cost.cost)
 app.command()(mcp.mcp)
 app.add_typer(messages.questions, name="questions")
+app.add_typer(tasks.tasks, name="tasks")
 app.add_typer(trace.trace, name="trace")

@@ -10,7 +10,7 @@ import typer
 from agentsup.cli.client import Client, ConnectionLost
 from agentsup.cli.failure import Failed
 from agentsup.cli.options import AgentName, AsJson, MaybeAgent, client_of, place_of
-from agentsup.cli.show import Screen, clean
+from agentsup.cli.show import Screen, clean, when
 
 SEND_S = 300.0
 MARGIN_S = 10.0
@@ -130,6 +130,8 @@ def stop_all(ctx: typer.Context, as_json: AsJson = False) -> None:
         )
     if not one["durable"]:
         screen.say("It could not be written to the store: it holds until the daemon ends.")
+    for each in one["schedules"]:
+        screen.say(f"The schedule of {clean(each['name'])} stays: next {when(each['next_at'])}.")
 
 
 def logs(

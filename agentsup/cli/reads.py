@@ -34,6 +34,9 @@ READS: Mapping[tuple[str, ...], str] = MappingProxyType(
         ("trace", "show"): "/traces/last",
         ("trace", "show", "ID"): "/traces/{}",
         ("trace", "metrics"): "/traces/metrics",
+        ("tasks", "list"): f"/tasks/list?limit={PAGE}",
+        ("tasks", "show", "ID"): "/tasks/{}",
+        ("tasks", "log", "ID"): f"/tasks/{{}}/log?tail={PAGE}",
         ("questions", "list"): f"/questions?state=open&limit={PAGE}",
     }
 )

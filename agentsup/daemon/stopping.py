@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from agentsup.agents.processes import ProcessTable
 from agentsup.agents.stack import AgentStack
@@ -18,10 +19,12 @@ from agentsup.kit.procgroup import GroupRecord
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.values import StopCounts
-from agentsup.model.control import StopReport
+from agentsup.model.control import StandingSchedule, StopReport
 from agentsup.model.errors import AgentsupError, BadRequest
 from agentsup.model.message import Message, State
 from agentsup.model.principal import Principal
+from agentsup.store.database import Tx
+from agentsup.tasks.standing import standing
 
 STOP_CANCEL_S = 0.5
 """Grace of /stop and /interrupt before a turn is left behind (design, states and limits)."""
@@ -71,16 +74,22 @@ class Stopper:
         began_s = self._clock.monotonic()
         # Raised before anything is awaited: no claim on its way starts a turn from here on.
         self._mailbox.epochs.raise_now(scope)
+        kept: list[tuple[StandingSchedule, ...]] = []
+
+        def also(tx: Tx) -> None:
+            mark_tx(tx, scope, given_in)
+            kept.append(standing(tx, scope))
+
         recording = self._tasks.spawn(
-            self._mailbox.stop(scope, by, also=lambda tx: mark_tx(tx, scope, given_in)),
-            name=f"stop:{scope}",
+            self._mailbox.stop(scope, by, also=also), name=f"stop:{scope}"
         )
         cancel_s = STOP_ALL_CANCEL_S if scope == "all" else STOP_CANCEL_S
         agents, processes = await self._end(wanted, cancel_s)
         counts, durable = await self._recorded(recording, scope)
         late = frozenset(counts.message_ids)
         await self._end(lambda m: m.message_id in late, cancel_s)
-        return self._report(scope, counts, durable, agents, processes, began_s)
+        report = self._report(scope, counts, durable, agents, processes, began_s)
+        return replace(report, schedules=kept[-1] if kept else ())
 
     async def interrupt(self, session_id: str, by: Principal) -> StopReport:
         """The running or parked turn of one session; its queue goes on."""

@@ -75,6 +75,17 @@ class AgentView:
 
 
 @dataclass(frozen=True, slots=True)
+class StandingSchedule:
+    """A task that runs again by itself, and when: a stop leaves it."""
+
+    task_id: str
+    name: str
+    next_at: int
+    zone: str = ""
+    """In which time zone its times are meant (IANA), or empty."""
+
+
+@dataclass(frozen=True, slots=True)
 class StopReport:
     """Exact counts of one stop. Messages are counted by the state they were in."""
 
@@ -88,6 +99,8 @@ class StopReport:
     durable: bool = True
     """False: the epoch could not be committed; the stop holds until this process ends."""
     names: tuple[str, ...] = ()
+    schedules: tuple[StandingSchedule, ...] = ()
+    """Those in the scope, which stay, the next one first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ class _MainCommandSet:
     async def stop_all(self, context: CommandContext, rest: str) -> CommandReply:
         del rest
         report = await self._s.control.stop("all", context.principal, given_in=context.given_in)
-        return CommandReply(texts.stop(report, words(context.language)))
+        return CommandReply(texts.stop(report, words(context.language), self._s.clock.now_ms()))
 
     async def dead(self, context: CommandContext, rest: str) -> CommandReply:
         verb, _, message_id = rest.partition(" ")
@@ -181,7 +181,7 @@ class _StopOfOne:
         )
         say = words(context.language)
         here = say("stopped.this_agent", name=context.agent_name)
-        return CommandReply(f"{texts.stop(report, say)} {here}")
+        return CommandReply(texts.stop(report, say, self._s.clock.now_ms(), also=here))
 
     async def _is_main(self, context: CommandContext) -> bool:
         return (await self._s.control.agent(context.agent_name)).is_main

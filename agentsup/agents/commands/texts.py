@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, tzinfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
 from agentsup.catalogue import Words
 from agentsup.model.control import AgentView, StopReport
 from agentsup.model.message import Message
@@ -17,6 +20,7 @@ _MARK = {
     "stopping": "○",
     "stopped": "–",
 }
+_STANDING = 5
 
 
 def duration(seconds: float | None) -> str:
@@ -70,8 +74,8 @@ def agent_label(view: AgentView) -> str:
     return f"{_MARK.get(view.status, '?')} {view.name}"
 
 
-def stop(report: StopReport, say: Words) -> str:
-    """What a stop ended, exactly."""
+def stop(report: StopReport, say: Words, now_ms: int = 0, *, also: str = "") -> str:
+    """What a stop ended, exactly, and what runs again by itself."""
     total = report.running + report.queued + report.parked
     if total == 0 and report.processes == 0:
         text = say("stopped.nothing")
@@ -89,7 +93,44 @@ def stop(report: StopReport, say: Words) -> str:
     told = [text]
     if not report.durable:
         told.append(say("stopped.not_durable"))
-    return " ".join([*told, say("stopped.agents_stay")])
+    text = " ".join([*told, say("stopped.agents_stay"), *([also] if also else [])])
+    return f"{text}\n{_standing(report, say, now_ms)}" if report.schedules else text
+
+
+def _standing(report: StopReport, say: Words, now_ms: int) -> str:
+    """The schedules that a stop leaves, each with its next time."""
+    shown = report.schedules[:_STANDING]
+    told = [say.count("stopped.standing", len(report.schedules))]
+    told += [
+        "   " + say("stopped.schedule", name=one_line(each.name, 60), when=when)
+        for each in shown
+        for when in (moment(each.next_at, each.zone, now_ms, say),)
+    ]
+    if len(report.schedules) > len(shown):
+        told.append("   " + say("list.more", n=len(report.schedules) - len(shown)))
+    return "\n".join(told)
+
+
+def moment(at_ms: int, zone: str, now_ms: int, say: Words) -> str:
+    """A time to come: how long until then, and what the clock says there."""
+    told = _clock(at_ms, zone, now_ms)
+    if at_ms <= now_ms:
+        return say("moment.now", when=told)
+    return say("moment.in", time=duration((at_ms - now_ms) / 1000), when=told)
+
+
+def _clock(at_ms: int, zone: str, now_ms: int) -> str:
+    known: tzinfo | None = None
+    if zone:
+        try:
+            known = ZoneInfo(zone)
+        except (ZoneInfoNotFoundError, ValueError):
+            known, zone = UTC, "UTC"
+    there = datetime.fromtimestamp(at_ms / 1000, known or UTC).astimezone(known)
+    form = "%H:%M:%S" if at_ms - now_ms < 60_000 else "%H:%M"
+    if at_ms - now_ms >= 20 * 3_600_000:
+        form = f"%Y-%m-%d {form}"
+    return f"{there:{form}} {zone or there.tzname() or ''}".rstrip()
 
 
 def dead(message: Message) -> str:

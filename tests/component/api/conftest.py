@@ -37,6 +37,9 @@ from agentsup.model.principal import PersonRole, Principal
 from agentsup.observe.live import LiveHub
 from agentsup.store.database import Database, Tx
 from agentsup.store.events import EventLog, append
+from agentsup.tasks.folders import Folders
+from agentsup.tasks.hub import TaskHub
+from agentsup.tasks.runs import Runs
 from agentsup.testing.fresh_store import lay_store
 
 OPERATOR_TOKEN = "operator-token-of-the-test"
@@ -334,6 +337,17 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
         return b"agentsup_up 1\n"
 
     served, askers = ServedTurns(), dict[str, Asker]()
+    tasks = tmp_path / "tasks"
+    hub = TaskHub(
+        mailbox=mailbox,
+        database=database,
+        clock=clock,
+        entropy=entropy,
+        directory=directory,
+        runs=Runs(mailbox, database, abort=abort_turn),
+        folders=Folders(tasks, lambda task_id: tasks / task_id),
+        abort=abort_turn,
+    )
     deps = ApiDeps(
         control=control,
         tokens=tokens,
@@ -355,6 +369,7 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
         abort_turn=abort_turn,
         asker_of=lambda identity: askers.get(identity.agent_id),
         served=served.find,
+        tasks=hub,
         clock=clock,
         entropy=entropy,
         version="0.test",

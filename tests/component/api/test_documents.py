@@ -42,6 +42,23 @@ CASES = [
     ("GET", "/questions", None),
     ("POST", "/questions/{question}/answer", {"answer": "yes"}),
     ("POST", "/tasks/create", {"prompt": "x"}),
+    ("POST", "/tasks/create", {"prompt": "x", "thinking": "much"}),
+    ("POST", "/tasks/resume", {"task_id": "{task}", "prompt": "x"}),
+    ("POST", "/tasks/resume", {"task_id": "task_nothing", "prompt": "x"}),
+    ("POST", "/tasks/ask_parent", {"task_id": "{working}", "question": "Really?"}),
+    ("POST", "/tasks/answer", {"task_id": "{asking}", "answer": "yes"}),
+    ("POST", "/tasks/answer", {"task_id": "{working}", "answer": "yes"}),
+    ("POST", "/tasks/cancel", {"task_id": "{working}"}),
+    ("POST", "/tasks/delete", {"task_id": "{task}"}),
+    ("POST", "/tasks/delete", {"task_id": "{working}"}),
+    ("POST", "/tasks/update", {"task_id": "{working}", "percent": 7}),
+    ("GET", "/tasks/list", None),
+    ("GET", "/tasks/list?limit=1", None),
+    ("GET", "/tasks/list?state=odd", None),
+    ("GET", "/tasks/{task}", None),
+    ("GET", "/tasks/{asking}", None),
+    ("GET", "/tasks/{id}", None),
+    ("GET", "/tasks/{asking}/log", None),
     ("GET", "/web/session", None),
     ("GET", "/web/people", None),
     ("POST", "/web/links", {"person": "uwe"}),
@@ -76,6 +93,23 @@ def schema_of(document: dict[str, Any], method: str, path: str, status: int) -> 
     raise AssertionError(f"{method} {path} is not described")
 
 
+async def tasks_of(rig: Rig) -> dict[str, str]:
+    """A task that is only written down, one at work, and one that asks and has a schedule."""
+    ids = {}
+    for name, more in (
+        ("task", {"start": False}),
+        ("working", {"agent": "worker"}),
+        ("asking", {"agent": "Scout", "name": "odd", "max_usd": 1.5, "timeout": 60}),
+    ):
+        _, made, _ = await rig.call("POST", "/tasks/create", {"prompt": "x", **more})
+        ids[name] = made["task_id"]
+        if name != "task":
+            await rig.lease(str(more["agent"]))
+    body = {"task_id": ids["asking"], "question": "Really?", "options": ["yes", "no"]}
+    await rig.call("POST", "/tasks/ask_parent", body)
+    return ids
+
+
 @pytest.mark.parametrize("method, path, body", CASES)
 async def test_answers_have_the_shape_described(
     rig: Rig, method: str, path: str, body: dict[str, Any] | None
@@ -87,7 +121,12 @@ async def test_answers_have_the_shape_described(
     question = await rig.database.write(
         lambda tx: rig.mailbox.park_tx(tx, lease, Suspended(b"", "Really?"))
     )
-    path = path.format(id=sent["task_id"], question=question.question_id)
+    ids = {"id": sent["task_id"], "question": question.question_id}
+    if "/tasks/" in path:
+        ids |= await tasks_of(rig)
+    path = path.format(**ids)
+    if body is not None and "task_id" in body:
+        body = {**body, "task_id": body["task_id"].format(**ids)}
     status, answer, _ = await rig.call(method, path, body)
     schema = schema_of(document, method, path, status)
     assert schema.get("$ref"), "an undescribed answer would pass whatever it says"

@@ -364,17 +364,3 @@ async def test_health_and_names(rig: Rig) -> None:
     }
     assert document["agents"]["main"]["crashed"] is False
     assert document["agents"]["main"]["uptime"] == 1.5
-
-
-@pytest.mark.parametrize(
-    "method, path",
-    [
-        ("POST", f"/tasks/{v}")
-        for v in ("create", "resume", "ask_parent", "answer", "cancel", "delete")
-    ]
-    + [("GET", "/tasks/list"), ("GET", "/tasks/t1")],
-)
-async def test_tasks_say_that_they_are_not_enabled(rig: Rig, method: str, path: str) -> None:
-    body = {"prompt": "x"} if method == "POST" else None
-    status, document, _ = await rig.call(method, path, body, token=rig.agent_tokens["main"])
-    assert (status, document["success"], document["feature"]) == (503, False, "tasks")

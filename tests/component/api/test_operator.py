@@ -59,6 +59,7 @@ async def test_stop_all_answers_exact_counts(rig: Rig) -> None:
         "elapsed_ms": 6.5,
         "durable": True,
         "names": ["main"],
+        "schedules": [],
     }
     assert rig.control.calls == [("stop", "all", "operator")]
 

@@ -26,6 +26,7 @@ from agentsup.model.engine import Suspended
 from agentsup.model.event import EventType
 from agentsup.model.message import DeliverTo, NewMessage, Outcome, text_parts
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
+from agentsup.model.task import NewTask
 from agentsup.model.trace import turn_span
 from agentsup.store.database import Tx
 from agentsup.store.events import append
@@ -69,8 +70,10 @@ WHO: Mapping[str, tuple[str, ...]] = {
     "POST /tasks/answer": TOKENS,
     "POST /tasks/cancel": TOKENS,
     "POST /tasks/delete": TOKENS,
+    "POST /tasks/update": TOKENS,
     "GET /tasks/list": TOKENS,
     "GET /tasks/{id}": TOKENS,
+    "GET /tasks/{id}/log": TOKENS,
     "POST /interagent/send": TOKENS,
     "POST /interagent/send_async": TOKENS,
     "GET /interagent/results/{id}": TOKENS,
@@ -185,6 +188,20 @@ HERS: Mapping[str, tuple[tuple[str, Any], ...]] = {
         ("/questions/{answered}/answer", {"answer": "red"}),
     ),
     "POST /messages/{id}/reprioritize": (("/messages/{chat}/reprioritize", {"priority": "high"}),),
+    "POST /tasks/create": (("/tasks/create", {"prompt": "x", "parent_task_id": "{task}"}),),
+    "POST /tasks/resume": (("/tasks/resume", {"task_id": "{task}", "prompt": "go on"}),),
+    "POST /tasks/ask_parent": (("/tasks/ask_parent", {"task_id": "{task}", "question": "x"}),),
+    "POST /tasks/answer": (("/tasks/answer", {"task_id": "{task}", "answer": "red"}),),
+    "POST /tasks/cancel": (("/tasks/cancel", {"task_id": "{task}"}),),
+    "POST /tasks/delete": (("/tasks/delete", {"task_id": "{other_task}"}),),
+    "POST /tasks/update": (("/tasks/update", {"task_id": "{task}", "percent": 1}),),
+    "GET /tasks/list": (("/tasks/list", None), ("/tasks/list?from=main", None)),
+    "GET /tasks/{id}": (
+        ("/tasks/{chat}", None),
+        ("/tasks/{task}", None),
+        ("/tasks/{task}?from=main", None),
+    ),
+    "GET /tasks/{id}/log": (("/tasks/{task}/log", None),),
     "POST /web/links": (("/web/links", {"person": "ute"}),),
     "POST /web/login": (("/web/login", {"code": "unknown"}),),
     "GET /web/words/{language}": (("/web/words/de", None),),
@@ -205,7 +222,6 @@ PLACES = {
     "GET /poison/{id}": "poison",
     "POST /poison/{id}/retry": "poison",
     "POST /poison/{id}/drop": "poison",
-    "GET /tasks/{id}": "chat",
     "GET /traces/{id}": "chat",
 }
 
@@ -222,6 +238,9 @@ READ_BY_OPERATORS = (
     "GET /web/sessions",
     "GET /interagent/results/{id}",
     "GET /interagent/health",
+    "GET /tasks/list",
+    "GET /tasks/{id}",
+    "GET /tasks/{id}/log",
     "GET /traces/{id}",
 )
 """Where the words are, so that a walk which finds none has looked."""
@@ -294,6 +313,13 @@ async def furnished(rig: Rig, monkeypatch: pytest.MonkeyPatch, folder: Path) -> 
         things[name] = question.question_id
     await rig.mailbox.answer(things["answered"], SECRET, ute)
     await rig.database.write(lambda tx: _written(tx, things, main, worker))
+    assert rig.deps.tasks is not None
+    for name in ("task", "other_task"):
+        new = NewTask(f"task about {SECRET}", name=SECRET, agent="main", deliver_to=here)
+        task = await rig.deps.tasks.create(new, caller=ute)
+        things[name] = task.task_id
+        lease = await rig.lease("main")
+        await rig.mailbox.complete(lease, Completion(Outcome.OK, text=f"result of {SECRET}"))
     rig.directory.add("ben", "failed", f"EngineCrash: boom over {SECRET} in {HOME}")
     _troubled(rig, monkeypatch)
     (folder / "agentsup.log").write_text(json.dumps({"agent": "main", "event": SECRET}) + "\n")

@@ -1,0 +1,279 @@
+"""``/tasks`` and ``/task``: background work, as a person sees and steers it from a chat."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from agentsup.agents.commands import task_texts
+from agentsup.agents.commands.chat import CommandServices
+from agentsup.agents.commands.dispatch import Command
+from agentsup.agents.commands.pages import page_of, turning, wanted_page
+from agentsup.catalogue import Words, words
+from agentsup.mailbox import choices
+from agentsup.model.agent import MAIN
+from agentsup.model.control import Button, CommandContext, CommandReply
+from agentsup.model.errors import BadRequest, Conflict
+from agentsup.model.message import DeliverTo
+from agentsup.model.question import Question, QuestionState
+from agentsup.model.task import WORKING, NewTask, Schedule, Task, TaskState
+from agentsup.tasks.hub import TaskHub
+
+PER_PAGE = 6
+SHOWN = 10
+KEPT = 200
+"""Tasks that can be paged through."""
+
+Rows = tuple[tuple[Button, ...], ...]
+Verb = Callable[[CommandContext, TaskHub, str, str], Awaitable[CommandReply]]
+
+
+class _TaskCommands:
+    def __init__(self, services: CommandServices, hub: Callable[[], TaskHub | None]) -> None:
+        self._s = services
+        self._hub = hub
+        self._verbs: dict[str, Verb] = {
+            "cancel": self._cancel,
+            "resume": self._resume,
+            "delete": self._delete,
+            "answer": self._answer,
+            "pause": self._pause,
+            "unpause": self._unpause,
+        }
+
+    def _tasks(self, say: Words) -> TaskHub:
+        hub = self._hub()
+        if hub is None:
+            raise Conflict(say("tasks.off"))
+        return hub
+
+    # -- the list ----------------------------------------------------------------------------------
+
+    async def tasks(self, context: CommandContext, rest: str) -> CommandReply:
+        say = words(context.language)
+        hub = self._tasks(say)
+        number = wanted_page(rest)
+        if number is None:
+            raise BadRequest(say("tasks.say"), field="tasks")
+        # Main is where one looks at everything; elsewhere it is about the agent one talks to.
+        agent_id = "" if context.agent_name == MAIN else context.agent_id
+        found = await hub.list(caller=context.principal, agent_id=agent_id, limit=KEPT)
+        refresh = Button("↻", "/tasks")
+        if not found:
+            return CommandReply(say("tasks.none"), buttons=((refresh,),))
+        page = page_of(found, number, PER_PAGE if context.has_buttons else SHOWN)
+        heading, now = page.heading(say), self._s.clock.now_ms()
+        lines = [heading] if heading else []
+        lines += [task_texts.line(task, self._name(task.agent_id), now, say) for task in page.items]
+        lines.append(say("tasks.how"))
+        refresh = Button("↻", f"/tasks #{page.number}" if page.count > 1 else "/tasks")
+        return CommandReply(
+            "\n".join(lines),
+            buttons=(
+                *(self._row(task, say) for task in page.items),
+                *turning(page, "/tasks"),
+                (refresh,),
+            ),
+        )
+
+    def _row(self, task: Task, say: Words) -> tuple[Button, ...]:
+        opened = Button(task_texts.label(task), f"/task {task.task_id}")
+        return (opened, _cancel(task, "✖", say)) if task.state in WORKING else (opened,)
+
+    # -- one task ----------------------------------------------------------------------------------
+
+    async def task(self, context: CommandContext, rest: str) -> CommandReply:
+        say = words(context.language)
+        hub = self._tasks(say)
+        first, _, more = rest.partition(" ")
+        verb, more = first.casefold(), more.strip()
+        if verb == "new":
+            return await self._new(context, hub, more)
+        if verb in self._verbs:
+            task_id, _, text = more.partition(" ")
+            if not task_id:
+                raise BadRequest(say("tasks.say"), field="task_id")
+            return await self._verbs[verb](context, hub, task_id, text.strip())
+        if not first or more:
+            raise BadRequest(say("tasks.say"), field="task")
+        return await self._card(context, hub, first)
+
+    async def _card(
+        self, context: CommandContext, hub: TaskHub, task_id: str, head: str = ""
+    ) -> CommandReply:
+        say, who = words(context.language), context.principal
+        task = await hub.get(task_id, caller=who)
+        schedule = await hub.schedule(task.task_id, caller=who)
+        asked = await hub.questions(task.task_id, caller=who)
+        question = next((q for q in asked if q.state is QuestionState.OPEN), None)
+        text = task_texts.card(
+            task,
+            say,
+            agent=self._name(task.agent_id),
+            target=self._target(task),
+            now=self._s.clock.now_ms(),
+            runs=await hub.runs(task.task_id, caller=who, limit=SHOWN),
+            question=question,
+            schedule=schedule,
+        )
+        if question is not None and not context.has_buttons:
+            text += "\n" + say("tasks.how_answer", id=task_texts.short_id(task.task_id))
+        return CommandReply(
+            f"{head}\n\n{text}" if head else text,
+            buttons=(*_answers(task, question, say), *_acts(task, schedule, say)),
+        )
+
+    def _name(self, agent_id: str) -> str:
+        entry = self._s.directory.by_id(agent_id)
+        return entry.name if entry is not None else agent_id
+
+    def _target(self, task: Task) -> str:
+        kind, _, subject = task.target.partition(":")
+        return self._name(subject) if kind == "agent" else subject
+
+    # -- verbs -------------------------------------------------------------------------------------
+
+    async def _new(self, context: CommandContext, hub: TaskHub, text: str) -> CommandReply:
+        say = words(context.language)
+        if not text:
+            raise BadRequest(say("tasks.say_new"), field="text")
+        back = DeliverTo(
+            "chat",
+            agent_id=context.agent_id,
+            channel=context.channel,
+            conversation=context.conversation,
+        )
+        new = NewTask(text, agent=context.agent_name, deliver_to=back)
+        task = await hub.create(new, caller=context.principal)
+        return await self._card(context, hub, task.task_id, say("tasks.begun"))
+
+    async def _cancel(
+        self, context: CommandContext, hub: TaskHub, task_id: str, text: str
+    ) -> CommandReply:
+        del text
+        say = words(context.language)
+        task = await hub.cancel(task_id, caller=context.principal)
+        return await self._card(context, hub, task.task_id, say("tasks.cancelled"))
+
+    async def _resume(
+        self, context: CommandContext, hub: TaskHub, task_id: str, text: str
+    ) -> CommandReply:
+        """Go on with the text, or do the same once more."""
+        say = words(context.language)
+        task = await hub.get(task_id, caller=context.principal)
+        task = await hub.resume(task.task_id, text or task.prompt, caller=context.principal)
+        return await self._card(context, hub, task.task_id, say("tasks.goes_on"))
+
+    async def _delete(
+        self, context: CommandContext, hub: TaskHub, task_id: str, text: str
+    ) -> CommandReply:
+        del text
+        say = words(context.language)
+        task = await hub.get(task_id, caller=context.principal)
+        await hub.delete(task.task_id, caller=context.principal)
+        return CommandReply(say("tasks.deleted", name=task.name), buttons=((_to_tasks(say),),))
+
+    async def _answer(
+        self, context: CommandContext, hub: TaskHub, task_id: str, text: str
+    ) -> CommandReply:
+        say = words(context.language)
+        task = await hub.get(task_id, caller=context.principal)
+        head, _, tail = text.partition(" ")
+        question_id, given = (head, tail.strip()) if head.startswith("q_") else ("", text)
+        if not given:
+            raise BadRequest(say("tasks.say_answer"), field="text")
+        if not question_id:
+            asked = await hub.questions(task.task_id, caller=context.principal)
+            question = next((q for q in asked if q.state is QuestionState.OPEN), None)
+            given = _meant(question, given) if question is not None else given
+        await hub.answer(task.task_id, given, caller=context.principal, question_id=question_id)
+        return await self._card(context, hub, task.task_id, say("answer.done", text=given))
+
+    async def _pause(
+        self, context: CommandContext, hub: TaskHub, task_id: str, text: str
+    ) -> CommandReply:
+        del text
+        task = await hub.pause(task_id, caller=context.principal, is_paused=True)
+        return await self._card(context, hub, task.task_id)
+
+    async def _unpause(
+        self, context: CommandContext, hub: TaskHub, task_id: str, text: str
+    ) -> CommandReply:
+        del text
+        task = await hub.pause(task_id, caller=context.principal, is_paused=False)
+        return await self._card(context, hub, task.task_id)
+
+
+def task_commands(
+    services: CommandServices, hub: Callable[[], TaskHub | None]
+) -> tuple[Command, ...]:
+    """The two commands. ``hub`` is asked at each use: it begins after the commands are made, and
+    is None where tasks are switched off."""
+    run = _TaskCommands(services, hub)
+    usage = "ID | new TEXT | cancel|resume|delete|pause|unpause ID | answer ID TEXT"
+    return (
+        Command("tasks", "", "background work and how far it is", run.tasks),
+        Command("task", usage, "one piece of background work, or a new one", run.task),
+    )
+
+
+def _meant(question: Question, text: str) -> str:
+    """The option meant by its number or its words; anything else as it is."""
+    found = choices.meant(question, text)
+    if found is None and text.isdecimal() and 1 <= int(text) <= len(question.options):
+        found = question.options[int(text) - 1]
+    if found is None:
+        found = next((o for o in question.options if o.casefold() == text.casefold()), text)
+    return found
+
+
+def _answers(task: Task, question: Question | None, say: Words) -> Rows:
+    if question is None:
+        return ()
+    labels = choices.labels(question.kind, question.options, say.language)
+    return tuple(
+        (
+            Button(
+                shown,
+                f"/task answer {task.task_id} {question.question_id} {option}",
+                once=True,
+            ),
+        )
+        for shown, option in zip(labels, question.options, strict=True)
+    )
+
+
+def _acts(task: Task, schedule: Schedule | None, say: Words) -> Rows:
+    """What may be done with a task now."""
+    acts: list[Button] = []
+    if task.state in WORKING or (schedule is not None and schedule.next_at is not None):
+        acts.append(_cancel(task, say("button.cancel"), say))
+    if task.state not in WORKING:
+        verb = "begin" if task.state is TaskState.TODO else "run_again"
+        acts.append(Button(say(f"button.{verb}"), f"/task resume {task.task_id}", once=True))
+        acts.append(
+            Button(
+                say("button.delete"),
+                f"/task delete {task.task_id}",
+                once=True,
+                confirm=say("confirm.delete_task", name=task.name),
+            )
+        )
+    rests: tuple[Button, ...] = ()
+    if schedule is not None and (schedule.next_at is not None or schedule.is_paused):
+        verb = "unpause" if schedule.is_paused else "pause"
+        rests = (Button(say(f"button.{verb}"), f"/task {verb} {task.task_id}"),)
+    refresh = Button("↻", f"/task {task.task_id}")
+    return tuple(row for row in (tuple(acts), rests, (_to_tasks(say), refresh)) if row)
+
+
+def _cancel(task: Task, shown: str, say: Words) -> Button:
+    return Button(
+        shown,
+        f"/task cancel {task.task_id}",
+        once=True,
+        confirm=say("confirm.cancel_task", name=task.name),
+    )
+
+
+def _to_tasks(say: Words) -> Button:
+    return Button(say("button.to_tasks"), "/tasks")
