@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from agentsup.agents.profile import filled
 from agentsup.model.agent import AgentSpec
 from agentsup.model.message import Kind, Message
 
 
-def system_prompt(spec: AgentSpec, *, shared: str, peers: tuple[str, ...]) -> str:
-    """The standing instructions: who the agent is, what everyone knows, whom it may ask."""
-    blocks = [f"You are {spec.name}, an agent run by agentsup."]
+def system_prompt(
+    spec: AgentSpec,
+    *,
+    shared: str,
+    peers: tuple[str, ...],
+    team: str = "",
+    skills: tuple[str, ...] = (),
+) -> str:
+    """The standing instructions: who the agent is, what it can, who is with it, what everyone
+    knows, whom it may ask."""
+    known_as = f" (agent {spec.name})" if spec.called != spec.name else ""
+    blocks = [f"You are {spec.called}{known_as}, an agent run by agentsup."]
     if spec.description:
         blocks[0] += f" {spec.description}"
     if spec.prompt:
-        blocks.append(spec.prompt)
+        blocks.append(filled(spec.prompt, spec))
+    if skills:
+        blocks.append("\n\n".join(["What you can:", *skills]))
+    if team:
+        blocks.append(team)
     if peers:
         blocks.append(
             "Other agents you can ask with the tool ask_agent (it waits for the answer) or "
@@ -25,13 +39,36 @@ def system_prompt(spec: AgentSpec, *, shared: str, peers: tuple[str, ...]) -> st
 
 def envelope(message: Message) -> str:
     """The message as the model should read it: with its sender, unless a person just chats."""
-    sender = message.principal.label
-    if message.kind is Kind.REPLY:
-        head = f"[Answer to your earlier request {message.in_reply_to}, from agent {sender}]"
+    sender, thread = message.principal.label, message.thread_id or message.root_id
+    if message.kind is Kind.TASK:
+        what = message.summary or f"run {message.message_id}"
+        head = (
+            f"[Work handed on to you by {sender}: {what}, message {message.message_id}. Your answer "
+            "is its result and goes back by itself.]"
+        )
+    elif message.kind is Kind.DIRECTIVE and message.deliver_to.kind == "question":
+        what = message.summary or f"run {message.in_reply_to}"
+        head = f"[Question about {what}, from agent {sender}. Your answer goes back to that work.]"
+    elif message.kind is Kind.DIRECTIVE:
+        what = message.summary or f"run {message.in_reply_to}"
+        head = f"[Note on {what}, from {sender}]"
+    elif message.kind is Kind.REPLY and message.summary:
+        head = f"[Result of {message.summary}, from agent {sender}]"
+    elif message.kind is Kind.REPLY:
+        head = (
+            f"[Answer to your earlier request {message.in_reply_to}, from agent {sender}; message "
+            f"{message.message_id}, thread {thread}]"
+        )
+    elif message.kind is Kind.BROADCAST:
+        head = (
+            f"[Broadcast, message {message.message_id} from {sender}, thread {thread}. "
+            "Nobody waits for an answer.]"
+        )
+    elif message.kind is Kind.EVENT:
+        head = f"[Event, message {message.message_id}. Nobody waits for an answer.]"
     elif message.sender_agent_id:
         head = (
-            f"[Message {message.message_id} from agent {sender}"
-            f"{f', thread {message.thread_id}' if message.thread_id else ''}. "
+            f"[Message {message.message_id} from agent {sender}, thread {thread}. "
             "Your answer goes back to that agent.]"
         )
     else:

@@ -14,6 +14,7 @@ from agentsup.config import mcp, secrets
 from agentsup.config.findings import Finding, KeyPath, Severity, did_you_mean
 from agentsup.model.agent import AgentSpec, Secret
 from agentsup.model.errors import ConfigError
+from agentsup.model.watch import ANYONE, Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,12 @@ def cross_check(
         for index, name in enumerate(spec.can_delegate_to or ()):
             if name.casefold() not in names:
                 at = place(spec.name, ("can_delegate_to", index))
+                hint = did_you_mean(name, names.values())
+                found.append(_warning(at, f"there is no agent called {name!r}", hint))
+        for index, text in enumerate(spec.subscriptions):
+            name = Watch.parse(text).name
+            if name != ANYONE and name.casefold() not in names:
+                at = place(spec.name, ("subscriptions", index))
                 hint = did_you_mean(name, names.values())
                 found.append(_warning(at, f"there is no agent called {name!r}", hint))
     return tuple(found)

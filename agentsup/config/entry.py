@@ -18,6 +18,7 @@ from agentsup.config.findings import KeyPath, did_you_mean, kind_of
 from agentsup.config.mcp import name_problem as server_name_problem
 from agentsup.config.sygen import ENTRY_KEYS, mode_of
 from agentsup.model.name import name_problem
+from agentsup.model.watch import Watch
 
 MAX_OPTION_DEPTH = 16
 """How deep engine options may be nested."""
@@ -112,6 +113,11 @@ def _timezone(text: str) -> str:
         if known:  # a machine without any time zone data can't tell right from wrong
             hint = did_you_mean(text, known) or "it looks like Europe/Zurich"
             raise ValueError(f"this time zone is not known; {hint}") from None
+    return text
+
+
+def _watch(text: str) -> str:
+    Watch.parse(text)
     return text
 
 
@@ -275,11 +281,12 @@ class AgentFields(Strict):
     """What may be said about an agent, without its name."""
 
     enabled: bool | None = None
+    nickname: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     description: str | None = None
     role: Word | None = None
     prompt: str | None = None
     capabilities: Words | None = None
-    skills: Words | None = None
+    skills: list[Annotated[str, Field(min_length=1, max_length=20_000)]] | None = None
     team: Name | None = None
     transports: list[Literal["telegram", "matrix", "web", "console"]] | None = None
     telegram_token: SecretText | None = None
@@ -311,6 +318,7 @@ class AgentFields(Strict):
     tools: Words | None = None
     mcp: dict[Annotated[str, AfterValidator(_server_name)], McpServerBlock] | None = None
     can_delegate_to: list[Name] | None = None
+    subscriptions: list[Annotated[str, AfterValidator(_watch)]] | None = None
     slots: SlotsBlock | None = None
     queue_limit: Count | None = None
     budget: BudgetBlock | None = None

@@ -15,6 +15,7 @@ from agentsup.config.snapshot import Override
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.mailbox.bus import DirectoryEntry
+from agentsup.mailbox.subscriptions import Watchers, watchers_of
 from agentsup.model.agent import MAIN, AgentSpec
 from agentsup.model.errors import Gone, NotFound
 from agentsup.model.health import AgentState, Desired
@@ -43,6 +44,8 @@ class Roster:
         self._by_name: dict[str, RosterEntry] = {}
         self._specs: dict[str, AgentSpec] = {}
         self._status: Callable[[str], tuple[str, str]] = lambda _: (AgentState.STOPPED, "")
+        self.watchers: Watchers = {}
+        """Who hears of whose work, by the ``agent_id`` that is watched."""
 
     def watch_status(self, status: Callable[[str], tuple[str, str]]) -> None:
         """``status(agent_id)`` gives the actual state and the last reason."""
@@ -91,6 +94,9 @@ class Roster:
             )
             self._by_name.update(changed)
         self._specs = {spec.name.casefold(): spec for spec in specs.values()}
+        self.watchers = watchers_of(
+            {self.entry(name).agent_id: spec for name, spec in specs.items()}
+        )
 
     async def set_desired(self, name: str, desired: Desired) -> None:
         """An operator's start or stop; durable before it returns."""
@@ -159,6 +165,10 @@ class Roster:
             can_delegate_to=spec.can_delegate_to if spec else None,
             description=spec.description if spec else "",
             is_wanted_up=is_wanted_up(entry, spec) if spec else entry.desired is Desired.UP,
+            nickname=spec.called if spec else entry.name,
+            role=(spec.role or "") if spec else "",
+            team=(spec.team or "") if spec else "",
+            capabilities=spec.capabilities if spec else (),
         )
 
 

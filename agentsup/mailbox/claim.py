@@ -26,6 +26,7 @@ from agentsup.model.message import (
     State,
     check_transition,
 )
+from agentsup.model.watch import STARTED
 from agentsup.store.database import Tx
 from agentsup.store.events import append
 
@@ -92,6 +93,9 @@ def claim_tx(
             data={"attempt": message.attempts, "fence": message.fence, "resumed": lease.resumed},
         )
         leases.append(lease)
+        if not lease.resumed:
+            for follower in desk.followers:
+                follower.changed_tx(tx, message, STARTED, at=now)
     return Claimed(tuple(leases), _next_due_at(tx, agent_id, now))
 
 

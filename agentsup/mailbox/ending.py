@@ -20,6 +20,7 @@ from agentsup.mailbox.values import Completion, Desk
 from agentsup.model.errors import LeaseLost
 from agentsup.model.event import EventType
 from agentsup.model.message import Lease, Message, Outcome, State, check_transition
+from agentsup.model.watch import FAILED, FINISHED
 from agentsup.store.database import Tx
 from agentsup.store.events import append
 
@@ -97,6 +98,11 @@ def complete_tx(desk: Desk, tx: Tx, lease: Lease, completion: Completion) -> Non
         text=completion.error_text,
         data={"delivered": delivered},
     )
+    if is_ok:
+        _follow_tx(desk, tx, message, FINISHED, at=at)
+    else:
+        code, text = completion.error_code, completion.error_text
+        _follow_tx(desk, tx, message, FAILED, at=at, code=code, text=text)
     if message.attempts == 1 and message.started_at is not None:
         seconds = (at - message.started_at) / 1000
         tx.after_commit(partial(desk.pace.sample, message.agent_id, seconds))
@@ -243,6 +249,7 @@ def bury_tx(
     told = words(message.principal.language)("ended.dead", why=why or text)
     delivered = deliver_tx(desk, tx, message, Result("dead", told, code=code), at=at)
     close_tx(tx, message, State.DEAD, at=at, code=code, text=text, data={"delivered": delivered})
+    _follow_tx(desk, tx, message, FAILED, at=at, code=code, text=text)
 
 
 def expire_tx(desk: Desk, tx: Tx, message_id: str, *, at: int) -> None:
@@ -261,6 +268,14 @@ def expire_tx(desk: Desk, tx: Tx, message_id: str, *, at: int) -> None:
         text=text,
         data={"delivered": delivered},
     )
+    _follow_tx(desk, tx, message, FAILED, at=at, code="expired", text=text)
+
+
+def _follow_tx(
+    desk: Desk, tx: Tx, message: Message, what: str, *, at: int, code: str = "", text: str = ""
+) -> None:
+    for follower in desk.followers:
+        follower.changed_tx(tx, message, what, at=at, code=code, text=text)
 
 
 def close_tx(

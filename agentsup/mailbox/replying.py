@@ -81,7 +81,6 @@ def reply_tx(
         path=_path_back(message.path, back_to),
         traceparent=request.traceparent or by_turn_of(message),
         sender_agent_id=message.agent_id,
-        summary=request.summary,
         silent=True,
         epochs={**epochs_of(desk, tx, scopes), **message.epochs},
     )

@@ -16,6 +16,7 @@ from agentsup.model.message import (
     MAX_DEPTH,
     MAX_MESSAGES_PER_ROOT,
     Lease,
+    Message,
     Outcome,
     Part,
     State,
@@ -30,6 +31,7 @@ __all__ = [
     "Completion",
     "Desk",
     "Expired",
+    "Follower",
     "MailboxLimits",
     "Position",
     "StopCounts",
@@ -72,6 +74,16 @@ class Approvals(Protocol):
         """It was answered. Raises what undoes the answer."""
 
 
+class Follower(Protocol):
+    """Hears that work on a message began or ended, in the transaction of that change."""
+
+    def changed_tx(
+        self, tx: Tx, message: Message, what: str, *, at: int, code: str = "", text: str = ""
+    ) -> None:
+        """``what``: started | finished | failed, the last with its code and sentence. Raises
+        nothing for what it can't do itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Desk:
     """What every function of the mailbox works with beside its transaction."""
@@ -84,6 +96,7 @@ class Desk:
     pace: Pace
     approvals: list[Approvals] = field(default_factory=list)
     """Who keeps the book of calls that wait for leave; at most one."""
+    followers: list[Follower] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,7 @@ class AgentSpec:
 
     name: str
     enabled: bool = True
+    nickname: str = ""
     description: str = ""
     role: str | None = None
     prompt: str = ""
@@ -177,6 +178,7 @@ class AgentSpec:
     tools: tuple[str, ...] | None = None
     mcp: Mapping[str, Any] = field(default_factory=dict)
     can_delegate_to: tuple[str, ...] | None = None
+    subscriptions: tuple[str, ...] = ()
     slots: Slots = field(default_factory=Slots)
     queue_limit: int = 1000
     budget: Budget = field(default_factory=Budget)
@@ -189,6 +191,11 @@ class AgentSpec:
     def is_main(self) -> bool:
         """Whether this is the main agent."""
         return self.name == MAIN
+
+    @property
+    def called(self) -> str:
+        """What it is called among people and agents: its nickname, else its name."""
+        return self.nickname or self.name
 
     @property
     def channels(self) -> tuple[str, ...]:
@@ -252,13 +259,23 @@ FIELDS: Mapping[str, FieldInfo] = MappingProxyType(
     {
         "name": FieldInfo(_REBUILD, "Name of the agent, a safe path segment.", identity=True),
         "enabled": FieldInfo(_LIVE, "false stops the agent and keeps its entry and its data."),
+        "nickname": FieldInfo(
+            _LIVE, "What it is called in prompts and rosters; without it, its name.", identity=True
+        ),
         "description": FieldInfo(_LIVE, "What the agent is for; other agents read it."),
         "role": FieldInfo(
             _LIVE, "Name of a role (an AGENT.md): instruction and tool ceiling.", overridable=True
         ),
-        "prompt": FieldInfo(_LIVE, "Standing instructions, added to those of the role."),
+        "prompt": FieldInfo(
+            _LIVE,
+            "Standing instructions, added to those of the role; {name}, {nickname}, {role} and"
+            " {team} are filled in.",
+        ),
         "capabilities": FieldInfo(_LIVE, "What the agent offers to others, as short words."),
-        "skills": FieldInfo(_LIVE, "Names of skills that the agent has."),
+        "skills": FieldInfo(
+            _LIVE,
+            "What it can: names of files skills/NAME.md in the home, or the texts themselves.",
+        ),
         "team": FieldInfo(_LIVE, "Name of the team it belongs to."),
         "transports": FieldInfo(
             _CHANNEL, "Channels to start; without it, those that have an identity."
@@ -334,6 +351,10 @@ FIELDS: Mapping[str, FieldInfo] = MappingProxyType(
         "tools": FieldInfo(_LIVE, "Tools it may use: names, fs_*; without it, the harmless ones."),
         "mcp": FieldInfo(_LIVE, "Tool servers by name: command, args, env, or url and headers."),
         "can_delegate_to": FieldInfo(_LIVE, "Agents it may give work to; without it, all of them."),
+        "subscriptions": FieldInfo(
+            _LIVE,
+            "Whose work it hears of: agents or *, each with :started, :finished, :failed or all.",
+        ),
         "slots.interactive": FieldInfo(_LIVE, "Conversations with people at once."),
         "slots.peer": FieldInfo(_LIVE, "Requests of other agents at once."),
         "slots.background": FieldInfo(_LIVE, "Background work at once."),

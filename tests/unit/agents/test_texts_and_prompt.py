@@ -1,19 +1,22 @@
 """What models and people read: envelopes, instructions, states, lengths of time."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from agentsup.agents import prompt
+from agentsup.agents import profile, prompt
 from agentsup.agents.calling import call_key
 from agentsup.agents.carried import Carried
 from agentsup.agents.commands import texts
 from agentsup.agents.tools import arguments
 from agentsup.catalogue import words
+from agentsup.mailbox.bus import DirectoryEntry
 from agentsup.model.agent import AgentSpec
 from agentsup.model.control import AgentView, StopReport
 from agentsup.model.engine import Resume
 from agentsup.model.errors import BadRequest
+from agentsup.model.ids import AgentId
 from agentsup.model.message import Part
 
 VIEW = AgentView(
@@ -86,6 +89,45 @@ def test_standing_instructions() -> None:
     assert "ben, cat" in text
     assert text.endswith("Shared knowledge of all agents:\nThe cat is Tom.")
     assert prompt.system_prompt(AgentSpec("ann"), shared="", peers=()).count("\n") == 0
+
+
+def test_a_profile_joins_the_instructions(tmp_path: Path) -> None:
+    spec = AgentSpec(
+        "ann",
+        nickname="Aria",
+        role="researcher",
+        team="desk",
+        prompt="You, {nickname} ({name}), are {role} of {team}. Keep {other} and {} and {name.",
+        skills=("citing", "flying", "Say where it stands."),
+    )
+    (tmp_path / "citing.md").write_text("Name the page.\n", encoding="utf-8")
+    skills = profile.skill_texts(tmp_path, spec.skills)
+    assert skills == ("Name the page.", "flying", "Say where it stands.")
+    mates = [
+        entry("ann", "desk"),
+        replace(entry("ben", "Desk"), nickname="Kai", role="engineer", capabilities=("go", "c")),
+        entry("cat", "other"),
+    ]
+    team = profile.team_block(spec, mates)
+    assert team == "With you in team desk:\n- Kai (agent ben), engineer; go, c"
+    text = prompt.system_prompt(spec, shared="", peers=(), team=team, skills=skills)
+    assert text.startswith("You are Aria (agent ann), an agent run by agentsup.")
+    assert "You, Aria (ann), are researcher of desk. Keep {other} and {} and {name." in text
+    assert "Name the page.\n\nflying\n\nSay where it stands." in text
+    assert text.endswith(team)
+    assert profile.team_block(AgentSpec("cat"), mates) == ""
+    assert profile.team_block(AgentSpec("cat", team="other"), mates) == ""
+
+
+def test_a_skill_that_is_edited_is_read_anew(tmp_path: Path) -> None:
+    for text in ("one", "three"):
+        (tmp_path / "citing.md").write_text(text, encoding="utf-8")
+        assert profile.skill_texts(tmp_path, ("citing",)) == (text,)
+    assert profile.skill_texts(tmp_path, ("../citing",)) == ("../citing",)
+
+
+def entry(name: str, team: str) -> DirectoryEntry:
+    return DirectoryEntry(AgentId(name), name, "running", team=team)
 
 
 def test_titles() -> None:

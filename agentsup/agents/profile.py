@@ -1,0 +1,84 @@
+"""Who an agent is to itself and to its team, as text for its prompt.
+
+Skills are names of files ``skills/<name>.md`` in the home, or the texts themselves; where there is
+no file of that name, the word itself is what the agent is told it can.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from agentsup.mailbox.bus import DirectoryEntry
+from agentsup.model.agent import AgentSpec
+from agentsup.model.name import name_problem
+
+__all__ = ["SKILLS", "filled", "skill_texts", "team_block"]
+
+SKILLS = "skills"
+"""The folder in the home."""
+MAX_SKILL_BYTES = 64 * 1024
+"""A longer file is cut: every turn would pay for it."""
+_PLACES = re.compile(r"\{(nickname|name|role|team)\}")
+
+
+def filled(text: str, spec: AgentSpec) -> str:
+    """``text`` with the agent's facts in place of ``{nickname}``, ``{name}``, ``{role}`` and
+    ``{team}``; other braces stay as they are."""
+    facts = {
+        "nickname": spec.called,
+        "name": spec.name,
+        "role": spec.role or "",
+        "team": spec.team or "",
+    }
+    return _PLACES.sub(lambda found: facts[found[1]], text)
+
+
+def team_block(spec: AgentSpec, everyone: Iterable[DirectoryEntry]) -> str:
+    """The roster of the agent's team without itself; empty for one that is in none, or alone."""
+    if not spec.team:
+        return ""
+    own = spec.name.casefold()
+    mates = [
+        each
+        for each in everyone
+        if each.team.casefold() == spec.team.casefold() and each.name.casefold() != own
+    ]
+    if not mates:
+        return ""
+    return "\n".join([f"With you in team {spec.team}:", *map(_line, mates)])
+
+
+def _line(mate: DirectoryEntry) -> str:
+    called = mate.nickname or mate.name
+    known_as = f" (agent {mate.name})" if called != mate.name else ""
+    role = f", {mate.role}" if mate.role else ""
+    can = f"; {', '.join(mate.capabilities)}" if mate.capabilities else ""
+    about = f": {mate.description}" if mate.description else ""
+    return f"- {called}{known_as}{role}{can}{about}"
+
+
+def skill_texts(folder: Path, skills: Sequence[str]) -> tuple[str, ...]:
+    """The text of each skill, files read anew when they changed."""
+    return tuple(_skill(folder, each) for each in skills)
+
+
+def _skill(folder: Path, skill: str) -> str:
+    if name_problem(skill):
+        return skill.strip()
+    path = folder / f"{skill}.md"
+    try:
+        found = path.stat()
+        return _read(path, found.st_mtime_ns, found.st_size) or skill
+    except OSError:
+        return skill
+
+
+@lru_cache(maxsize=256)
+def _read(path: Path, mtime_ns: int, size: int) -> str:
+    """A small file; its time and size are part of the key."""
+    del mtime_ns, size
+    with path.open("rb") as file:
+        return file.read(MAX_SKILL_BYTES).decode("utf-8", "replace").strip()
