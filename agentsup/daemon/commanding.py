@@ -11,6 +11,7 @@ from agentsup.agents.commands.main_chat import main_commands
 from agentsup.agents.commands.mcp import mcp_commands
 from agentsup.agents.commands.memory import memory_commands
 from agentsup.agents.commands.roles import role_commands
+from agentsup.agents.commands.tasks import task_commands
 from agentsup.agents.commands.trace import trace_commands
 from agentsup.agents.host import HostServices
 from agentsup.approvals.grants import Grants
@@ -23,6 +24,7 @@ from agentsup.daemon.tracing import DaemonTraces
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.agent import MAIN
 from agentsup.model.control import Control
+from agentsup.tasks.hub import TaskHub
 
 
 def chat_commands_of(
@@ -34,8 +36,9 @@ def chat_commands_of(
     mcp: DaemonMcp,
     spending: DaemonSpending,
     traces: DaemonTraces,
+    tasks: TaskHub | None = None,
 ) -> ChatCommands:
-    """Every command of every chat."""
+    """Every command of every chat. ``tasks`` None: they are switched off."""
     given = CommandServices(
         control,
         mailbox,
@@ -54,6 +57,7 @@ def chat_commands_of(
             *role_commands(given, roles.shelf),
             *cost_commands(spending.desk.document),
             *mcp_commands(mcp.document, ground.clock),
+            *task_commands(given, tasks),
             *approval_commands(Grants(ground.database, ground.clock), ground.roster.name_of),
             *main_commands(given),
         ),

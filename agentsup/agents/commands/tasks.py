@@ -12,8 +12,9 @@ from agentsup.catalogue import Words, words
 from agentsup.mailbox import choices
 from agentsup.model.agent import MAIN
 from agentsup.model.control import Button, CommandContext, CommandReply
-from agentsup.model.errors import BadRequest, Conflict
+from agentsup.model.errors import BadRequest, Conflict, Forbidden
 from agentsup.model.message import DeliverTo
+from agentsup.model.principal import PersonRole
 from agentsup.model.question import Question, QuestionState
 from agentsup.model.task import WORKING, NewTask, Schedule, Task, TaskState
 from agentsup.tasks.hub import TaskHub
@@ -28,7 +29,7 @@ Verb = Callable[[CommandContext, TaskHub, str, str], Awaitable[CommandReply]]
 
 
 class _TaskCommands:
-    def __init__(self, services: CommandServices, hub: Callable[[], TaskHub | None]) -> None:
+    def __init__(self, services: CommandServices, hub: TaskHub | None) -> None:
         self._s = services
         self._hub = hub
         self._verbs: dict[str, Verb] = {
@@ -41,10 +42,9 @@ class _TaskCommands:
         }
 
     def _tasks(self, say: Words) -> TaskHub:
-        hub = self._hub()
-        if hub is None:
+        if self._hub is None:
             raise Conflict(say("tasks.off"))
-        return hub
+        return self._hub
 
     # -- the list ----------------------------------------------------------------------------------
 
@@ -134,6 +134,8 @@ class _TaskCommands:
 
     async def _new(self, context: CommandContext, hub: TaskHub, text: str) -> CommandReply:
         say = words(context.language)
+        if context.principal.role < PersonRole.USER:
+            raise Forbidden(say("press.viewer"))
         if not text:
             raise BadRequest(say("tasks.say_new"), field="text")
         back = DeliverTo(
@@ -203,11 +205,8 @@ class _TaskCommands:
         return await self._card(context, hub, task.task_id)
 
 
-def task_commands(
-    services: CommandServices, hub: Callable[[], TaskHub | None]
-) -> tuple[Command, ...]:
-    """The two commands. ``hub`` is asked at each use: it begins after the commands are made, and
-    is None where tasks are switched off."""
+def task_commands(services: CommandServices, hub: TaskHub | None) -> tuple[Command, ...]:
+    """The two commands; ``hub`` None: tasks are switched off, and the commands say so."""
     run = _TaskCommands(services, hub)
     usage = "ID | new TEXT | cancel|resume|delete|pause|unpause ID | answer ID TEXT"
     return (

@@ -1,0 +1,280 @@
+"""``/tasks`` and ``/task``: what people read and press, in their language, on the whole daemon."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from agentsup.model.control import Button, CommandContext, CommandReply
+from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
+from agentsup.testing.household import Household, agent
+from tests.component.conftest import Open
+
+pytestmark = pytest.mark.virtual
+
+EVE = Principal(PrincipalKind.PERSON, "eve", "Eve", PersonRole.USER)
+MAX = Principal(PrincipalKind.PERSON, "max", "Max", PersonRole.USER)
+VIC = Principal(PrincipalKind.PERSON, "vic", "Vic", PersonRole.VIEWER)
+
+RULES = (
+    {"match": "slow.*", "steps": [{"sleep": 600}, {"say": "slept"}]},
+    {
+        "match": "choose.*",
+        "steps": [
+            {"question": {"text": "Which?", "options": ["red", "blue"]}},
+            {"say": "chose $result"},
+        ],
+    },
+    {"match": "free.*", "steps": [{"question": {"text": "How many?"}}, {"say": "got $result"}]},
+    {"match": "fail.*", "steps": [{"fail": "no birds anywhere"}]},
+    {"match": "(.+)", "steps": [{"say": "did $1"}]},
+)
+
+
+def worker(name: str, **more: Any) -> dict[str, Any]:
+    return agent(name, *RULES, **more)
+
+
+async def run(house: Household, name: str, text: str, **more: Any) -> CommandReply:
+    fields: dict[str, Any] = {"principal": EVE, "has_buttons": True, **more}
+    context = CommandContext(house.roster.entry(name).agent_id, name, "console", "local", **fields)
+    reply: CommandReply = await house.daemon.inbox._commands.run(text, context)
+    return reply
+
+
+async def began(house: Household, name: str, text: str, **more: Any) -> str:
+    """The id of a task that was begun in a chat."""
+    reply = await run(house, name, f"/task new {text}", **more)
+    assert reply.ok, reply.text
+    found = re.search(r"task_\w+", reply.text)
+    assert found is not None, reply.text
+    return found[0]
+
+
+async def until_state(house: Household, task_id: str, state: str) -> None:
+    async def is_so() -> bool:
+        rows = await house.sql("SELECT state FROM tasks WHERE task_id = ?", task_id)
+        return bool(rows and rows[0][0] == state)
+
+    await house.until(is_so)
+
+
+def flat(reply: CommandReply) -> list[Button]:
+    return [button for row in reply.buttons for button in row]
+
+
+def named(reply: CommandReply) -> dict[str, Button]:
+    return {button.label: button for button in flat(reply)}
+
+
+async def test_a_task_from_a_chat_comes_back_to_it(household: Open) -> None:
+    house = await household(worker("ann"))
+    reply = await run(house, "ann", "/task new count the birds")
+    assert reply.text.startswith("It is written down; the result comes here.")
+    assert "done by ann" in reply.text
+    task_id = await began(house, "ann", "count the bees")
+    await until_state(house, task_id, "done")
+    await house.until(lambda: any("did count the bees" in text for text in house.texts()))
+    card = (await run(house, "ann", f"/task {task_id}")).text
+    assert "✔ count the bees" in card
+    assert "done, 0 s ago" in card or "done, " in card
+    assert "Result:\ndid count the bees" in card
+    assert (await run(house, "ann", f"/task {task_id[-8:]}")).text.endswith(f"id: {task_id}")
+
+
+async def test_lists_show_own_tasks_and_operators_all(household: Open) -> None:
+    house = await household(worker("ann"), worker("ben"))
+    await began(house, "ann", "hers")
+    await began(house, "ann", "his", principal=MAX)
+    await began(house, "ben", "elsewhere", principal=MAX)
+
+    async def shown(name: str, who: Principal) -> set[str]:
+        text = (await run(house, name, "/tasks", principal=who)).text
+        return {word for word in ("hers", "his", "elsewhere") if f" {word}\n" in text}
+
+    assert await shown("ann", EVE) == {"hers"}
+    assert await shown("main", EVE) == {"hers"}
+    assert await shown("ann", MAX) == {"his", "elsewhere"}
+    assert await shown("ann", OPERATOR) == {"hers", "his"}
+    assert await shown("ben", OPERATOR) == {"elsewhere"}
+    assert await shown("main", OPERATOR) == {"hers", "his", "elsewhere"}
+    assert "There are no tasks." in (await run(house, "main", "/tasks", principal=VIC)).text
+
+
+async def test_another_s_task_is_neither_shown_nor_steered(household: Open) -> None:
+    house = await household(worker("ann"))
+    task_id = await began(house, "ann", "slow secret")
+    for text in ("", "cancel ", "resume ", "delete ", "pause ", "answer "):
+        reply = await run(
+            house,
+            "ann",
+            f"/task {text}{task_id} x".removesuffix(" x" if not text else ""),
+            principal=MAX,
+        )
+        assert (reply.ok, reply.code) == (False, "forbidden"), (text, reply)
+        assert "secret" not in reply.text
+    assert (await run(house, "ann", f"/task cancel {task_id}", principal=OPERATOR)).ok
+
+
+async def test_a_viewer_begins_and_steers_nothing(household: Open) -> None:
+    house = await household(worker("ann"))
+    reply = await run(house, "ann", "/task new x", principal=VIC)
+    assert (reply.ok, reply.code) == (False, "forbidden")
+    assert await house.sql("SELECT * FROM tasks") == []
+
+
+async def test_pages_and_every_button_works(household: Open) -> None:
+    house = await household(worker("ann", slots={"background": 1}))
+    ids = [await began(house, "ann", f"slow {n}") for n in range(8)]
+    first = await run(house, "ann", "/tasks")
+    assert first.text.startswith("1 to 6 of 8")
+    rest = await run(house, "ann", next(b.command for b in flat(first) if b.label == "›"))
+    assert rest.text.startswith("7 to 8 of 8")
+    assert named(rest)["↻"].command == "/tasks #2"
+    opened = {b.command for b in (*flat(first), *flat(rest)) if not b.once}
+    assert {f"/task {task_id}" for task_id in ids} <= opened
+    cancels = [b for b in flat(first) if b.label == "✖"]
+    assert len(cancels) == 6
+    assert all(b.once and b.confirm for b in cancels)
+    whole = await run(house, "ann", "/tasks", has_buttons=False)
+    assert all(f"slow {n}\n" in whole.text for n in range(8))
+    for button in flat(first):
+        if not button.once:
+            assert (await run(house, "ann", button.command)).ok, button
+
+
+async def test_a_question_is_answered_by_its_button_or_by_text(household: Open) -> None:
+    house = await household(worker("ann"))
+    task_id = await began(house, "ann", "choose one")
+    await until_state(house, task_id, "waiting")
+    card = await run(house, "ann", f"/task {task_id}")
+    assert "Asks: Which? [red | blue]" in card.text
+    assert "waits for an answer" in card.text
+    blue = named(card)["blue"]
+    assert blue.once
+    answered = await run(house, "ann", blue.command)
+    assert answered.text.startswith("Answered: blue")
+    await until_state(house, task_id, "done")
+    assert "chose blue" in (await run(house, "ann", f"/task {task_id}")).text
+    late = await run(house, "ann", blue.command)
+    assert (late.ok, late.code) == (False, "conflict")
+
+    for given, said in (("2", "blue"), ("RED", "red")):
+        task_id = await began(house, "ann", "choose again")
+        await until_state(house, task_id, "waiting")
+        plain = await run(house, "ann", f"/task {task_id}", has_buttons=False)
+        assert f"/task answer {task_id[-8:]} TEXT answers." in plain.text
+        assert not (await run(house, "ann", f"/task answer {task_id} green")).ok
+        assert (await run(house, "ann", f"/task answer {task_id[-8:]} {given}")).ok
+        await until_state(house, task_id, "done")
+        assert f"chose {said}" in (await run(house, "ann", f"/task {task_id}")).text
+    task_id = await began(house, "ann", "free text")
+    await until_state(house, task_id, "waiting")
+    assert (await run(house, "ann", f"/task answer {task_id} about eleven")).ok
+    await until_state(house, task_id, "done")
+    assert "got about eleven" in (await run(house, "ann", f"/task {task_id}")).text
+
+
+async def test_what_may_be_done_depends_on_the_state(household: Open) -> None:
+    house = await household(worker("ann"))
+    task_id = await began(house, "ann", "slow work")
+    await until_state(house, task_id, "running")
+    card = await run(house, "ann", f"/task {task_id}")
+    assert set(named(card)) == {"Cancel", "‹ Tasks", "↻"}
+    cancelled = await run(house, "ann", named(card)["Cancel"].command)
+    assert cancelled.text.startswith("Cancelled.")
+    acts = named(cancelled)
+    assert {"Run again", "Delete"} < set(acts)
+    assert acts["Delete"].confirm == "Delete “slow work” from the list?"
+    again = await run(house, "ann", acts["Run again"].command)
+    assert again.text.startswith("It goes on.")
+    await until_state(house, task_id, "running")
+    assert not (await run(house, "ann", acts["Delete"].command)).ok, "it works"
+    assert (await run(house, "ann", f"/task cancel {task_id}")).ok
+    resumed = await run(house, "ann", f"/task resume {task_id} something short")
+    assert resumed.ok
+    await until_state(house, task_id, "done")
+    card = await run(house, "ann", f"/task {task_id}")
+    assert "3 runs, the latest:\n   3. done" in card.text
+    deleted = await run(house, "ann", named(card)["Delete"].command)
+    assert "“slow work” is deleted" in deleted.text
+    assert (await run(house, "ann", f"/task {task_id}")).code == "not_found"
+
+
+async def test_a_failure_says_why(household: Open) -> None:
+    house = await household(worker("ann"))
+    task_id = await began(house, "ann", "fail please")
+    await until_state(house, task_id, "failed")
+    card = (await run(house, "ann", f"/task {task_id}")).text
+    assert "✗ fail please" in card
+    assert "Error: " in card
+
+
+async def test_progress_is_a_bar(household: Open) -> None:
+    house = await household(worker("ann"))
+    task_id = await began(house, "ann", "slow work")
+    await until_state(house, task_id, "running")
+    await house.db.write(
+        lambda tx: (
+            tx.execute(
+                "UPDATE tasks SET progress = 'half of it', percent = 50, progress_at = ?",
+                (house.clock.now_ms(),),
+            )
+            and None
+        )
+    )
+    await house.clock.sleep(30)
+    card = (await run(house, "ann", f"/task {task_id}")).text
+    assert "█████░░░░░ 50 % half of it (30 s ago)" in card
+    assert "50 %, half of it" in (await run(house, "ann", "/tasks")).text
+
+
+@pytest.mark.parametrize(
+    "text, part",
+    [
+        ("/task", "say /task ID"),
+        ("/task new", "/task new TEXT"),
+        ("/task cancel", "say /task ID"),
+        ("/task some thing", "say /task ID"),
+        ("/task answer {id}", "/task answer ID TEXT"),
+        ("/tasks odd", "say /task ID"),
+        ("/task nothingsuch", "nothingsuch"),
+    ],
+)
+async def test_what_is_wrong_is_said(household: Open, text: str, part: str) -> None:
+    house = await household(worker("ann"))
+    task_id = await began(house, "ann", "slow")
+    reply = await run(house, "ann", text.format(id=task_id))
+    assert not reply.ok
+    assert part in reply.text
+
+
+async def test_it_all_reads_in_german_too(household: Open) -> None:
+    house = await household(worker("ann"))
+    task_id = await began(house, "ann", "choose one", language="de")
+    await until_state(house, task_id, "waiting")
+    card = await run(house, "ann", f"/task {task_id}", language="de-AT")
+    assert "wartet auf eine Antwort, seit" in card.text
+    assert "Fragt: Which? [red | blue]" in card.text
+    assert {"Abbrechen", "‹ Aufgaben"} <= set(named(card))
+    done = await run(house, "ann", f"/task answer {task_id} red", language="de")
+    assert done.text.startswith("Beantwortet")
+    await until_state(house, task_id, "done")
+    card = await run(house, "ann", f"/task {task_id}", language="de")
+    assert "Ergebnis:\nchose red" in card.text
+    assert {"Noch einmal", "Löschen"} <= set(named(card))
+    listed = await run(house, "ann", "/tasks", language="de")
+    assert "fertig, vor" in listed.text
+    assert "das Ende einer ID genügt" in listed.text
+    help_line = (await run(house, "ann", "/help tasks", language="de")).text
+    assert help_line == "/tasks - Aufgaben im Hintergrund, und wie weit sie sind"
+
+
+async def test_tasks_that_are_switched_off_say_so(household: Open) -> None:
+    house = await household(worker("ann"), config="[tasks]\nenabled = false\n")
+    for text in ("/tasks", "/task new x", "/task task_1"):
+        reply = await run(house, "ann", text)
+        assert not reply.ok
+        assert "tasks.enabled" in reply.text
