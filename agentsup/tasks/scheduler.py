@@ -103,12 +103,12 @@ def _start_tx(
         if state in WORKING:
             return "the run before it had not ended"
     try:
-        run = starter.start_slot_tx(tx, schedule.task_id, slot, at=now)
+        starter.start_slot_tx(tx, schedule.task_id, slot, at=now)
     except StoreUnavailable:
         raise
     except AgentsupError as error:
         raise _SlotRefused(error.message, slot=slot) from error
-    return "" if run is not None else "the task takes no runs"
+    return ""
 
 
 def _why_missed(schedule: Schedule, slot: int, now: int) -> str:

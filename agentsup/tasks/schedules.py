@@ -29,7 +29,6 @@ __all__ = [
     "pause_tx",
     "rewind_tx",
     "skip_tx",
-    "upcoming",
 ]
 
 TOPIC = "schedules"
@@ -42,7 +41,7 @@ class SlotStarter(Protocol):
     """
 
     def start_slot_tx(self, tx: Tx, task_id: str, slot_at: int, *, at: int) -> Run | None:
-        """Queue a run for the slot, at ``at`` (wall ms). None: the task takes no runs.
+        """Queue a run for the slot, at ``at`` (wall ms). None: the slot had its row already.
 
         Raises any ``AgentsupError``; nothing of what was done by then stands, and the slot is
         recorded as skipped with its message.
@@ -71,17 +70,6 @@ def heads(reader: Reader, limit: int) -> list[tuple[str, int]]:
         (limit,),
     )
     return [(row["task_id"], row["next_at"]) for row in rows]
-
-
-def upcoming(reader: Reader, *, agent_id: str = "", limit: int = 20) -> list[Schedule]:
-    """The schedules that come next, of one agent's tasks or of all, earliest first."""
-    rows = reader.all(
-        "SELECT s.* FROM schedules s JOIN tasks t USING (task_id)"
-        " WHERE s.next_at IS NOT NULL AND s.is_paused = 0 AND (?1 = '' OR t.agent_id = ?1)"
-        " ORDER BY s.next_at LIMIT ?2",
-        (agent_id, limit),
-    )
-    return [_of(row) for row in rows]  # type: ignore[arg-type]  # as above
 
 
 def decided(reader: Reader, task_id: str, first: int, last: int) -> frozenset[int]:

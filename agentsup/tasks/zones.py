@@ -38,8 +38,12 @@ def machine_zone(env: Mapping[str, str] | None = None, localtime: Path = _LOCALT
     are kept by name, because the rules behind a name are mended with each release of the zones.
     """
     told = (os.environ if env is None else env).get("TZ", "").removeprefix(":")
-    target = os.path.realpath(localtime)
-    for name in (told, target.partition(_FOLDER)[2]):
+    # The first step names what was chosen; the last may be another name for the same rules.
+    steps = (
+        str(localtime.readlink()) if localtime.is_symlink() else "",
+        os.path.realpath(localtime),
+    )
+    for name in (told, *(step.partition(_FOLDER)[2] for step in steps)):
         if name in _names():
             return name
     return UTC_NAME

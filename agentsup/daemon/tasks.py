@@ -1,0 +1,69 @@
+"""Background work, put together: the hub, what keeps its schedules, and what its runs are told."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from agentsup.config.snapshot import ConfigSnapshot
+from agentsup.daemon.ground import Ground
+from agentsup.daemon.services import FOR_EVER, SHORT
+from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox.slots import SharedLane
+from agentsup.supervision.policy import Restart
+from agentsup.supervision.spec import ChildContext, ChildSpec
+from agentsup.tasks.brief import Briefing
+from agentsup.tasks.folders import Folders
+from agentsup.tasks.hub import TaskHub
+from agentsup.tasks.runs import Runs
+from agentsup.tasks.scheduler import Scheduler
+from agentsup.tasks.zones import machine_zone
+
+
+class DaemonTasks:
+    """What the daemon's parts take of background work. ``hub`` is None where tasks are switched
+    off; runs, by which agents hand work on, are always there."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        current: Callable[[], ConfigSnapshot],
+        mailbox: Mailbox,
+        abort: Callable[[str], Awaitable[None]],
+    ) -> None:
+        """``abort`` ends the turn of a cancelled message, and returns when it is gone."""
+        folders = Folders(ground.home.tasks, ground.home.task_dir)
+        self._ground = ground
+        self.background = SharedLane(lambda: current().settings.tasks.max_parallel)
+        self.runs = Runs(mailbox, ground.database, abort=abort)
+        self.brief = Briefing(
+            ground.database, folders, timeout_s=lambda: current().settings.tasks.timeout_s
+        ).of
+        self.hub: TaskHub | None = None
+        if ground.snapshot.settings.tasks.enabled:
+            self.hub = TaskHub(
+                mailbox=mailbox,
+                database=ground.database,
+                clock=ground.clock,
+                entropy=ground.entropy,
+                directory=ground.roster,
+                runs=self.runs,
+                folders=folders,
+                abort=abort,
+                zone_of=lambda agent_id: _zone_of(current(), ground.roster.name_of(agent_id)),
+            )
+
+    def specs(self) -> tuple[ChildSpec, ...]:
+        """The child that keeps schedules, unless tasks are switched off."""
+        if self.hub is None:
+            return ()
+        scheduler = Scheduler(self._ground.database, self._ground.clock, self.hub.starter)
+
+        async def life(ctx: ChildContext) -> None:
+            await scheduler.run(ctx.ready, ctx.draining)
+
+        return (ChildSpec("schedules", life, Restart.PERMANENT, grace=SHORT, policy=FOR_EVER),)
+
+
+def _zone_of(snapshot: ConfigSnapshot, name: str) -> str:
+    spec = snapshot.find(name)
+    return (spec.user_timezone if spec is not None else None) or machine_zone()
