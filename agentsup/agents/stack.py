@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from agentsup.agents import prompt
+from agentsup.agents import profile, prompt
 from agentsup.agents.knowledge import SharedKnowledge
 from agentsup.agents.mcp.server import McpServices, ServerPlace
 from agentsup.agents.mcp.servers import AgentServers
@@ -22,6 +22,7 @@ from agentsup.agents.recovery.tiers import PRIMARY, Tier
 from agentsup.agents.turn_services import TurnServices
 from agentsup.mailbox.bus import AgentDirectory, Asker
 from agentsup.mailbox.pump import EXIT_DRAIN_S, Handler, Pump, Work
+from agentsup.mailbox.slots import SharedLane
 from agentsup.model.agent import AgentSpec
 from agentsup.model.engine import Engine, EngineSpec
 from agentsup.model.ids import AgentId, InstanceId
@@ -49,11 +50,12 @@ class AgentStack:
         drain_s: float = EXIT_DRAIN_S,
         mcp: McpServices | None = None,
         others: Others | None = None,
+        background: SharedLane | None = None,
     ) -> None:
         """``handler`` replaces the engine-driven one, for a host that works on messages itself;
         ``drain_s`` bounds the turns beside one that asked for the stack's end;
         without ``mcp`` the agent's own tool servers are not opened; ``others`` are those in whose
-        place it may work.
+        place it may work; ``background`` bounds the background work of all agents together.
 
         Raises ``EngineFailed`` when the engine can't be made.
         """
@@ -78,6 +80,7 @@ class AgentStack:
             slots=_lanes(spec),
             handler=handler or SessionHandler(services, self, place, engines, others),
             exit_drain_s=drain_s,
+            shared={Lane.BACKGROUND: background} if background is not None else None,
         )
 
     # -- life --------------------------------------------------------------------------------------
@@ -187,7 +190,14 @@ class AgentStack:
             and spec.may_delegate_to(name)
         )
         told = servers.told() if servers is not None else ""
-        known = prompt.system_prompt(spec, shared=self._knowledge.text, peers=peers)
+        everyone = [self._directory.lookup(name) for name in self._directory.names()]
+        known = prompt.system_prompt(
+            spec,
+            shared=self._knowledge.text,
+            peers=peers,
+            team=profile.team_block(spec, everyone),
+            skills=profile.skill_texts(self._place.home / profile.SKILLS, spec.skills),
+        )
         return f"{known}\n\n{told}" if told else known
 
 

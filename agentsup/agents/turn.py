@@ -170,6 +170,7 @@ class TurnHandler:
         """Returns how it ended: ok | failed | parked | retry, or ``GO_ON``."""
         services, message, around = self._services, work.lease.message, self._around
         tier, carried = attempt.tier, Carried.of(resume)
+        brief = attempt.brief = await services.brief(message)
         heard = attempt.listen(message, carried)
         if (refused := await self._end.usage.reserve(work, heard)) is not None:
             return await self._end.settle(
@@ -199,7 +200,7 @@ class TurnHandler:
             text=message.text,
             prompt=prompt.envelope(message),
             system="\n\n".join(
-                filter(None, (around.system_prompt(), bounds.instruction, remembered))
+                filter(None, (around.system_prompt(), bounds.instruction, remembered, brief.text))
             ),
             parts=message.parts,
             history=memory.history,
@@ -276,10 +277,12 @@ class TurnHandler:
         attempt: Attempting,
     ) -> Done | Suspended:
         """One run of the engine, or two: it may be asked once more where an answer is missing."""
-        tier, agent = attempt.tier, self._around.spec
-        limits = RunLimits(idle_s=agent.idle_timeout_s, hard_s=agent.turn_timeout_s)
+        tier, agent, brief = attempt.tier, self._around.spec, attempt.brief
+        limits = RunLimits(idle_s=agent.idle_timeout_s, hard_s=brief.hard_s or agent.turn_timeout_s)
         try:
-            spec = replace(tier.engine_spec(token), max_usd=heard.usd_left)
+            spec = tier.engine_spec(token)
+            env = {**spec.env, **brief.env}
+            spec = replace(spec, max_usd=heard.usd_left, env=env, folders=brief.folders)
             session = await open_guarded(tier.engine, spec, host, limits=limits)
         except EngineFailed as error:
             return guard_rules.failure(error, "")

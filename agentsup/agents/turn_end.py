@@ -22,9 +22,10 @@ from agentsup.mailbox.pump import Work
 from agentsup.model.engine import Done, Suspended
 from agentsup.model.errors import ExitRequested
 from agentsup.model.ids import AgentId
-from agentsup.model.message import Message, Outcome
+from agentsup.model.message import Kind, Message, Outcome
 from agentsup.observe.logging import get_logger
 from agentsup.store.database import Tx
+from agentsup.tasks import brief
 
 _log = get_logger(__name__)
 
@@ -41,7 +42,17 @@ class TurnEnd:
         self.usage = TurnUsage(services, agent_id, surroundings)
 
     async def settle(self, work: Work, end: Done, heard: Heard, segment_no: int) -> str:
-        """End the turn for good."""
+        """End the turn for good; not while the answer to a question is out that was put in its name
+        from outside: it goes on with that."""
+        message = work.lease.message
+        if message.kind is Kind.TASK and end.outcome == "ok":
+            is_untold = await self._services.database.read(
+                lambda reader: brief.is_untold(reader, message.message_id, heard.informed),
+                name="turn.untold",
+            )
+            if is_untold:
+                await self._put_down(work, end, heard, segment_no)
+                return "parked"
         await self._complete(work, end, heard, segment_no)
         if end.exit_code is not None:
             raise ExitRequested(
@@ -101,6 +112,28 @@ class TurnEnd:
             _log.warning("turn failed", code=end.code, error=end.error)
         else:
             _log.info("turn done", chars=len(end.text))
+
+    async def _put_down(self, work: Work, end: Done, heard: Heard, segment_no: int) -> None:
+        """Keep what was said so far in the transcript, and give the message back until it is known
+        what was asked."""
+        services, lease = self._services, work.lease
+        message, now = lease.message, services.clock.now_ms()
+
+        def commit(tx: Tx) -> None:
+            services.mailbox.release_tx(tx, lease)
+            say = partial(
+                transcript.append_tx,
+                tx,
+                session_id=message.session_id,
+                message_id=message.message_id,
+                at=now,
+            )
+            say(role="user", text=prompt.envelope(message), parts=message.parts)
+            say(role="assistant", text=services.redactor.text(end.text), parts=())
+            self.usage.end_tx(tx, heard)
+            services.journal.end_segment_tx(tx, message.message_id, segment_no, now)
+
+        await services.database.write(commit, name="turn.put_down", closing=True)
 
     def _must_tell(self, tx: Tx, message: Message, heard: Heard, at: int) -> bool:
         """Whether the answer says that it is the fallback's: once in a session, in chats, unless

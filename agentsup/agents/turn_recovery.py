@@ -39,6 +39,7 @@ from agentsup.model.errors import EngineFailed
 from agentsup.model.message import Message
 from agentsup.observe.logging import get_logger
 from agentsup.store.database import Tx
+from agentsup.tasks.brief import Brief
 
 _log = get_logger(__name__)
 
@@ -61,6 +62,8 @@ class Attempting:
     """The fallback, while the primary model is tried."""
     usage: list[Usage] = field(default_factory=list)
     """What all of them used under this lease, in order: a report is known by its place."""
+    brief: Brief = field(default_factory=Brief)
+    """What the present one was told and lent beside the message."""
 
     def listen(self, message: Message, carried: Carried) -> Heard:
         """Where the next attempt's events go."""
@@ -72,6 +75,7 @@ class Attempting:
             engine=self.tier.engine.name,
             model=self.tier.model,
             may_not_tell=self.tier.engine.caps.may_not_tell,
+            informed=self.brief.told,
         )
 
 

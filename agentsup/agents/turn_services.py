@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from agentsup.agents.budget.spending import Spending
@@ -15,10 +15,17 @@ from agentsup.agents.surroundings import RunTokens
 from agentsup.kit.clock import Clock
 from agentsup.mailbox.journal import Journal
 from agentsup.mailbox.mailbox import Mailbox
+from agentsup.model.message import Message
 from agentsup.model.trace import UNTRACED, Tracer
 from agentsup.observe.live import LiveHub
 from agentsup.observe.redact import Redactor
 from agentsup.store.database import Database
+from agentsup.tasks.brief import Brief
+
+
+async def _unbriefed(message: Message) -> Brief:
+    del message
+    return Brief()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,8 @@ class TurnServices:
     """The turns whose programs call our tools over MCP."""
     before_turn: BeforeTurn | None = None
     """Remembers, and shortens long sessions; without it neither is done."""
+    brief: Callable[[Message], Awaitable[Brief]] = _unbriefed
+    """What a turn on a run is told and lent beside."""
     roles: Roles | None = None
     """Says what a turn may use because of its role; without it there are no roles."""
     spending: Spending | None = None

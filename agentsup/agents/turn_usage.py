@@ -56,6 +56,8 @@ class Heard:
     """The engine has said what something cost: its tokens have their price in reports of its own."""
     told: list[str] = field(default_factory=list)
     """Notes to a run that it was shown: messages that need no turn of their own."""
+    informed: frozenset[str] = frozenset()
+    """Questions put in its name from outside, of whose end it was told at its beginning."""
 
 
 class TurnUsage:

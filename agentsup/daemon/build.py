@@ -9,7 +9,6 @@ from agentsup import __version__
 from agentsup.agents.knowledge import SharedKnowledge
 from agentsup.agents.processes import ProcessTable
 from agentsup.agents.stack import AgentStack
-from agentsup.agents.tools import peer_tools, shared_memory_tool
 from agentsup.agents.turn_services import TurnServices
 from agentsup.api.ports import ApiDeps, ApiLimits
 from agentsup.api.server import ApiServer
@@ -36,22 +35,23 @@ from agentsup.daemon.ground import (
 from agentsup.daemon.mcp import DaemonMcp
 from agentsup.daemon.people import People
 from agentsup.daemon.personas import DaemonOthers, place_of
+from agentsup.daemon.post import DaemonPost
 from agentsup.daemon.reconcile import Reconciler
 from agentsup.daemon.recorder import Recorder
 from agentsup.daemon.roles import DaemonRoles
 from agentsup.daemon.spending import DaemonSpending
 from agentsup.daemon.stopping import Stopper
 from agentsup.daemon.supervisor import AgentSupervisor
+from agentsup.daemon.tasks import DaemonTasks
+from agentsup.daemon.tooling import Means, given_tools
 from agentsup.daemon.tracing import DaemonTraces
 from agentsup.kit import sdnotify
 from agentsup.kit.lag import LagProbe
 from agentsup.kit.tasks import TaskOwner
-from agentsup.mailbox.bus import Asker, InterAgentBus
 from agentsup.mailbox.journal import Journal
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.relay import Relay
 from agentsup.model.agent import AgentSpec
-from agentsup.model.control import TokenIdentity
 from agentsup.model.ids import AgentId, InstanceId
 from agentsup.observe.live import LiveHub
 from agentsup.observe.metrics import Metrics
@@ -124,13 +124,8 @@ class _Assembly:
             boot_id=g.boot.boot_id,
             limits=mailbox_limits(g, lambda: self.snapshot),
         )
-        self.bus = InterAgentBus(
-            mailbox=self.mailbox,
-            database=g.database,
-            directory=g.roster,
-            hex_digits=hex_digits(g.entropy),
-            redact=g.redactor.text,
-        )
+        self.post = DaemonPost(g, self.mailbox)
+        self.bus = self.post.bus
         self.live = LiveHub()
         self.events = EventLog(g.database)
         self.relay_channels = dict(g.channels or own_channels())
@@ -207,9 +202,11 @@ class _Assembly:
     def _turns(self) -> None:
         g = self.ground
         self.traces = DaemonTraces(g, lambda: self.snapshot)
-        peers = peer_tools(self.bus, g.roster, self.fleet, self.traces.tracer)
-        own = (*peers, shared_memory_tool(self.knowledge))
-        given = (*own, *remembering.remembering_tools(g, lambda: self.snapshot))
+        self.work = DaemonTasks(
+            g, lambda: self.snapshot, self.mailbox, lambda m: self.stopper.cancel_turns((m,))
+        )
+        means = Means(self.bus, self.fleet, self.knowledge, self.work, self.traces.tracer, self.post)
+        given = given_tools(g, lambda: self.snapshot, means)
         self.spending = DaemonSpending(g, lambda: self.snapshot, self.alarm.tell)
         spent = self.spending.turns.exhausted
         self.calls = calls_of(g, lambda: self.snapshot, self.processes, self.mailbox, given, spent)
@@ -228,6 +225,7 @@ class _Assembly:
             tracer=self.traces.tracer,
             redactor=g.redactor,
             before_turn=remembering.before_turn(g),
+            brief=self.work.brief,
             roles=self.roles.turns,
             spending=self.spending.turns,
             turn_ended=lambda *facts: self.metrics.turn_ended(*facts),  # noqa: PLW0108 - built later
@@ -247,9 +245,11 @@ class _Assembly:
             engines=self.engines,
             directory=g.roster,
             knowledge=self.knowledge,
+            handler=g.handler_of(spec, self.mailbox),
             drain_s=g.snapshot.settings.limits.drain_s,
             mcp=self.mcp.services,
             others=DaemonOthers(g, lambda: self.snapshot, self.fleet),
+            background=self.work.background,
         )
 
     def _on_snapshot(self, snapshot: ConfigSnapshot) -> None:
@@ -328,7 +328,7 @@ class _Assembly:
                 *self.traces.warnings(),
             ),
         )
-        shown = (self.roles, self.mcp, self.spending, self.traces)
+        shown = (self.roles, self.mcp, self.spending, self.traces, self.work.hub)
         self.commands = chat_commands_of(g, self.control, self.mailbox, self.calls, *shown)
         self.inbox = Inbox(
             mailbox=self.mailbox,
@@ -363,6 +363,7 @@ class _Assembly:
             control=self.control,
             tokens=g.tokens,
             bus=self.bus,
+            post=self.post.dispatcher,
             directory=g.roster,
             mailbox=self.mailbox,
             events=self.events,
@@ -370,7 +371,7 @@ class _Assembly:
             live=self.live,
             metrics=self.metrics.scrape,
             abort_turn=lambda message_id: self.stopper.cancel_turns((message_id,)),
-            asker_of=self._asker_of,
+            asker_of=lambda who: self.fleet.asker(who.message_id) if who.message_id else None,
             clock=g.clock,
             entropy=g.entropy,
             version=__version__,
@@ -380,13 +381,11 @@ class _Assembly:
             roles=self.roles.desk,
             traces=self.traces,
             cost=self.spending.desk,
+            tasks=self.work.hub,
             mcp=self.mcp.document,
             allowed_hosts=settings.api.allowed_hosts,
             limits=ApiLimits(body_bytes=settings.limits.body_bytes),
         )
-
-    def _asker_of(self, identity: TokenIdentity) -> Asker | None:
-        return self.fleet.asker(identity.message_id) if identity.message_id else None
 
     # -- what keeps it running ---------------------------------------------------------------------
 
@@ -406,6 +405,7 @@ class _Assembly:
                 self.roles.spec(),
                 self.spending.spec(),
                 self.traces.spec(),
+                *self.work.specs(),
             ),
             clock=g.clock,
             entropy=g.entropy,

@@ -207,10 +207,12 @@ class Mailbox:
     async def release(self, lease: Lease) -> None:
         """Give the lease back without counting an attempt. Raises ``LeaseLost``."""
         await self._db.write(
-            lambda tx: ending.release_tx(self.desk, tx, lease),
-            name="mailbox.release",
-            closing=True,
+            lambda tx: self.release_tx(tx, lease), name="mailbox.release", closing=True
         )
+
+    def release_tx(self, tx: Tx, lease: Lease) -> None:
+        """``release`` in the caller's transaction."""
+        ending.release_tx(self.desk, tx, lease)
 
     async def crashed(self, instance_id: str, text: str) -> list[str]:
         """A stack crashed on all its leases: count it on each; returns their message ids."""

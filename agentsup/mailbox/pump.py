@@ -20,7 +20,7 @@ from agentsup.kit import faults
 from agentsup.kit.clock import Clock
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.mailbox import Mailbox
-from agentsup.mailbox.slots import Slots, TurnSlot
+from agentsup.mailbox.slots import SharedLane, Slots, TurnSlot
 from agentsup.model.errors import ExitRequested, LeaseLost, StoreUnavailable
 from agentsup.model.ids import AgentId, InstanceId
 from agentsup.model.message import LEASE_RENEW_S, Lane, Lease, Message
@@ -98,7 +98,9 @@ class Pump:
         slots: Mapping[Lane, int],
         handler: Handler,
         exit_drain_s: float = EXIT_DRAIN_S,
+        shared: Mapping[Lane, SharedLane] | None = None,
     ) -> None:
+        """``shared`` are lanes whose slots all agents have together, beside their own."""
         self._mailbox = mailbox
         self._database = database
         self._clock = clock
@@ -108,7 +110,7 @@ class Pump:
         self._wake = asyncio.Event()
         self._has_work = asyncio.Event()
         self._due_at: int | None = None
-        self.slots = Slots(slots, self._wake.set)
+        self.slots = Slots(slots, self._wake.set, shared)
         self._tasks = TaskOwner(f"pump:{agent_id}")
         self._working: dict[asyncio.Task[None], Work] = {}
         self._exit_drain_s = exit_drain_s
@@ -145,7 +147,10 @@ class Pump:
                 raise self._exit
         finally:
             unlisten()
-            await self._settle_rest()
+            try:
+                await self._settle_rest()
+            finally:
+                self.slots.close()
 
     async def abort(
         self, wanted: Callable[[Message], bool], *, cancel_s: float

@@ -226,6 +226,15 @@ def list_for(
     return [question_of(row) for row in rows]  # type: ignore[arg-type]  # as above
 
 
+def aside(reader: Reader, message_id: str) -> list[Question]:
+    """What was asked about a message from outside its turn, oldest first."""
+    rows = reader.all(
+        "SELECT * FROM questions WHERE message_id = ? AND call_id = ? ORDER BY question_id",
+        (message_id, ASIDE),
+    )
+    return [question_of(row) for row in rows]  # type: ignore[arg-type]  # as above
+
+
 SEEN_SQL = (
     "(o.state IN ('delivered', 'unknown') OR o.begun_boot <> '' OR o.begun_at > 0"
     " OR o.progress > 0)"

@@ -15,10 +15,76 @@ from contextlib import asynccontextmanager, contextmanager
 from agentsup.model.message import Lane
 
 
+class SharedLane:
+    """Slots that all agents of the daemon have together, beside those each has for itself.
+
+    Who finds none is woken in turn: one at a time, and each passes on what it has no use for.
+    """
+
+    def __init__(self, limit: Callable[[], int]) -> None:
+        """``limit`` is asked anew each time, so that an edit of it holds at once."""
+        self._limit = limit
+        self._used = 0
+        self._kept = 0
+        self._starved: dict[Callable[[], None], None] = {}
+
+    @property
+    def used(self) -> int:
+        """How many are in use now."""
+        return self._used
+
+    def room(self, waker: Callable[[], None]) -> int:
+        """How many are free; where there are none, ``waker`` is called when there may be one."""
+        free = self._free()
+        if not free:
+            self._starved[waker] = None
+        return free
+
+    def keep(self, count: int) -> None:
+        """Keep so many for whoever asks for them now."""
+        self._kept += count
+
+    def let_go(self, count: int) -> None:
+        """What was kept and not taken is the next one's."""
+        self._kept -= count
+        self._wake_next()
+
+    def take(self, *, kept: bool) -> None:
+        """One is in use, of the kept ones or not."""
+        self._used += 1
+        self._kept -= kept
+
+    def give(self) -> None:
+        """One is free again."""
+        self._used -= 1
+        self._wake_next()
+
+    def leave(self, waker: Callable[[], None]) -> None:
+        """Whoever was to be woken wants nothing any more."""
+        self._starved.pop(waker, None)
+        self._wake_next()
+
+    def _free(self) -> int:
+        return max(0, self._limit() - self._used - self._kept)
+
+    def _wake_next(self) -> None:
+        if self._starved and self._free():
+            waker = next(iter(self._starved))
+            del self._starved[waker]
+            waker()
+
+
 class Slots:
     """Counts per lane. ``on_free`` is called whenever a slot may be free for new work."""
 
-    def __init__(self, limits: Mapping[Lane, int], on_free: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        limits: Mapping[Lane, int],
+        on_free: Callable[[], None],
+        shared: Mapping[Lane, SharedLane] | None = None,
+    ) -> None:
+        """A turn in a lane of ``shared`` takes a slot of its own and one of those."""
+        self._shared = dict(shared or {})
         self._limits = dict(limits)
         self._used = dict.fromkeys(Lane, 0)
         self._kept = dict.fromkeys(Lane, 0)
@@ -34,27 +100,43 @@ class Slots:
 
     def free(self) -> dict[Lane, int]:
         """Slots that new work may take now."""
-        return {
-            lane: 0 if self._returning[lane] else max(0, self._limits[lane] - self._used[lane])
-            for lane in Lane
-        }
+        return {lane: 0 if self._returning[lane] else self._room(lane) for lane in Lane}
+
+    def _room(self, lane: Lane) -> int:
+        own = max(0, self._limits[lane] - self._used[lane])
+        shared = self._shared.get(lane)
+        return min(own, shared.room(self._on_free)) if own and shared is not None else own
 
     def keep(self) -> dict[Lane, int]:
         """The free slots, kept for new work until ``let_go``: while a claim is on its way, a turn
         that comes back from a wait must not take the slot that the claim was promised."""
         self._kept = self.free()
+        for lane, shared in self._shared.items():
+            shared.keep(self._kept[lane])
         return dict(self._kept)
 
     def take(self, lane: Lane) -> TurnSlot:
-        self._used[lane] += 1
+        self._use(lane, kept=self._kept[lane] > 0)
         self._kept[lane] = max(0, self._kept[lane] - 1)
         return TurnSlot(self, lane)
 
+    def _use(self, lane: Lane, *, kept: bool = False) -> None:
+        self._used[lane] += 1
+        if lane in self._shared:
+            self._shared[lane].take(kept=kept)
+
     def let_go(self) -> None:
         """What was kept and not taken is for turns that come back."""
-        self._kept = dict.fromkeys(Lane, 0)
+        kept, self._kept = self._kept, dict.fromkeys(Lane, 0)
+        for lane, shared in self._shared.items():
+            shared.let_go(kept[lane])
         for lane in Lane:
             self._hand_over(lane)
+
+    def close(self) -> None:
+        """No turn takes a slot any more."""
+        for shared in self._shared.values():
+            shared.leave(self._on_free)
 
     def total(self) -> int:
         return sum(self._limits.values())
@@ -64,6 +146,8 @@ class Slots:
 
     def _give(self, lane: Lane) -> None:
         self._used[lane] -= 1
+        if lane in self._shared:
+            self._shared[lane].give()
         self._hand_over(lane)
         self._on_free()
 
@@ -72,15 +156,18 @@ class Slots:
         while waiting and self._has_room(lane):
             future = waiting.popleft()
             if not future.done():
-                self._used[lane] += 1
+                self._use(lane)
                 future.set_result(None)
 
     def _has_room(self, lane: Lane) -> bool:
-        return self._used[lane] + self._kept[lane] < self._limits[lane]
+        shared = self._shared.get(lane)
+        return self._used[lane] + self._kept[lane] < self._limits[lane] and (
+            shared is None or shared.room(self._on_free) > 0
+        )
 
     async def _retake(self, lane: Lane) -> None:
         if self._has_room(lane) and not self._returning[lane]:
-            self._used[lane] += 1
+            self._use(lane)
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._returning[lane].append(future)

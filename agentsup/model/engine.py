@@ -55,6 +55,8 @@ class EngineSpec:
     mcp_servers: dict[str, dict[str, Any]] = field(default_factory=dict)
     """MCP servers for engines that are clients of their own, by name: ``type`` (http or stdio)
     with ``url`` and ``headers``, or ``command``, ``args`` and ``env``. May hold secrets."""
+    folders: tuple[str, ...] = ()
+    """Places beside the workspace that its programs may use, such as a task's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,12 +133,18 @@ def begin_tx(tx: Tx, task_id: str, run: Run) -> None:
     )
 
 
+def find_task(reader: Reader, task_id: str) -> Task | None:
+    """The task of that id, or None."""
+    row = reader.one("SELECT * FROM tasks WHERE task_id = ?", (task_id,))
+    return None if row is None else task_of(row)  # type: ignore[arg-type]  # Row is a mapping in all but name
+
+
 def need_task(reader: Reader, task_id: str) -> Task:
     """The task of that id. Raises ``NotFound``."""
-    row = reader.one("SELECT * FROM tasks WHERE task_id = ?", (task_id,))
-    if row is None:
+    task = find_task(reader, task_id)
+    if task is None:
         raise NotFound(f"there is no task {task_id}", task_id=task_id)
-    return task_of(row)  # type: ignore[arg-type]  # Row is a mapping in all but name
+    return task
 
 
 def ending_with(reader: Reader, end: str, *, limit: int = 8) -> list[str]:

@@ -365,37 +365,6 @@ class Runs:
 
         await self._database.write(put, name="runs.steer")
 
-    async def take_notes(self, lease: Lease) -> list[str]:
-        """What the run of ``lease`` was told since it began, each once. Raises ``LeaseLost``."""
-        message = lease.message
-        waiting = await self._database.read(
-            lambda reader: bool(_notes(reader, message)), name="runs.notes"
-        )
-        if not waiting:
-            return []
-
-        def take(tx: Tx) -> list[str]:
-            waits.hold(self._mailbox.desk, tx, lease)
-            at = self._mailbox.desk.clock.now_ms()
-            notes = _notes(tx, message)
-            for note in notes:
-                text = f"read by the turn on {message.message_id}"
-                ending.close_tx(
-                    tx, note, State.DONE, at=at, outcome=Outcome.OK, code="collected", text=text
-                )
-            return [note.text for note in notes]
-
-        return await self._database.write(take, name="runs.take_notes")
-
-
-def _notes(reader: Reader, message: Message) -> list[Message]:
-    found = reader.all(
-        f"SELECT * FROM messages WHERE agent_id = ? AND session_id = ? AND {OPEN_SQL}"  # noqa: S608 - a constant
-        " AND state = 'queued' AND kind = 'directive' AND in_reply_to = ? ORDER BY seq",
-        (message.agent_id, message.session_id, message.message_id),
-    )
-    return [message_of(row) for row in found]  # type: ignore[arg-type]  # as above
-
 
 def _take_place_tx(tx: Tx, session_id: str, target: str, by: str, at: int) -> None:
     """Let the session's turns be done in another agent's place, or in a role."""

@@ -113,7 +113,7 @@ class ChildManager:
 
         program, env = await asyncio.to_thread(prepare)
         berth = await self._berth(spec, slot)
-        opened = (cwd, str(private_home(spec)), env.get("HOME", cwd), program)
+        opened = (cwd, str(private_home(spec)), env.get("HOME", cwd), program, *spec.folders)
         try:
             async with self._spawning, fencing.around(opened) as fence:
                 # A start blocks the loop for some milliseconds: one in each of its rounds.
