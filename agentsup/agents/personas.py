@@ -34,6 +34,8 @@ from agentsup.observe.logging import get_logger
 
 _log = get_logger(__name__)
 
+_GIVEN = "whoever started the run"
+
 
 class Others(Protocol):
     """The other agents, as they are declared now."""
@@ -178,6 +180,8 @@ class SessionHandler:
         own = await of(spec, standing.role)
         payer = self._owner.payer
         reaches = [Reach(payer.name, payer.tools)] if standing.persona else []
+        bounds = (standing.tools, *(caller.tools for caller in standing.callers))
+        reaches += [Reach(_GIVEN, tools) for tools in bounds if tools is not None]
         for caller in standing.callers:
             known = others.spec(caller.agent_id)
             if known is not None:

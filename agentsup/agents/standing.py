@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentsup.store.database import Reader
+from agentsup.store.database import Reader, Tx
 
 _MOST = 8
 """Sessions looked at upwards; runs are not as deep as this."""
@@ -16,11 +18,13 @@ WITH RECURSIVE up(session_id, height) AS (
     SELECT p.parent_session_id, up.height + 1 FROM up
     JOIN session_parents p ON p.session_id = up.session_id WHERE up.height < {_MOST}
 )
-SELECT coalesce(o.agent_id, s.agent_id, '') AS agent_id, o.agent_id AS persona, r.role
+SELECT coalesce(o.agent_id, s.agent_id, '') AS agent_id, o.agent_id AS persona, r.role,
+    t.patterns
 FROM up
 LEFT JOIN sessions s ON s.session_id = up.session_id
 LEFT JOIN session_personas o ON o.session_id = up.session_id
 LEFT JOIN session_roles r ON r.session_id = up.session_id
+LEFT JOIN session_tools t ON t.session_id = up.session_id
 ORDER BY up.height
 """  # noqa: S608 - a constant
 
@@ -32,6 +36,8 @@ class Caller:
 
     agent_id: str
     role: str | None = None
+    tools: tuple[str, ...] | None = None
+    """What the session was bounded to when it was begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,7 @@ class Standing:
 
     persona: str = ""
     role: str | None = None
+    tools: tuple[str, ...] | None = None
     callers: tuple[Caller, ...] = ()
 
 
@@ -50,8 +57,21 @@ def standing_of(reader: Reader, session_id: str) -> Standing:
     return Standing(
         own["persona"] or "",
         own["role"],
-        tuple(Caller(row["agent_id"], row["role"]) for row in above),
+        _patterns(own["patterns"]),
+        tuple(Caller(row["agent_id"], row["role"], _patterns(row["patterns"])) for row in above),
     )
+
+
+def bound_tx(tx: Tx, session_id: str, tools: Sequence[str]) -> None:
+    """Let the session use no more than these patterns over tools."""
+    tx.execute(
+        "INSERT INTO session_tools VALUES (?, ?) ON CONFLICT DO NOTHING",
+        (session_id, json.dumps(list(tools))),
+    )
+
+
+def _patterns(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(json.loads(text))
 
 
 def stricter_mode(own: str | None, callers: list[str | None]) -> str | None:

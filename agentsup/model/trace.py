@@ -99,6 +99,8 @@ class SpanKind(StrEnum):
     """A wait for a person's answer; read from the questions."""
     DELIVERY = "delivery"
     """A part of an answer on its way; read from the outbox."""
+    ROUTE = "route"
+    """Who was chosen for a piece of work; read from the events."""
 
 
 class SpanState(StrEnum):

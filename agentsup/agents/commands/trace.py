@@ -19,7 +19,7 @@ SHOWN = 30
 """Messages of one request."""
 PIECES = 12
 """Pieces of one turn."""
-_TOLD = (SpanKind.ENGINE, SpanKind.TOOL, SpanKind.PERSON)
+_TOLD = (SpanKind.ENGINE, SpanKind.TOOL, SpanKind.PERSON, SpanKind.ROUTE)
 
 
 def _is_theirs(context: CommandContext, root: Message) -> bool:

@@ -31,3 +31,50 @@ def flag(args: dict[str, Any], name: str) -> bool:
     if not isinstance(value, bool):
         raise BadRequest(f"the argument {name!r} must be true or false", field=name)
     return value
+
+
+def whole(args: dict[str, Any], name: str, *, default: int, low: int, high: int) -> int:
+    """A whole number, brought between ``low`` and ``high``. Raises ``BadRequest`` naming the field."""
+    return max(low, min(high, int(number(args, name, default=default))))
+
+
+def optional_number(args: dict[str, Any], name: str) -> float | None:
+    """A number, or None where it is missing or null. Raises ``BadRequest`` naming the field."""
+    return None if args.get(name) is None else number(args, name, default=0.0)
+
+
+def needed(args: dict[str, Any], *names: str) -> str:
+    """The first of these string arguments that is given and not blank. Raises ``BadRequest`` naming
+    the first one."""
+    for name in names:
+        if args.get(name) is not None:
+            found = text(args, name)
+            if found.strip():
+                return found
+    raise BadRequest(f"the argument {names[0]!r} is missing", field=names[0])
+
+
+def texts(args: dict[str, Any], name: str) -> tuple[str, ...] | None:
+    """A list of strings, or None where it is missing. Raises ``BadRequest`` naming the field."""
+    value = args.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise BadRequest(f"the argument {name!r} must be a list of strings", field=name)
+    return tuple(value)
+
+
+def rows(args: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """A list of objects, empty where it is missing. Raises ``BadRequest`` naming the field."""
+    value = args.get(name) or []
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise BadRequest(f"the argument {name!r} must be a list of objects", field=name)
+    return value
+
+
+def choice(args: dict[str, Any], name: str, options: tuple[str, ...]) -> str:
+    """One of these strings, the first where it is missing. Raises ``BadRequest`` naming the field."""
+    found = text(args, name, default=options[0])
+    if found not in options:
+        raise BadRequest(f"the argument {name!r} must be one of {', '.join(options)}", field=name)
+    return found

@@ -144,6 +144,7 @@ def tree(reader: Reader, trace: str) -> TraceTree | None:
     for some in _in_pieces(messages):
         nodes += waits(reader, some)
         nodes += _deliveries(reader, some)
+        nodes += _routes(reader, some)
     return TraceTree(trace, tuple(in_order(nodes)), len(rows) > MOST_SPANS)
 
 
@@ -226,6 +227,37 @@ def _deliveries(reader: Reader, messages: Sequence[str]) -> list[SpanNode]:
         )
         for row in rows
     ]
+
+
+def _routes(reader: Reader, messages: Sequence[str]) -> list[SpanNode]:
+    """Who was chosen for work of these messages' turns, with the reasons for and against each."""
+    rows = reader.all(
+        "SELECT * FROM events WHERE type = 'route.chosen'"
+        " AND message_id IN (SELECT value FROM json_each(?)) ORDER BY seq LIMIT ?",
+        (json.dumps(messages), _BESIDE),
+    )
+    return [_route(row, json.loads(row["data"])) for row in rows]
+
+
+def _route(row: Any, data: dict[str, Any]) -> SpanNode:
+    agent, reason = data.get("agent") or "nobody", data.get("reason", "")
+    compared = (*data.get("candidates", ()), *data.get("out", ()))
+    reasons = [
+        f"{each['agent']}: {each.get('reason') or '{} open'.format(each.get('load', 0))}"
+        for each in compared
+    ]
+    return _beside(
+        row,
+        SpanKind.ROUTE,
+        str(row["seq"]),
+        name=f"{agent} ({reason})" if reason else agent,
+        state=SpanState.OK if data.get("agent") else SpanState.FAILED,
+        code="",
+        detail="; ".join(reasons)[:500],
+        began_at=row["at"],
+        ended_at=row["at"],
+        more={"needs": data.get("needs"), "role": data.get("role") or None},
+    )
 
 
 def _beside(

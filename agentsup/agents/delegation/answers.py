@@ -1,0 +1,105 @@
+"""What a model reads of work that was handed on. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from agentsup.tasks.reports import RunReport
+
+DELEGATE_CHARS, MIXTURE_CHARS, TEAM_CHARS = 20_000, 40_000, 20_000
+FAN_OUT_CHARS, RESULT_CHARS, LOG_CHARS = 60_000, 8_000, 4_000
+SUMMARY_CHARS = 2_000
+ASK_SUMMARY = (
+    "\n\nEnd your answer with a section under the heading “## Summary” that holds, in at most 300 "
+    "words, all that whoever asked must know. Only that section is passed on."
+)
+_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*$", re.MULTILINE)
+_STATUS = {"queued": "spawned", "waiting": "running", "done": "completed"}
+
+
+def cut(text: str, most: int) -> str:
+    """The text, at most that long, and marked where something is missing."""
+    if len(text) <= most:
+        return text
+    mark = f"… [cut: {len(text)} characters in all]"
+    return text[: most - len(mark)] + mark
+
+
+def summary_of(text: str) -> str:
+    """The section under the first heading “Summary”, up to the next heading; without one, all."""
+    headings = list(_HEADING.finditer(text))
+    for place, heading in enumerate(headings):
+        if heading.group(1).strip().casefold() == "summary":
+            end = headings[place + 1].start() if place + 1 < len(headings) else len(text)
+            return cut(text[heading.end() : end].strip(), SUMMARY_CHARS)
+    return cut(text.strip(), SUMMARY_CHARS)
+
+
+def labelled(label: str, text: str) -> str:
+    """The text under its label."""
+    return f"[{label}]\n\n{text}" if label else text
+
+
+def still_on(report: RunReport) -> str:
+    """What is said of a run that has not ended when the wait for it does."""
+    why = f" ({report.condition}: {report.question})" if report.condition else ""
+    return (
+        f"still {report.status}{why}; it goes on as {report.run.run_id}, and its result will come "
+        "as a message"
+    )
+
+
+def failure_of(report: RunReport) -> str:
+    """Why a run that has ended has no result."""
+    if report.status == "cancelled":
+        return "it was stopped"
+    return report.run.error_text or report.run.error_code or "it failed, and no reason is recorded"
+
+
+def status_of(report: RunReport) -> str:
+    """The status of a run in the words of the agent_* tools."""
+    return _STATUS.get(report.status, report.status)
+
+
+def record(report: RunReport, most: int, **facts: Any) -> dict[str, Any]:
+    """One run among those of a fan-out."""
+    found: dict[str, Any] = {**facts, "run_id": report.run.run_id}
+    if not report.is_ended:
+        return {**found, "ok": False, "status": report.status, "error": still_on(report)}
+    if report.status == "done":
+        return {**found, "ok": True, "status": "done", "text": cut(report.run.result, most)}
+    return {**found, "ok": False, "status": report.status, "error": failure_of(report)}
+
+
+def waited(report: RunReport) -> dict[str, Any]:
+    """What agent_wait says: of a run that has ended its result and nothing of what held it up, of
+    another one what does."""
+    found: dict[str, Any] = {"agent_id": report.run.run_id, "status": status_of(report)}
+    if report.is_ended:
+        is_done = report.status == "done"
+        return {
+            **found,
+            "result": cut(report.run.result, DELEGATE_CHARS) if is_done else "",
+            "error": "" if is_done else failure_of(report),
+        }
+    found["timeout"] = True
+    if report.condition:
+        found |= {"runtime_condition": report.condition, "blocked_reason": report.question}
+    if report.question_id:
+        found["grant_request_id"] = report.question_id
+    return {key: value for key, value in found.items() if value not in ("", None)}
+
+
+def blocks(parts: Iterable[tuple[str, str]], most: int) -> str:
+    """Answers of several, each under its heading, with rules between them."""
+    given = list(parts)
+    each = max(200, most // max(1, len(given)) - 100)
+    return cut("\n\n---\n\n".join(f"## {name}\n\n{cut(text, each)}" for name, text in given), most)
+
+
+def as_json(document: Any) -> str:
+    """A result as models and programs read it."""
+    return json.dumps(document, ensure_ascii=False)

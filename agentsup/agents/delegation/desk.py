@@ -1,0 +1,262 @@
+"""Where agents hand work on: checked, started under the call's own key, waited for, and told.
+
+A call that is made again after a crash has the same keys, so it meets the runs it had started. Waits
+give the caller's slot back and neither fail nor end anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from agentsup.agents.delegation import permits
+from agentsup.agents.personas import Others
+from agentsup.agents.pipeline.hooks import Hooks
+from agentsup.agents.roles.book import RoleShelf
+from agentsup.agents.roles.bounds import usable
+from agentsup.agents.standing import bound_tx, standing_of
+from agentsup.agents.tools.peers import Askers
+from agentsup.kit.tasks import TaskOwner
+from agentsup.mailbox.bus import AgentDirectory, Asker, DirectoryEntry
+from agentsup.model.agent import AgentSpec
+from agentsup.model.errors import BadRequest, Forbidden, LeaseLost, NotFound
+from agentsup.model.hook import SubagentFacts, SubagentWatch
+from agentsup.model.message import Message
+from agentsup.model.principal import Principal, PrincipalKind
+from agentsup.model.task import Run
+from agentsup.model.tool import ToolContext
+from agentsup.model.trace import UNTRACED, Tracer
+from agentsup.store.database import Database, Reader, Tx
+from agentsup.tasks import lineage
+from agentsup.tasks.reports import RunReport
+from agentsup.tasks.runs import NewRun, Runs, to_asker
+
+MAX_WAIT_S = 3600.0
+_WATCH_S = 86_400.0
+"""A watch that hears nothing so long begins anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The turn that hands work on. ``owner`` is whose message it is, ``spec`` who works on it (the
+    same, or one in whose place it works), ``role`` the role it works in, or empty."""
+
+    asker: Asker
+    owner: AgentSpec
+    spec: AgentSpec
+    role: str
+    principal: Principal
+    call_id: str
+
+    @property
+    def message(self) -> Message:
+        """What it works on."""
+        return self.asker.lease.message
+
+    @property
+    def specs(self) -> tuple[AgentSpec, ...]:
+        """Those who both must be allowed what it does."""
+        return (self.spec,) if self.spec is self.owner else (self.spec, self.owner)
+
+    def key(self, part: object) -> str:
+        """The key of one run of the call."""
+        return f"{self.call_id}:{part}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One run of a fan-out, and what it is called."""
+
+    name: str
+    new: NewRun
+    tools: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationServices:
+    """What handing work on rests on. ``fan_out`` is how many may be set to work by one call."""
+
+    runs: Runs
+    database: Database
+    directory: AgentDirectory
+    askers: Askers
+    others: Others
+    roles: Callable[[], RoleShelf]
+    hooks: Callable[[], Hooks]
+    fan_out: Callable[[], int]
+    redact: Callable[[str], str] = str
+    tracer: Tracer = UNTRACED
+
+
+class DelegationDesk:
+    """Serves the tools of every agent."""
+
+    def __init__(self, services: DelegationServices, tasks: TaskOwner) -> None:
+        """``tasks`` keeps those that listen for the ends of runs."""
+        self.s = services
+        self._tasks = tasks
+
+    # -- who calls ---------------------------------------------------------------------------------
+
+    async def caller(self, context: ToolContext) -> Caller:
+        """The turn behind a tool call. Raises ``LeaseLost`` if it is over."""
+        asker = self.s.askers.asker(context.message_id)
+        if asker is None or asker.lease.fence != context.fence:
+            raise LeaseLost("the turn that asks is over", message_id=context.message_id)
+        session_id = asker.lease.message.session_id
+        standing = await self.s.database.read(
+            lambda reader: standing_of(reader, session_id), name="delegation.caller"
+        )
+        owner = self.s.others.spec(context.agent_id)
+        spec = self.s.others.spec(standing.persona) if standing.persona else owner
+        if owner is None or spec is None:
+            raise LeaseLost("the agent that asks was removed", message_id=context.message_id)
+        role = (spec.role or "") if standing.role is None else standing.role
+        principal = Principal(PrincipalKind.AGENT, context.agent_id, owner.name)
+        return Caller(asker, owner, spec, role, principal, context.call_id)
+
+    # -- whom it may call ----------------------------------------------------------------------------
+
+    async def target(self, caller: Caller, *, agent: str = "", role: str = "") -> str:
+        """In whose place a run is done (empty: the caller's own). Raises ``NotFound``, ``Gone``,
+        ``Forbidden`` and ``BadRequest``."""
+        if agent and role:
+            raise BadRequest("name an agent or a role, not both", field="role")
+        if role:
+            book = await self.s.roles().book()
+            found, problem = usable(role, book)
+            if found is None:
+                raise NotFound(problem, role=role)
+            for spec in caller.specs:
+                _allow(permits.why_not_role(spec, _role_of(caller, spec), found.name))
+            return lineage.role_target(found.name)
+        if not agent:
+            return ""
+        entry = self.s.directory.lookup(agent)
+        other = self.s.others.spec(entry.agent_id)
+        if other is None:
+            raise NotFound(f"agent {entry.name} has no entry any more", agent=entry.name)
+        if entry.agent_id == caller.message.agent_id and caller.spec is caller.owner:
+            return ""
+        for spec in caller.specs:
+            _allow(permits.why_not_agent(spec, _role_of(caller, spec), other))
+        return lineage.agent_target(entry.agent_id)
+
+    async def place(self, caller: Caller, name: str) -> str:
+        """As ``target``, for a name that means an agent or, where there is none, a role."""
+        if not name:
+            return ""
+        try:
+            return await self.target(caller, agent=name)
+        except NotFound as error:
+            if usable(name, await self.s.roles().book())[0] is None:
+                raise error from None
+        return await self.target(caller, role=name)
+
+    def allow_ask(self, caller: Caller, entry: DirectoryEntry) -> None:
+        """Raise ``Forbidden`` where the caller may not give work to that agent itself."""
+        for spec in caller.specs:
+            _allow(permits.why_not_ask(spec, entry.name))
+
+    # -- runs ----------------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        caller: Caller,
+        new: NewRun,
+        *,
+        waits: bool,
+        tools: Sequence[str] | None = None,
+    ) -> Run:
+        """Start a run, or meet the one that the same call has started. ``waits``: the caller waits
+        for it; else its result comes as a message. Raises what ``Runs.start`` raises, and
+        ``Forbidden`` where a check refuses it."""
+        prompt = self.s.redact(new.prompt)
+        new = replace(
+            new,
+            prompt=prompt,
+            parent=caller.message,
+            principal=caller.principal,
+            deliver_to=to_asker(caller.message, waited=waits),
+        )
+        facts = SubagentFacts(
+            run_id="",
+            parent=caller.message.message_id,
+            role=new.target,
+            instruction=prompt,
+            tools=None if tools is None else tuple(tools),
+        )
+        denied = await self.s.hooks().subagent_spawning(facts)
+        if denied is not None:
+            raise Forbidden(f"this work can't be handed on: {denied.reason}")
+
+        def write(tx: Tx) -> Run:
+            run = self.s.runs.start_tx(tx, new, waiter=caller.asker.lease if waits else None)
+            if tools is not None:
+                bound_tx(tx, run.session_id, tools)
+            return run
+
+        run = await self.s.database.write(write, name="delegation.start")
+        self._attend(replace(facts, run_id=run.run_id))
+        return run
+
+    async def wait(self, caller: Caller, run_id: str, timeout_s: float) -> RunReport:
+        """Until it has ended, at most that long; see ``Runs.wait``."""
+        return await self.s.runs.wait(run_id, timeout_s, asker=caller.asker)
+
+    async def wait_all(
+        self, caller: Caller, run_ids: Iterable[str], timeout_s: float
+    ) -> list[RunReport]:
+        """All of them at once: at the deadline those that have not ended are reported as they are."""
+        async with asyncio.TaskGroup() as group:
+            waits = [
+                group.create_task(self.wait(caller, run_id, timeout_s), name=f"wait:{run_id}")
+                for run_id in run_ids
+            ]
+        return [wait.result() for wait in waits]
+
+    async def known(self, caller: Caller, run_id: str) -> RunReport:
+        """A run of this conversation. Raises ``NotFound``, also for one of another."""
+        report = await self.s.runs.report(run_id)
+        run, message = report.run, caller.message
+
+        def session_of_parent(reader: Reader) -> str:
+            found = reader.scalar(
+                "SELECT session_id FROM messages WHERE message_id = ?", (run.parent_message_id,)
+            )
+            return str(found or "")
+
+        if run.root_id != message.root_id and message.session_id != await self.s.database.read(
+            session_of_parent, name="delegation.known"
+        ):
+            raise NotFound(f"run {run_id} not found", run_id=run_id)
+        return report
+
+    def check_fan_out(self, count: int, most: int) -> None:
+        """Raise ``BadRequest`` where one call asks for too many."""
+        limit = min(most, self.s.fan_out())
+        if not 1 <= count <= limit:
+            raise BadRequest(f"one call sets 1 to {limit} to work, and this one {count}")
+
+    # -- those who listen ------------------------------------------------------------------------------
+
+    def _attend(self, facts: SubagentFacts) -> None:
+        """Tell those who want to hear of the run's end."""
+        if self.s.hooks().of(SubagentWatch):
+            self._tasks.spawn(self._hear_end(facts), name=f"run-end:{facts.run_id}")
+
+    async def _hear_end(self, facts: SubagentFacts) -> None:
+        report = await self.s.runs.wait(facts.run_id, _WATCH_S)
+        while not report.is_ended:
+            report = await self.s.runs.wait(facts.run_id, _WATCH_S)
+        self.s.hooks().subagent_ended(replace(facts, outcome=report.status))
+
+
+def _allow(why_not: str) -> None:
+    if why_not:
+        raise Forbidden(why_not)
+
+
+def _role_of(caller: Caller, spec: AgentSpec) -> str:
+    return caller.role if spec is caller.spec else spec.role or ""
