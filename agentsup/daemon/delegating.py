@@ -1,0 +1,58 @@
+"""Handing work on in this daemon: the tools for it, over its services."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agentsup.agents.delegation.desk import DelegationDesk, DelegationServices
+from agentsup.agents.delegation.routes import Router
+from agentsup.agents.pipeline.hooks import Hooks
+from agentsup.agents.roles.book import RoleShelf
+from agentsup.agents.tools.delegation import delegation_tools
+from agentsup.agents.tools.spawning import spawning_tools
+from agentsup.agents.tools.tasks import task_tools
+from agentsup.agents.tools.teams import team_tools
+from agentsup.config.snapshot import ConfigSnapshot
+from agentsup.daemon.fleet import Fleet
+from agentsup.daemon.ground import Ground
+from agentsup.daemon.personas import DaemonOthers
+from agentsup.daemon.tasks import DaemonTasks
+from agentsup.kit.tasks import TaskOwner
+from agentsup.mailbox.dispatcher import Dispatcher
+from agentsup.model.tool import Tool
+from agentsup.model.trace import Tracer
+
+
+def handing_on_tools(
+    ground: Ground,
+    current: Callable[[], ConfigSnapshot],
+    *,
+    dispatcher: Dispatcher,
+    fleet: Fleet,
+    work: DaemonTasks,
+    tracer: Tracer,
+    tasks: TaskOwner,
+    roles: Callable[[], RoleShelf],
+    hooks: Callable[[], Hooks],
+) -> tuple[Tool, ...]:
+    """The tools with which agents hand work on. ``roles`` and ``hooks`` are asked when they are
+    needed: both are made later, of all tools."""
+    services = DelegationServices(
+        runs=work.runs,
+        database=ground.database,
+        directory=ground.roster,
+        askers=fleet,
+        others=DaemonOthers(ground, current, fleet),
+        roles=roles,
+        hooks=hooks,
+        fan_out=lambda: current().settings.limits.fan_out,
+        redact=ground.redactor.text,
+        tracer=tracer,
+    )
+    desk = DelegationDesk(services, tasks)
+    return (
+        *delegation_tools(desk),
+        *team_tools(desk, Router(services, ground.clock), dispatcher),
+        *spawning_tools(desk, ground.clock),
+        *task_tools(desk, lambda: work.hub),
+    )
