@@ -129,6 +129,12 @@ class ReprioritizeBody(Body):
     priority: PriorityName
 
 
+class ReassignBody(Body):
+    """The agent that is to do it instead."""
+
+    to: Annotated[Text, Field(max_length=200, description="name of the agent")]
+
+
 class AnswerBody(Body):
     """A person's answer to a question."""
 
@@ -160,6 +166,9 @@ class MessagesQuery(PageQuery):
     state: State | None = None
     session: str | None = None
     thread: str | None = None
+    removed: Annotated[
+        bool, Field(description="only what waits, or is dead, with agents that were removed")
+    ] = False
 
 
 class DeadQuery(PageQuery):

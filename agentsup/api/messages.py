@@ -18,6 +18,12 @@ from agentsup.model.message import Message, Priority, State
 from agentsup.model.question import Question
 
 
+class Reassigned(shapes.Replayed):
+    """What a message given to another agent is now."""
+
+    agent: str
+
+
 def _agent_id(call: Call, name: str | None) -> str | None:
     """The id of an agent given by name or by id."""
     if not name:
@@ -33,21 +39,35 @@ async def _shown(call: Call, message_id: str) -> dict[str, Any]:
     if message.state is State.QUEUED:
         found = await call.deps.mailbox.position(message_id)
         position, eta_s = found.position, found.eta_s
-    return {**_document(call, message), "position": position, "eta_s": eta_s}
+    names = await _names_of_removed(call, [message])
+    shown = {**_document(call, message), **names.get(message.agent_id, {})}
+    return {**shown, "position": position, "eta_s": eta_s}
 
 
 def _document(call: Call, message: Message) -> dict[str, Any]:
     return privacy.shown(call.by, message, documents.message(message, call.deps.directory))
 
 
-def _page(call: Call, found: Sequence[Message], limit: int, name: str) -> web.Response:
+async def _page(call: Call, found: Sequence[Message], limit: int, name: str) -> web.Response:
     page = found[:limit]
+    names = await _names_of_removed(call, page)
     return reply(
         {
-            name: [_document(call, message) for message in page],
+            name: [{**_document(call, each), **names.get(each.agent_id, {})} for each in page],
             "next_cursor": min(m.seq for m in page) if len(found) > limit else None,
         }
     )
+
+
+async def _names_of_removed(call: Call, found: Sequence[Message]) -> dict[str, dict[str, str]]:
+    """What agents that are no longer there were called, for their documents."""
+    gone = {each.agent_id for each in found if call.deps.directory.by_id(each.agent_id) is None}
+    if not gone:
+        return {}
+    rows = await call.deps.web.database.read(
+        lambda reader: reader.all("SELECT agent_id, name FROM agents"), name="api.removed"
+    )
+    return {row["agent_id"]: {"agent": row["name"]} for row in rows if row["agent_id"] in gone}
 
 
 async def listing(call: Call) -> web.Response:
@@ -59,9 +79,10 @@ async def listing(call: Call) -> web.Response:
         session_id=query.session,
         thread_id=query.thread,
         before_seq=query.cursor,
+        removed=query.removed,
         limit=query.limit + 1,
     )
-    return _page(call, found, query.limit, "messages")
+    return await _page(call, found, query.limit, "messages")
 
 
 async def dead(call: Call) -> web.Response:
@@ -73,7 +94,7 @@ async def dead(call: Call) -> web.Response:
         before_seq=query.cursor,
         limit=query.limit + 1,
     )
-    return _page(call, found, query.limit, "dead")
+    return await _page(call, found, query.limit, "dead")
 
 
 async def show(call: Call) -> web.Response:
@@ -119,6 +140,20 @@ async def replay(call: Call) -> web.Response:
     message_id = call.named("id")
     accepted = await call.deps.mailbox.replay(message_id, call.by)
     document = {"success": True, "message_id": accepted.message_id, "replay_of": message_id}
+    return reply(document, 202)
+
+
+async def reassign(call: Call) -> web.Response:
+    """Give a message to another agent."""
+    message_id = call.named("id")
+    body: bodies.ReassignBody = call.body
+    sent = await call.deps.post.reassign(message_id, body.to, call.by)
+    document = {
+        "success": True,
+        "message_id": sent.message_id,
+        "agent": sent.agent,
+        "replay_of": message_id,
+    }
     return reply(document, 202)
 
 
@@ -244,6 +279,17 @@ ROUTES = (
         body_optional=True,
         takes_work=True,
         refusals=(404, 409, 429),
+    ),
+    Route(
+        "POST",
+        "/messages/{id}/reassign",
+        reassign,
+        "Give what waits for one agent, or is dead, to another",
+        {202: Reassigned},
+        access=Access.STEER,
+        body=bodies.ReassignBody,
+        takes_work=True,
+        refusals=(404, 409, 410, 429),
     ),
     Route(
         "GET",

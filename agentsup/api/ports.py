@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.mailbox.bus import AgentDirectory, Asker, BusReply, BusRequest
+from agentsup.mailbox.letters import Sent
 from agentsup.mailbox.values import Cancelled, Position
 from agentsup.model.control import Button, CommandInfo, Control, TokenIdentity, Tokens
 from agentsup.model.event import Event
@@ -44,6 +45,13 @@ class Bus(Protocol):
         """Queue and return."""
 
 
+class Post(Protocol):
+    """The part of the dispatcher that the API uses."""
+
+    async def reassign(self, message_id: str, to: str, by: Principal) -> Sent:
+        """Give what waits or is dead to another agent, once."""
+
+
 class Mail(Protocol):
     """The part of the mailbox that the API shows and steers."""
 
@@ -57,6 +65,7 @@ class Mail(Protocol):
         session_id: str | None = None,
         thread_id: str | None = None,
         before_seq: int | None = None,
+        removed: bool = False,
         limit: int = 100,
     ) -> Sequence[Message]: ...
 
@@ -327,6 +336,7 @@ class ApiDeps:
     control: Control
     tokens: Tokens
     bus: Bus
+    post: Post
     directory: AgentDirectory
     mailbox: Mail
     events: EventLog

@@ -87,7 +87,7 @@ def whole(
     }
 
 
-def changed(task: Task) -> dict[str, Any]:
+def changed(task: Task, schedule: Schedule | None) -> dict[str, Any]:
     """What a change of a task answers."""
     return {
         "success": True,
@@ -97,6 +97,7 @@ def changed(task: Task) -> dict[str, Any]:
         "state": task.state.value,
         "status": task.state.value,
         "run_id": task.current_run,
+        "next_at": schedule.next_at if schedule is not None else None,
     }
 
 

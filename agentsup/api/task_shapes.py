@@ -281,6 +281,7 @@ class TaskDone(Document):
     state: TaskState
     status: TaskState
     run_id: str
+    next_at: int | None = Field(description="the next time of its schedule")
 
 
 class TaskDeleted(Document):

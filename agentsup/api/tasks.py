@@ -58,6 +58,11 @@ def _acting(call: Call, given: str | None) -> Principal:
     return Principal(PrincipalKind.AGENT, entry.agent_id, entry.name)
 
 
+async def _changed(call: Call, task: Task, caller: Principal) -> web.Response:
+    schedule = await _hub(call).schedule(task.task_id, caller=caller)
+    return reply(task_documents.changed(task, schedule))
+
+
 # -- giving work -----------------------------------------------------------------------------------
 
 
@@ -82,20 +87,21 @@ async def create(call: Call) -> web.Response:
         deliver_to=await task_orders.deliver_to(call, body, caller),
     )
     task = await _hub(call).create(new, caller=caller, asker=call.deps.asker_of(call.who))
-    return reply(task_documents.changed(task))
+    return await _changed(call, task, caller)
 
 
 async def resume(call: Call) -> web.Response:
     """Go on with a task in its session; one that was only written down begins."""
     body: task_shapes.ResumeTaskBody = call.body
+    caller = _acting(call, body.from_)
     task = await _hub(call).resume(
         body.task_id,
         body.prompt,
-        caller=_acting(call, body.from_),
+        caller=caller,
         asker=call.deps.asker_of(call.who),
         idempotency_key=body.idempotency_key or "",
     )
-    return reply(task_documents.changed(task))
+    return await _changed(call, task, caller)
 
 
 # -- asking ----------------------------------------------------------------------------------------
@@ -149,8 +155,9 @@ async def answer(call: Call) -> web.Response:
 async def cancel(call: Call) -> web.Response:
     """End a task before it is done; its schedule ends too."""
     body: task_shapes.TaskBody = call.body
-    task = await _hub(call).cancel(body.task_id, caller=_acting(call, body.from_))
-    return reply(task_documents.changed(task))
+    caller = _acting(call, body.from_)
+    task = await _hub(call).cancel(body.task_id, caller=caller)
+    return await _changed(call, task, caller)
 
 
 async def delete(call: Call) -> web.Response:
@@ -186,7 +193,7 @@ async def update(call: Call) -> web.Response:
             state=body.state,
             name=body.name,
         )
-    return reply(task_documents.changed(task))
+    return await _changed(call, task, caller)
 
 
 # -- looking ---------------------------------------------------------------------------------------

@@ -309,7 +309,7 @@ def _begun(
         if as_json:
             screen.json(one)
         else:
-            screen.say(f"{one['task_id']} is {one['state']}: {clean(one['name'])}")
+            screen.say(_stands(one))
         return
     while one["state"] in ("queued", "running"):
         one = client.get(
@@ -324,9 +324,16 @@ def _begun(
     elif one["state"] == "waiting" and one["questions"]:
         screen.say(f"{one['task_id']} asks: {clean(_asked(one['questions'][0])[1])}")
     else:
-        screen.say(f"{one['task_id']} is {one['state']}: {clean(one['name'])}")
+        screen.say(_stands(one))
     if as_json and one["state"] in ("failed", "cancelled"):
         raise Failed
+
+
+def _stands(one: dict[str, Any]) -> str:
+    """What a task is now, and when it runs by itself."""
+    next_at = one.get("next_at")
+    then = f"; next run {when(next_at)}" if next_at else ""
+    return f"{one['task_id']} is {one['state']}{then}: {clean(one['name'])}"
 
 
 @tasks.command()

@@ -22,6 +22,7 @@ from agentsup.observe.metrics import MetricSources
 from agentsup.store.database import Database
 from agentsup.store.probe import probe
 from agentsup.supervision.watchdog import Probe
+from agentsup.tasks.figures import counts
 
 _log = get_logger(__name__)
 
@@ -105,6 +106,10 @@ def metric_sources(
     async def messages() -> Mapping[str, Mapping[str, int]]:
         return {roster.name_of(a): states for a, states in (await mailbox.counts()).items()}
 
+    async def tasks() -> Mapping[str, Mapping[str, int]]:
+        found = await database.read(counts, name="metrics.tasks")
+        return {roster.name_of(a): states for a, states in found.items()}
+
     def store() -> Mapping[str, int]:
         stats = database.stats
         return {
@@ -138,6 +143,7 @@ def metric_sources(
         providers=providers,
         messages=messages,
         outbox=lambda: database.read(outbox.counts, name="metrics.outbox"),
+        tasks=tasks,
         conservation=mailbox.conservation,
         agent_states=lambda: {e.name: fleet.status(e.agent_id)[0] for e in roster.present()},
         restarts=lambda: {u.spec.name: max(0, u.child.status.life - 1) for u in fleet.units()},

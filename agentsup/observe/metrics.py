@@ -34,6 +34,8 @@ class MetricSources:
     """Agent → state → messages kept; the state ``accepted`` counts all that ever came."""
     outbox: Callable[[], Awaitable[PerAgentState]] | None = None
     """Channel → state → parts kept."""
+    tasks: Callable[[], Awaitable[PerAgentState]] | None = None
+    """Agent → state → tasks kept."""
     conservation: Callable[[], Awaitable[tuple[bool, Mapping[str, int]]]] | None = None
     """Whether accepted = the sum of all states, and the sums."""
     # From memory, called by ``render``.
@@ -142,7 +144,7 @@ class Metrics:
         self._failed.add(name)
 
 
-_FETCHED = ("messages", "outbox", "conservation")
+_FETCHED = ("messages", "outbox", "tasks", "conservation")
 
 
 class _Families(Collector):
@@ -158,6 +160,7 @@ class _Families(Collector):
         yield info
         yield from self._messages()
         yield from self._table("outbox", "outbox_parts", "Outbox parts kept", "channel")
+        yield from self._table("tasks", "tasks", "Tasks kept", "agent")
         yield from self._conservation()
         yield from self._agents()
         yield from self._memory()

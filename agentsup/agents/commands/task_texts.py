@@ -40,13 +40,15 @@ def label(task: Task) -> str:
     return f"{_MARK[task.state]} {one_line(task.name, _LABEL)}"
 
 
-def line(task: Task, agent: str, now: int, say: Words) -> str:
+def line(task: Task, schedule: Schedule | None, agent: str, now: int, say: Words) -> str:
     """One task in a list, two lines."""
     told = _state(task, now, say)
     if task.percent is not None and task.state not in ENDED:
         told += f", {task.percent} %"
     if task.progress and task.state not in ENDED:
         told += f", {one_line(task.progress, 60)}"
+    if schedule is not None and schedule.next_at is not None and not schedule.is_paused:
+        told += f"; {say('tasks.again', when=moment(schedule.next_at, schedule.zone, now, say))}"
     return f"{label(task)}\n   {short_id(task.task_id)}, {agent}: {told}"
 
 
@@ -132,7 +134,7 @@ def _run(run: Run, now: int, say: Words) -> str:
     ended = run.finished_at or run.started_at or run.created_at
     state = run.outcome or run.state
     told = f"{run.run_no}. {say(f'run_state.{state}')}"
-    told += f" {say('tasks.ago', time=_age(ended, now))}"
+    told += f", {say('tasks.ago', time=_age(ended, now))}"
     why = run.why or run.error_text
     return f"{told}: {one_line(why, 80)}" if why else told
 

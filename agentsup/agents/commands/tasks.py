@@ -63,7 +63,10 @@ class _TaskCommands:
         page = page_of(found, number, PER_PAGE if context.has_buttons else SHOWN)
         heading, now = page.heading(say), self._s.clock.now_ms()
         lines = [heading] if heading else []
-        lines += [task_texts.line(task, self._name(task.agent_id), now, say) for task in page.items]
+        for task in page.items:
+            schedule = await hub.schedule(task.task_id, caller=context.principal)
+            name = self._name(task.agent_id)
+            lines.append(task_texts.line(task, schedule, name, now, say))
         lines.append(say("tasks.how"))
         refresh = Button("↻", f"/tasks #{page.number}" if page.count > 1 else "/tasks")
         return CommandReply(
@@ -244,7 +247,8 @@ def _answers(task: Task, question: Question | None, say: Words) -> Rows:
 def _acts(task: Task, schedule: Schedule | None, say: Words) -> Rows:
     """What may be done with a task now."""
     acts: list[Button] = []
-    if task.state in WORKING or (schedule is not None and schedule.next_at is not None):
+    has_times = schedule is not None and (schedule.next_at is not None or schedule.is_paused)
+    if task.state in WORKING or has_times:
         acts.append(_cancel(task, say("button.cancel"), say))
     if task.state not in WORKING:
         verb = "begin" if task.state is TaskState.TODO else "run_again"
@@ -258,7 +262,7 @@ def _acts(task: Task, schedule: Schedule | None, say: Words) -> Rows:
             )
         )
     rests: tuple[Button, ...] = ()
-    if schedule is not None and (schedule.next_at is not None or schedule.is_paused):
+    if schedule is not None and has_times:
         verb = "unpause" if schedule.is_paused else "pause"
         rests = (Button(say(f"button.{verb}"), f"/task {verb} {task.task_id}"),)
     refresh = Button("↻", f"/task {task.task_id}")

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from agentsup.api import documents
 from agentsup.model.control import Button, CommandContext, CommandReply
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
+from agentsup.model.task import NewSchedule, NewTask
 from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
 
@@ -197,7 +199,7 @@ async def test_what_may_be_done_depends_on_the_state(household: Open) -> None:
     assert resumed.ok
     await until_state(house, task_id, "done")
     card = await run(house, "ann", f"/task {task_id}")
-    assert "3 runs, the latest:\n   3. done" in card.text
+    assert "3 runs, the latest:\n   3. done, " in card.text
     deleted = await run(house, "ann", named(card)["Delete"].command)
     assert "“slow work” is deleted" in deleted.text
     assert (await run(house, "ann", f"/task {task_id}")).code == "not_found"
@@ -278,3 +280,69 @@ async def test_tasks_that_are_switched_off_say_so(household: Open) -> None:
         reply = await run(house, "ann", text)
         assert not reply.ok
         assert "tasks.enabled" in reply.text
+
+
+async def scheduled(house: Household, name: str, agent_name: str, **times: Any) -> str:
+    """A task with times, as tools and programs make it."""
+    hub = house.daemon.api._deps.tasks
+    assert hub is not None
+    new = NewTask(name, agent=agent_name, schedule=NewSchedule(**times))
+    return str((await hub.create(new, caller=EVE)).task_id)
+
+
+async def test_times_to_come_are_shown_and_may_rest(household: Open) -> None:
+    house = await household(worker("ann"))
+    task_id = await scheduled(house, "tick", "ann", every_s=5400)
+    card = await run(house, "ann", f"/task {task_id}")
+    assert "Runs every 1 h 30 min; next in 1 h 30 min (" in card.text
+    assert {"Cancel", "Begin", "Pause"} <= set(named(card))
+    assert "; runs again in 1 h 30 min (" in (await run(house, "ann", "/tasks")).text
+    rests = await run(house, "ann", named(card)["Pause"].command)
+    assert "Runs every 1 h 30 min; paused" in rests.text
+    assert "runs again" not in (await run(house, "ann", "/tasks")).text
+    goes_on = await run(house, "ann", named(rests)["Go on"].command)
+    assert "next in" in goes_on.text
+    ended = await run(house, "ann", f"/task cancel {task_id}")
+    assert "Ran every 1 h 30 min; no further time" in ended.text
+    assert "Pause" not in named(ended)
+    daily = await scheduled(house, "daily", "ann", cron="30 8 * * *", zone="Europe/Berlin")
+    german = (await run(house, "ann", f"/task {daily}", language="de")).text
+    assert re.search(
+        r"Läuft cron 30 8 \* \* \*; das nächste Mal in .+08:30 Europe/Berlin\)", german
+    )
+
+
+async def test_a_stop_names_the_schedules_that_stay(household: Open) -> None:
+    house = await household(worker("ann"), worker("ben"))
+    for number in range(6):
+        await scheduled(house, f"tick {number}", "ann", every_s=3600 + number)
+    await scheduled(house, "tock", "ben", every_s=60)
+    rests = await scheduled(house, "silent", "ben", every_s=60)
+    assert (await run(house, "ben", f"/task pause {rests}")).ok
+    slow = await began(house, "ann", "slow work")
+    await until_state(house, slow, "running")
+
+    told = (await run(house, "ann", "/stop_all", principal=OPERATOR)).text
+    assert "Stopped 1 running turn" in told
+    assert "all chats of ann" in told
+    assert "6 schedules stay:\n   tick 0: in " in told
+    assert told.endswith("   and 1 more")
+    assert "tock" not in told
+    await until_state(house, slow, "cancelled")
+
+    told = (await run(house, "main", "/stop_all", principal=OPERATOR)).text
+    assert "7 schedules stay:\n   tock: in " in told
+    assert "silent" not in told
+    german = (await run(house, "ben", "/stop_all", principal=OPERATOR, language="de")).text
+    assert "Ein Zeitplan bleibt:\n   tock: in " in german
+    assert "stay" not in (await run(house, "ben", "/stop", principal=OPERATOR)).text
+    assert await house.sql("SELECT count(*) FROM schedules WHERE next_at IS NOT NULL") == [(7,)]
+
+
+async def test_the_document_of_a_stop_has_them_too(household: Open) -> None:
+    house = await household(worker("ann"))
+    task_id = await scheduled(house, "tick", "ann", every_s=3600)
+    report = await house.daemon.control.stop("all", OPERATOR)
+    (one,) = documents.stopped(report)["schedules"]
+    assert (one["task_id"], one["name"]) == (task_id, "tick")
+    assert one["next_at"] == house.clock.now_ms() + 3_600_000

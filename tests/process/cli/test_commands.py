@@ -72,6 +72,7 @@ def test_reads_of_a_running_daemon(cli: Cli) -> None:
         "memory list writer": "memories",
         "cost writer": "agents",
         "questions list": "questions",
+        "tasks list": "tasks",
         "doctor": "checks",
     }
     for line, key in reads.items():
@@ -93,6 +94,7 @@ def test_plain_reads_load_nothing_heavy(cli: Cli) -> None:
         ("agents", "list", "--json"),
         ("status", "--json"),
         ("messages", "list", "--json"),
+        ("tasks", "list", "--json"),
     ):
         done = cli.run(*words, PYTHONPROFILEIMPORTTIME="1")
         assert done.returncode == 0, done.stderr

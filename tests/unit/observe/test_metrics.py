@@ -31,6 +31,7 @@ async def test_every_source_becomes_a_family() -> None:
         MetricSources(
             messages=answers({"main": {"accepted": 9, "queued": 2, "done": 7}}),
             outbox=answers({"console": {"pending": 1, "unknown": 3}}),
+            tasks=answers({"ann": {"waiting": 2}}),
             conservation=answers((True, {"accepted": 9})),
             agent_states=lambda: {"main": "running"},
             restarts=lambda: {"main": 4},
@@ -49,6 +50,7 @@ async def test_every_source_becomes_a_family() -> None:
         (2, "agentsup_messages", {"agent": "main", "state": "queued"}),
         (9, "agentsup_messages_accepted_total", {"agent": "main"}),
         (3, "agentsup_outbox_parts", {"channel": "console", "state": "unknown"}),
+        (2, "agentsup_tasks", {"agent": "ann", "state": "waiting"}),
         (1, "agentsup_conservation_holds", {}),
         (9, "agentsup_conservation_sum", {"part": "accepted"}),
         (1, "agentsup_agent_state", {"agent": "main", "state": "running"}),
