@@ -38,7 +38,6 @@ TOLD_NEXT = 3
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
-_MINUTE_MS = 60_000
 _EXAMPLES = "at '2026-12-24T18:00', every 3600 seconds, or cron '30 8 * * MON-FRI'"
 _CRON_FORM = (
     "write minute, hour, day of month, month and day of week, for instance '30 8 * * MON-FRI'"
@@ -272,14 +271,16 @@ def _passed(schedule: Schedule, first: int, now_ms: int) -> tuple[tuple[int, ...
     listed = (first, *_some(schedule, first, now_ms, LISTED_MAX))
     if len(listed) <= LISTED_MAX:
         return listed, None
-    low, high = first, now_ms  # after `low` there are LISTED_MAX or more, after `high` fewer
-    while high - low > _MINUTE_MS // 2:
+    low, high = first, now_ms  # after `low` there are enough slots, after `high` too few
+    while True:
         middle = (low + high) // 2
-        if len(_some(schedule, middle, now_ms, LISTED_MAX)) == LISTED_MAX:
-            low = middle
-        else:
+        found = _some(schedule, middle, now_ms, 2 * LISTED_MAX)
+        if LISTED_MAX <= len(found) < 2 * LISTED_MAX:
+            return found[-LISTED_MAX:], first
+        if len(found) < LISTED_MAX:
             high = middle
-    return _some(schedule, low, now_ms, 2 * LISTED_MAX)[-LISTED_MAX:], first
+        else:
+            low = middle
 
 
 def _some(schedule: Schedule, after_ms: int, until_ms: int, most: int) -> tuple[int, ...]:
