@@ -45,7 +45,6 @@ from agentsup.daemon.supervisor import AgentSupervisor
 from agentsup.daemon.tasks import DaemonTasks
 from agentsup.daemon.tooling import Means, given_tools
 from agentsup.daemon.tracing import DaemonTraces
-from agentsup.kit import sdnotify
 from agentsup.kit.lag import LagProbe
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.journal import Journal
@@ -54,19 +53,13 @@ from agentsup.mailbox.relay import Relay
 from agentsup.model.agent import AgentSpec
 from agentsup.model.ids import AgentId, InstanceId
 from agentsup.observe.live import LiveHub
-from agentsup.observe.metrics import Metrics
 from agentsup.store.events import EventLog
 from agentsup.supervision.board import Board
 from agentsup.supervision.child import SupervisedChild
 from agentsup.supervision.spec import Grace
 from agentsup.supervision.spine import Spine
-from agentsup.supervision.watchdog import Watchdog
 
 __all__ = ["Daemon", "Ground", "build"]
-
-WATCHDOG_S = 5.0
-"""How often the probes are asked where systemd doesn't ask for more."""
-
 
 def build(ground: Ground) -> Daemon:
     """Wire one boot. Nothing runs yet."""
@@ -79,6 +72,8 @@ class _Assembly:
     Where an earlier part must reach a later one (the listener's address, the end of the daemon) it
     gets a callable that looks here when it is called.
     """
+
+    turn_services: TurnServices
 
     def __init__(self, ground: Ground) -> None:
         self.ground = ground
@@ -98,6 +93,7 @@ class _Assembly:
             control=self.control,
             mailbox=self.mailbox,
             bus=self.bus,
+            post=self.post.dispatcher,
             inbox=self.inbox,
             fleet=self.fleet,
             reconciler=self.reconciler,
@@ -205,7 +201,8 @@ class _Assembly:
         self.work = DaemonTasks(
             g, lambda: self.snapshot, self.mailbox, lambda m: self.stopper.cancel_turns((m,))
         )
-        means = Means(self.bus, self.fleet, self.knowledge, self.work, self.traces.tracer, self.post)
+        tracer, later = self.traces.tracer, (self.tasks, lambda: self.turn_services)
+        means = Means(self.bus, self.fleet, self.knowledge, self.work, tracer, self.post, *later)
         given = given_tools(g, lambda: self.snapshot, means)
         self.spending = DaemonSpending(g, lambda: self.snapshot, self.alarm.tell)
         spent = self.spending.turns.exhausted
@@ -268,24 +265,17 @@ class _Assembly:
         g = self.ground
         stalls = measures.StallTeller(g.clock, self.tasks, self.alarm.tell)
         self.lag = LagProbe(on_stall=stalls.heard)
-        self.watchdog = Watchdog(
-            self.lag,
-            measures.probes(g.database, g.clock, g.roster, self.fleet, self.channels),
-            clock=g.clock,
-            interval_s=min(WATCHDOG_S, sdnotify.watchdog_interval_s() or WATCHDOG_S),
-        )
-        self.metrics = Metrics(
-            measures.metric_sources(
-                g,
-                mailbox=self.mailbox,
-                fleet=self.fleet,
-                relay=self.relay,
-                lag=self.lag,
-                channels=self.channels,
-                traces=self.traces.counts,
-                programs=self.mcp.with_gauges_of(self.registry.gauges),
-            ),
-            version=__version__,
+        probes = measures.probes(g.database, g.clock, g.roster, self.fleet, self.channels)
+        self.watchdog = measures.watchdog_of(self.lag, probes, g.clock)
+        self.metrics = measures.metrics_of(
+            g,
+            mailbox=self.mailbox,
+            fleet=self.fleet,
+            relay=self.relay,
+            lag=self.lag,
+            channels=self.channels,
+            traces=self.traces.counts,
+            programs=self.mcp.with_gauges_of(self.registry.gauges),
         )
 
     # -- who speaks to it --------------------------------------------------------------------------
@@ -400,6 +390,7 @@ class _Assembly:
                     self.mailbox,
                     g.clock,
                     lambda: self.snapshot.settings.limits.keep_days,
+                    self.work.purge,
                 ),
                 services.watchdog_spec(self.watchdog),
                 self.roles.spec(),

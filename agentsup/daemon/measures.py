@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
+from agentsup import __version__
 from agentsup.daemon.channels import Channels
 from agentsup.daemon.fleet import Fleet
 from agentsup.daemon.ground import Ground
 from agentsup.daemon.roster import Roster
+from agentsup.kit import sdnotify
 from agentsup.kit.clock import Clock
 from agentsup.kit.lag import LagProbe, Stall
 from agentsup.kit.tasks import OwnerClosed, TaskOwner
@@ -18,14 +21,16 @@ from agentsup.mailbox.relay import Relay
 from agentsup.model.agent import MAIN
 from agentsup.model.errors import StoreUnavailable
 from agentsup.observe.logging import get_logger
-from agentsup.observe.metrics import MetricSources
+from agentsup.observe.metrics import Metrics, MetricSources
 from agentsup.store.database import Database
 from agentsup.store.probe import probe
-from agentsup.supervision.watchdog import Probe
+from agentsup.supervision.watchdog import Probe, Watchdog
 from agentsup.tasks.figures import counts
 
 _log = get_logger(__name__)
 
+WATCHDOG_S = 5.0
+"""How often the probes are asked where systemd doesn't ask for more."""
 TOLD_FROM_S = 1.0
 """A shorter stall is only logged."""
 TOLD_EVERY_S = 600.0
@@ -84,6 +89,17 @@ class StallTeller:
             await self._tell(text)
         except StoreUnavailable as error:
             _log.warning("a stall was not told", reason=error.message)
+
+
+def watchdog_of(lag: LagProbe, found: Mapping[str, Probe], clock: Clock) -> Watchdog:
+    """Asks the probes as often as systemd wants to hear of it, and at least every five seconds."""
+    interval_s = min(WATCHDOG_S, sdnotify.watchdog_interval_s() or WATCHDOG_S)
+    return Watchdog(lag, found, clock=clock, interval_s=interval_s)
+
+
+def metrics_of(ground: Ground, **sources: Any) -> Metrics:
+    """The figures of ``/metrics``; ``sources`` as ``metric_sources`` takes them."""
+    return Metrics(metric_sources(ground, **sources), version=__version__)
 
 
 def metric_sources(

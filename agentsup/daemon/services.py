@@ -34,6 +34,7 @@ from agentsup.store.retention import Pruned, add_to_totals, prune
 from agentsup.supervision.policy import RestartPolicy
 from agentsup.supervision.spec import ChildContext, ChildSpec, Grace, Restart
 from agentsup.supervision.watchdog import Watchdog
+from agentsup.tasks import keeping as runs
 
 SHORT = Grace(drain_s=2.0, cancel_s=1.0, kill_s=0.5)
 LAST_ANSWERS_S = 1.0
@@ -63,9 +64,13 @@ def relay_spec(relay: Relay) -> ChildSpec:
 
 
 def housekeeping_spec(
-    database: Database, mailbox: Mailbox, clock: Clock, keep_days: Callable[[], int]
+    database: Database,
+    mailbox: Mailbox,
+    clock: Clock,
+    keep_days: Callable[[], int],
+    purge: Callable[[], Awaitable[object]],
 ) -> ChildSpec:
-    """Deadlines, retention, backups, dead orphans."""
+    """Deadlines, retention, backups, dead orphans; ``purge`` removes what was put away long ago."""
     dead: frozenset[int] = frozenset()
     due_at: int | None = None
     looked_at = -1
@@ -92,11 +97,13 @@ def housekeeping_spec(
             *grants.retention_rules(),
             *memories.retention_rules(),
             *budgets.retention_rules(keep_days=keep_days()),
+            *runs.retention_rules(keep_days=keep_days()),
         )
+        await purge()
         await prune(database, rules, clock=clock, on_pruned=_keep_sums)
 
     chores = (
-        Chore("expire", EXPIRE_EVERY_S, 0.5, expire),
+        Chore("expire", EXPIRE_EVERY_S, EXPIRE_EVERY_S, expire),
         Chore("reap", REAP_EVERY_S, REAP_EVERY_S, reap),
         Chore("prune", PRUNE_EVERY_S, 300.0, prune_all),
         Chore("backup", BACKUP_EVERY_S, 600.0, database.back_up),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from agentsup.config.snapshot import ConfigSnapshot
@@ -9,6 +10,7 @@ from agentsup.daemon.ground import Ground
 from agentsup.daemon.services import FOR_EVER, SHORT
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.slots import SharedLane
+from agentsup.observe.logging import get_logger
 from agentsup.supervision.policy import Restart
 from agentsup.supervision.spec import ChildContext, ChildSpec
 from agentsup.tasks.brief import Briefing
@@ -17,6 +19,8 @@ from agentsup.tasks.hub import TaskHub
 from agentsup.tasks.runs import Runs
 from agentsup.tasks.scheduler import Scheduler
 from agentsup.tasks.zones import machine_zone
+
+_log = get_logger(__name__)
 
 
 class DaemonTasks:
@@ -32,7 +36,8 @@ class DaemonTasks:
     ) -> None:
         """``abort`` ends the turn of a cancelled message, and returns when it is gone."""
         folders = Folders(ground.home.tasks, ground.home.task_dir)
-        self._ground = ground
+        self._ground, self._folders = ground, folders
+        self._current = current
         self.background = SharedLane(lambda: current().settings.tasks.max_parallel)
         self.runs = Runs(mailbox, ground.database, abort=abort)
         self.brief = Briefing(
@@ -51,6 +56,18 @@ class DaemonTasks:
                 abort=abort,
                 zone_of=lambda agent_id: _zone_of(current(), ground.roster.name_of(agent_id)),
             )
+
+    async def purge(self) -> None:
+        """Remove folders of tasks that were deleted ``tasks.keep_days`` days ago."""
+        days = self._current().settings.tasks.keep_days
+        before_s = self._ground.clock.now_ms() / 1000 - days * 86_400
+        try:
+            gone = await asyncio.to_thread(self._folders.purge, before_s)
+        except OSError as error:
+            _log.warning("folders of deleted tasks could not be removed", reason=str(error))
+            return
+        if gone:
+            _log.info("removed folders of deleted tasks", days=days, tasks=gone)
 
     def specs(self) -> tuple[ChildSpec, ...]:
         """The child that keeps schedules, unless tasks are switched off."""

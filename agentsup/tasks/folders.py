@@ -7,6 +7,7 @@ without a row is left where it is, and a row without a folder gets a new one.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,3 +75,21 @@ class Folders:
             target = aside / f"{task_id}.{number}"
         folder.rename(target)
         return target
+
+    def purge(self, before_s: float) -> list[str]:
+        """Remove what was put away before that time (wall seconds), and nothing else; the names."""
+        aside, gone = self._root / DELETED, []
+        try:
+            entries = sorted(os.scandir(aside), key=lambda entry: entry.name)
+        except FileNotFoundError:
+            return []
+        for entry in entries:
+            # A folder's own change time is when it was moved here, whatever its files say.
+            if (
+                entry.name.startswith("task_")
+                and entry.is_dir(follow_symlinks=False)
+                and entry.stat(follow_symlinks=False).st_ctime < before_s
+            ):
+                shutil.rmtree(entry.path)
+                gone.append(entry.name)
+        return gone

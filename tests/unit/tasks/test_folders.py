@@ -1,0 +1,69 @@
+"""Folders of tasks: nothing of anyone's work is lost on doubt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentsup.tasks.folders import MAX_NOTES_BYTES, NOTES, Folders
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    root = tmp_path / "tasks"
+    return Folders(root, lambda task_id: root / task_id)
+
+
+def test_what_is_there_stays(folders: Folders) -> None:
+    folder = folders.make("task_1", "sheep")
+    (folder / NOTES).write_text("mine")
+    assert folders.make("task_1", "goats") == folder
+    assert (folder / NOTES).read_text() == "mine"
+
+
+def test_a_folder_that_was_lost_is_made_again(folders: Folders) -> None:
+    folders.note("task_1", "sheep", "one")
+    assert folders.read("task_1", 100) == "# sheep\n\none\n"
+
+
+def test_reading_is_bounded_and_follows_no_link(folders: Folders, tmp_path: Path) -> None:
+    folders.note("task_1", "sheep", "é" * 1000)
+    assert len(folders.read("task_1", 50)) == 50
+    secret = tmp_path / "secret"
+    secret.write_text("s")
+    notes = folders.of("task_1") / NOTES
+    notes.unlink()
+    notes.symlink_to(secret)
+    assert folders.read("task_1", 50) == ""
+    with pytest.raises(OSError, match="symbolic link"):
+        folders.note("task_1", "sheep", "x")
+    assert secret.read_text() == "s"
+
+
+def test_full_notes_refuse_more(folders: Folders) -> None:
+    folders.note("task_1", "sheep", "x" * (MAX_NOTES_BYTES - 100))
+    with pytest.raises(OSError, match="is full"):
+        folders.note("task_1", "sheep", "y" * 200)
+
+
+def test_two_deleted_tasks_of_one_name_are_both_kept(folders: Folders) -> None:
+    for text in ("one", "two"):
+        folders.note("task_1", "sheep", text)
+        folders.put_away("task_1")
+    assert folders.put_away("task_1") is None
+    kept = folders.of("x").parent / ".deleted"
+    assert sorted(path.name for path in kept.iterdir()) == ["task_1", "task_1.2"]
+
+
+def test_only_what_was_put_away_long_ago_goes(folders: Folders) -> None:
+    folders.note("task_1", "sheep", "one")
+    folders.note("task_2", "goats", "two")
+    away = folders.put_away("task_1")
+    assert away is not None
+    (away.parent / "somebody's").mkdir()
+    moved_at = away.stat().st_ctime
+    assert folders.purge(moved_at) == []
+    assert folders.purge(moved_at + 1) == ["task_1"]
+    assert [path.name for path in away.parent.iterdir()] == ["somebody's"]
+    assert folders.of("task_2").is_dir()
