@@ -12,7 +12,7 @@ from agentsup.cli.options import AsJson, client_of, group
 from agentsup.cli.reads import PAGE
 from agentsup.cli.show import Screen, clean, duration, shortened, when
 
-messages = group("Messages of all agents: list, show, cancel, reprioritise, replay.")
+messages = group("Messages of all agents: list, show, cancel, reprioritise, replay, reassign.")
 dead = group("Dead letters: messages that could not be finished.")
 questions = group("Questions that wait for a person.")
 
@@ -53,6 +53,9 @@ def list_(
     ] = None,
     session: Annotated[str | None, typer.Option(help="Of this session only.")] = None,
     thread: Annotated[str | None, typer.Option(help="Of this thread only.")] = None,
+    removed: Annotated[
+        bool, typer.Option("--removed", help="Only what waits, or is dead, with removed agents.")
+    ] = False,
     limit: Limit = PAGE,
     cursor: Cursor = None,
     as_json: AsJson = False,
@@ -63,6 +66,7 @@ def list_(
         "state": state,
         "session": session,
         "thread": thread,
+        "removed": "true" if removed else None,
         "limit": limit,
         "cursor": cursor,
     }
@@ -148,6 +152,18 @@ def replay(ctx: typer.Context, message_id: MessageId, as_json: AsJson = False) -
 def _replayed(ctx: typer.Context, message_id: str, *, as_json: bool) -> None:
     one = client_of(ctx).post(f"/messages/{segment(message_id)}/replay")
     _done(one, f"sent again as {one['message_id']}", as_json=as_json)
+
+
+@messages.command()
+def reassign(
+    ctx: typer.Context,
+    message_id: MessageId,
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="Who is to do it instead.")],
+    as_json: AsJson = False,
+) -> None:
+    """Give what waits for one agent, or is dead, to another."""
+    one = client_of(ctx).post(f"/messages/{segment(message_id)}/reassign", {"to": agent})
+    _done(one, f"given to {one['agent']} as {one['message_id']}", as_json=as_json)
 
 
 def _done(document: dict[str, Any], text: str, *, as_json: bool) -> None:

@@ -17,6 +17,7 @@ from agentsup.daemon.tracing import DaemonTraces
 from agentsup.engines.registry import EngineRegistry
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.bus import InterAgentBus
+from agentsup.mailbox.dispatcher import Dispatcher
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.relay import Relay
 from agentsup.observe.metrics import Metrics
@@ -31,6 +32,7 @@ class Daemon:
     control: DaemonControl
     mailbox: Mailbox
     bus: InterAgentBus
+    post: Dispatcher
     inbox: Inbox
     fleet: Fleet
     reconciler: Reconciler

@@ -20,7 +20,8 @@ from agentsup.daemon.tokens import TokenBook
 from agentsup.engines.registry import EngineRegistry
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
-from agentsup.mailbox.mailbox import MailboxLimits
+from agentsup.mailbox.mailbox import Mailbox, MailboxLimits
+from agentsup.mailbox.pump import Handler
 from agentsup.model.agent import AgentSpec
 from agentsup.model.channel import Channel
 from agentsup.model.control import CommandInfo
@@ -55,6 +56,8 @@ class Ground:
     channels: Mapping[str, Channel] | None = None
     approver: Approver | None = None
     """Replaces who says whether a call may happen; for hosts and tests."""
+    handler_of: Callable[[AgentSpec, Mailbox], Handler | None] = lambda spec, mailbox: None
+    """What works on an agent's messages in place of its engine, for hosts; None: the engine does."""
     announce: Callable[[str], None] | None = None
     """Shows whoever started the daemon the link to the web page, once it listens."""
     dropped_log_lines: Callable[[], int] = lambda: 0

@@ -261,6 +261,10 @@ class Dispatcher:
             name="dispatch.reassign",
         )
 
+    async def message(self, message_id: str) -> Message:
+        """One message. Raises ``NotFound``."""
+        return await self._mailbox.get(message_id)
+
     def _find(self, name: str) -> DirectoryEntry:
         return self._directory.by_id(name) or self._directory.lookup(name)
 

@@ -18,6 +18,7 @@ __all__ = [
     "list_messages",
     "open_counts",
     "position",
+    "removed_counts",
     "retention_rules",
     "thread",
 ]
@@ -120,6 +121,16 @@ def open_counts(reader: Reader) -> dict[str, int]:
     rows = reader.all(
         "SELECT agent_id, SUM(count) FROM counts WHERE state IN ('queued', 'leased', 'parked')"
         " GROUP BY agent_id HAVING SUM(count) > 0"
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+def removed_counts(reader: Reader) -> dict[str, int]:
+    """By name, how many messages wait for agents that were removed."""
+    rows = reader.all(
+        "SELECT a.name, SUM(c.count) FROM counts c JOIN agents a ON a.agent_id = c.agent_id"
+        " WHERE a.present = 0 AND c.state IN ('queued', 'leased', 'parked')"
+        " GROUP BY a.name HAVING SUM(c.count) > 0 ORDER BY a.name"
     )
     return {row[0]: row[1] for row in rows}
 

@@ -23,6 +23,9 @@ from agentsup.daemon.tokens import TokenBook
 from agentsup.engines.registry import EngineRegistry, default_registry
 from agentsup.kit.clock import LoopClock
 from agentsup.kit.entropy import SeededEntropy
+from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox.pump import Handler
+from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import ConfigErrors
 from agentsup.model.hook import Approver
 from agentsup.model.ids import BootId
@@ -38,6 +41,7 @@ from agentsup.testing.recording_channel import RecordingChannel
 
 __all__ = ["Household", "agent"]
 
+HandlerOf = Callable[[AgentSpec, Mailbox], Handler | None]
 OPERATOR_TOKEN = "token-of-the-operator"
 _QUICK = Grace(drain_s=0.0, cancel_s=0.5, kill_s=0.5)
 
@@ -59,6 +63,7 @@ class Household:
         self.redactor = Redactor()
         self.approver: Approver | None = None
         """Who says whether a call may happen, from the next boot on."""
+        self.handler_of: HandlerOf = lambda spec, mailbox: None
         self.boots = 0
         self.registry: EngineRegistry
         self.daemon: Daemon
@@ -78,10 +83,11 @@ class Household:
         config: str = "",
         environ: Mapping[str, str] | None = None,
         approver: Approver | None = None,
+        handler_of: HandlerOf | None = None,
     ) -> Self:
         """Write the home and start the daemon; returns when every agent that is wanted is up."""
         house = cls(root, environ)
-        house.approver = approver
+        house.approver, house.handler_of = approver, handler_of or house.handler_of
         house.home.create()
         house.write(agents)
         if config:
@@ -140,6 +146,7 @@ class Household:
                 engines=self.registry,
                 channels={"console": self.channel},
                 approver=self.approver,
+                handler_of=self.handler_of,
             )
         )
         await self.daemon.mailbox.load()

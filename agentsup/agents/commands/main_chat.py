@@ -7,6 +7,7 @@ from agentsup.agents.commands.chat import CommandServices
 from agentsup.agents.commands.dispatch import Command, is_operator
 from agentsup.agents.commands.pages import columns, page_of, turning, wanted_page
 from agentsup.catalogue import Words, words
+from agentsup.mailbox.reading import removed_counts
 from agentsup.model.control import AgentView, Button, CommandContext, CommandReply
 from agentsup.model.errors import BadRequest, Conflict
 from agentsup.model.message import State
@@ -92,8 +93,11 @@ class _MainCommandSet:
     async def _all_dead(self, context: CommandContext, number: int) -> CommandReply:
         say = words(context.language)
         found = await self._s.mailbox.dead_list()
+        waiting = await self._s.database.read(removed_counts, name="commands.removed")
+        who = ", ".join(f"{name} ({count})" for name, count in waiting.items())
+        of_removed = [say("dead.of_removed", who=who)] if waiting else []
         if not found:
-            return CommandReply(say("dead.none"))
+            return CommandReply("\n".join([say("dead.none"), *of_removed]))
         page = page_of(found, number, DEAD_PER_PAGE if context.has_buttons else SHOWN)
         heading = page.heading(say)
         lines = [heading] if heading and context.has_buttons else []
@@ -101,7 +105,7 @@ class _MainCommandSet:
         if not context.has_buttons and page.count > page.number:
             left = page.total - page.first - len(page.items)
             lines.append(say("list.more_dead", n=left))
-        lines.append(say("dead.how"))
+        lines += [say("dead.how"), *of_removed]
         each = [
             Button(f"{place}. {texts.excerpt(message, 24)}", f"/dead {message.message_id}")
             for place, message in enumerate(page.items, start=page.first + 1)

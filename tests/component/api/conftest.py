@@ -19,6 +19,7 @@ from agentsup.daemon.tokens import TokenBook
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.mailbox.bus import Asker, DirectoryEntry, InterAgentBus
+from agentsup.mailbox.dispatcher import Dispatcher
 from agentsup.mailbox.mailbox import Completion, Mailbox, MailboxLimits
 from agentsup.model.control import (
     AgentView,
@@ -348,12 +349,14 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
         folders=Folders(tasks, lambda task_id: tasks / task_id),
         abort=abort_turn,
     )
+    bus = InterAgentBus(
+        mailbox=mailbox, database=database, directory=directory, hex_digits=hex_digits
+    )
     deps = ApiDeps(
         control=control,
         tokens=tokens,
-        bus=InterAgentBus(
-            mailbox=mailbox, database=database, directory=directory, hex_digits=hex_digits
-        ),
+        bus=bus,
+        post=Dispatcher(mailbox=mailbox, database=database, directory=directory, bus=bus),
         directory=directory,
         mailbox=mailbox,
         events=events,
