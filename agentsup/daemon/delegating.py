@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from agentsup.agents.delegation.desk import DelegationDesk, DelegationServices
 from agentsup.agents.delegation.routes import Router
-from agentsup.agents.pipeline.hooks import Hooks
 from agentsup.agents.roles.book import RoleShelf
 from agentsup.agents.tools.delegation import delegation_tools
 from agentsup.agents.tools.spawning import spawning_tools
 from agentsup.agents.tools.tasks import task_tools
 from agentsup.agents.tools.teams import team_tools
+from agentsup.agents.turn_services import TurnServices
 from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.daemon.fleet import Fleet
 from agentsup.daemon.ground import Ground
@@ -32,19 +32,24 @@ def handing_on_tools(
     work: DaemonTasks,
     tracer: Tracer,
     tasks: TaskOwner,
-    roles: Callable[[], RoleShelf],
-    hooks: Callable[[], Hooks],
+    turns: Callable[[], TurnServices],
 ) -> tuple[Tool, ...]:
-    """The tools with which agents hand work on. ``roles`` and ``hooks`` are asked when they are
-    needed: both are made later, of all tools."""
+    """The tools with which agents hand work on. ``turns`` is asked when it is needed: it is made
+    later, of all tools."""
+
+    def shelf() -> RoleShelf:
+        roles = turns().roles
+        assert roles is not None, "every daemon has roles"
+        return roles.shelf
+
     services = DelegationServices(
         runs=work.runs,
         database=ground.database,
         directory=ground.roster,
         askers=fleet,
         others=DaemonOthers(ground, current, fleet),
-        roles=roles,
-        hooks=hooks,
+        roles=shelf,
+        hooks=lambda: turns().calls.pipeline.hooks,
         fan_out=lambda: current().settings.limits.fan_out,
         redact=ground.redactor.text,
         tracer=tracer,

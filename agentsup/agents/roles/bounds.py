@@ -78,7 +78,7 @@ class Roles:
     """Finds the bounds of turns."""
 
     def __init__(self, shelf: RoleShelf, database: Database) -> None:
-        self._shelf = shelf
+        self.shelf = shelf
         self._database = database
 
     async def bounds(self, spec: AgentSpec, session_id: str) -> Bounds:
@@ -88,4 +88,4 @@ class Roles:
 
     async def in_role(self, spec: AgentSpec, name: str) -> Bounds:
         """The bounds of that agent in the role called ``name`` (empty: in none)."""
-        return bounds_of(spec, name, await self._shelf.book())
+        return bounds_of(spec, name, await self.shelf.book())

@@ -30,9 +30,12 @@ ESSENTIAL = (
     "ask_agent",
     "ask_agent_async",
     "ask_person",
+    "delegate_task",
     "list_agents",
     "read_shared_memory",
     "result_read",
+    "task_create",
+    "task_status",
 )
 """Tools inside every role's ceiling; the agent's own ``tools`` may still leave them out."""
 
