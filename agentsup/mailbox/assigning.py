@@ -137,7 +137,7 @@ def known_sent(reader: Reader, message_id: str) -> Sent:
         message.agent_id,
         name or message.agent_id,
         message.session_id,
-        message.thread_id,
+        message.thread_id or message.root_id,
         duplicate=True,
     )
 

@@ -74,7 +74,8 @@ class Dispatcher:
         target = self._find(to)
         new = self._bus.composed(letter.request(target.name), target, caller=caller, asker=asker)
         accepted = await self._mailbox.accept(new)
-        return Sent.of(accepted, target.agent_id, target.name, new.thread_id)
+        thread_id = new.thread_id or new.root_id
+        return Sent.of(accepted, target.agent_id, target.name, thread_id)
 
     async def reply(
         self, message_id: str, letter: Letter, *, caller: Principal, asker: Asker | None = None
@@ -102,7 +103,8 @@ class Dispatcher:
             ),
             name="dispatch.reply",
         )
-        return Sent.of(accepted, back_to.agent_id, back_to.name, message.thread_id)
+        thread_id = message.thread_id or message.root_id
+        return Sent.of(accepted, back_to.agent_id, back_to.name, thread_id)
 
     def _may_reply(self, message: Message, replier: DirectoryEntry | None) -> DirectoryEntry:
         if replier is not None and message.agent_id != replier.agent_id:
@@ -226,7 +228,8 @@ class Dispatcher:
             at = desk.clock.now_ms()
             keys.enter_tx(tx, owner, request.idempotency_key, accepted.message_id, digest, at=at)
             note_choice_tx(tx, template, accepted, choice, role=role, team=team, at=at)
-            sent = Sent.of(accepted, chosen.agent_id, chosen.name, template.thread_id)
+            thread_id = template.thread_id or template.root_id
+            sent = Sent.of(accepted, chosen.agent_id, chosen.name, thread_id)
             return replace(sent, reason=choice.reason)
 
         return await self._database.write(step, name="dispatch.assign")

@@ -59,13 +59,13 @@ class Sent:
 
     @classmethod
     def of(cls, accepted: Accepted, agent_id: str, agent: str, thread_id: str) -> Self:
-        """What the mailbox said, with the addressee's name."""
+        """What the mailbox said, with the addressee's name; without a thread it begins one."""
         return cls(
             accepted.message_id,
             agent_id,
             agent,
             accepted.session_id,
-            thread_id,
+            thread_id or accepted.message_id,
             duplicate=accepted.duplicate,
         )
 

@@ -43,7 +43,7 @@ def reassign_tx(desk: Desk, tx: Tx, message_id: str, target: DirectoryEntry, by:
             target.agent_id,
             target.name,
             known.session_id,
-            known.thread_id,
+            known.thread_id or known.root_id,
             duplicate=True,
         )
     _check_movable(desk, tx, old, target)
@@ -67,7 +67,7 @@ def reassign_tx(desk: Desk, tx: Tx, message_id: str, target: DirectoryEntry, by:
     )
     owner, name, digest = key
     keys.enter_tx(tx, owner, name, accepted.message_id, digest, at=at)
-    return Sent.of(accepted, target.agent_id, target.name, old.thread_id)
+    return Sent.of(accepted, target.agent_id, target.name, old.thread_id or old.root_id)
 
 
 def _given_before(

@@ -175,7 +175,7 @@ class _Mail:
 
     async def reply(self, context: ToolContext, args: dict[str, Any]) -> str:
         message_id = _given(args, "message_id")
-        letter = self._letter(context, {"subject": "-", **args}, has_subject=False)
+        letter = self._letter(context, args, has_subject=False)
         sent = await self._dispatcher.reply(
             message_id, letter, caller=_caller(context), asker=self._asker(context)
         )

@@ -1,0 +1,399 @@
+"""Mail over whole agents: tools, profiles, teams, subscriptions, removed agents, a host's handler."""
+
+import json
+from typing import Any
+
+import pytest
+
+from agentsup.mailbox.dispatcher import Letter
+from agentsup.mailbox.mailbox import Completion, Mailbox
+from agentsup.mailbox.pump import Handler, Work
+from agentsup.model.agent import AgentSpec
+from agentsup.model.errors import Conflict, NotFound
+from agentsup.model.ids import CallId
+from agentsup.model.message import Kind, Message, Outcome
+from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
+from agentsup.model.tool import ToolContext
+from agentsup.testing.household import Household, agent
+from tests.component.conftest import Open
+
+pytestmark = pytest.mark.virtual
+
+TOOLS = ["mailbox_*", "ask_agent"]
+
+
+def rule(match: str, *steps: dict[str, Any]) -> dict[str, Any]:
+    return {"match": match, "steps": list(steps)}
+
+
+def call(name: str, **args: Any) -> dict[str, Any]:
+    return {"tool": {"name": name, "args": args}}
+
+
+SAY_RESULT = {"say": "$result"}
+
+
+async def mail_of(house: Household, name: str) -> list[Message]:
+    """Oldest first."""
+    found = await house.daemon.mailbox.list(agent_id=house.roster.entry(name).agent_id)
+    return found[::-1]
+
+
+async def results_of(house: Household, name: str, text: str) -> Any:
+    """What the tool of a scripted turn said, as JSON; else its text."""
+    said = (await house.ask(name, text)).result_text
+    return json.loads(said) if said.startswith("{") else said
+
+
+# -- tools -----------------------------------------------------------------------------------------
+
+
+async def test_a_letter_and_its_reply(household: Open) -> None:
+    send = call("mailbox_send", to_agent_id="ben", subject="Sums", body="2+2?")
+    house = await household(
+        agent(
+            "ann",
+            rule("go", send, SAY_RESULT),
+            rule("four", {"say": "ben knows it: four"}),
+            tools=TOOLS,
+        ),
+        agent("ben", rule("Sums.*", {"sleep": 60}, {"say": "told ann"}), tools=TOOLS),
+    )
+    sent = await results_of(house, "ann", "go")
+    ben, message_id = house.roster.entry("ben").agent_id, sent["message_id"]
+    assert (sent["sent"], sent["to"], sent["subject"]) == (True, ben, "Sums")
+    letter = await house.daemon.mailbox.get(message_id)
+    assert letter.text == "Sums\n\n2+2?"
+    assert sent["thread_id"] == letter.root_id
+    await house.until(lambda: house.daemon.fleet.asker(message_id) is not None)
+    args = {"message_id": message_id, "body": "four"}
+    replied = [json.loads(await use(house, "mailbox_reply", message_id, args)) for _ in range(2)]
+    assert replied[0] == replied[1], "the call's key names one reply"
+    assert replied[0]["sent"]
+    await house.daemon.mailbox.wait_done(message_id, 600)
+    await house.until(lambda: any("ben knows it: four" in text for text in house.texts()))
+    replies = [m for m in await mail_of(house, "ann") if m.kind is Kind.REPLY]
+    assert [m.text for m in replies] == ["four"], "told once, by the reply alone"
+
+
+async def use(house: Household, tool: str, message_id: str, args: dict[str, Any]) -> str:
+    """Call a tool as the turn on a message."""
+    asker = house.daemon.fleet.asker(message_id)
+    assert asker is not None
+    message = asker.lease.message
+    context = ToolContext(
+        agent_id=message.agent_id,
+        agent_name=house.roster.name_of(message.agent_id),
+        message_id=message.message_id,
+        session_id=message.session_id,
+        fence=asker.lease.fence,
+        call_id=CallId("the-call"),
+        waiting=asker.slot,
+    )
+    found = house.daemon.calls.tools.get(tool)
+    assert found is not None
+    return await found.run(context, args)
+
+
+async def test_a_role_is_an_address(household: Open) -> None:
+    house = await household(
+        agent(
+            "ann",
+            rule(
+                "go",
+                call("mailbox_send", to_role="Writer", to_team="desk", subject="s", body="b"),
+                SAY_RESULT,
+            ),
+            rule(
+                "nobody", call("mailbox_send", to_role="painter", subject="s", body="b"), SAY_RESULT
+            ),
+            tools=TOOLS,
+        ),
+        agent("ben", role="writer", team="desk"),
+        agent("cat", role="writer", team="other"),
+    )
+    sent = await results_of(house, "ann", "go")
+    assert (sent["to"], sent["agent"], sent["reason"]) == (
+        "role:Writer@desk",
+        "ben",
+        "the only one",
+    )
+    assert "there is no agent with role 'painter'" in await results_of(house, "ann", "nobody")
+    chosen = await house.sql("SELECT data ->> 'agent' FROM events WHERE type = 'route.chosen'")
+    assert chosen == [("ben",)]
+
+
+@pytest.mark.parametrize(
+    "args, field",
+    [
+        ({"subject": "s", "body": "b"}, "to_agent_id"),
+        ({"to_agent_id": "ben", "to_role": "w", "subject": "s", "body": "b"}, "to_role"),
+        ({"to_agent_id": "ben", "subject": " ", "body": "b"}, "subject"),
+        ({"to_agent_id": "ben", "subject": "s", "body": "\n"}, "body"),
+        ({"to_agent_id": "ben", "to_team": "t", "subject": "s", "body": "b"}, "to_team"),
+        ({"to_agent_id": 7, "subject": "s", "body": "b"}, "to_agent_id"),
+    ],
+)
+async def test_a_wrong_argument_is_a_result_that_names_it(
+    household: Open, args: dict[str, Any], field: str
+) -> None:
+    house = await household(
+        agent("ann", rule("go", call("mailbox_send", **args), SAY_RESULT), tools=TOOLS),
+        agent("ben"),
+    )
+    ended = await house.ask("ann", "go")
+    assert ended.outcome is Outcome.OK
+    assert field in ended.result_text
+    assert await mail_of(house, "ben") == []
+
+
+async def test_an_unknown_addressee_is_a_result_with_the_near_one(household: Open) -> None:
+    house = await household(
+        agent(
+            "ann",
+            rule("go", call("mailbox_send", to_agent_id="bem", subject="s", body="b"), SAY_RESULT),
+            tools=TOOLS,
+        ),
+        agent("ben"),
+    )
+    assert "Did you mean ben?" in await results_of(house, "ann", "go")
+
+
+async def test_a_broadcast_and_reading_it(household: Open) -> None:
+    house = await household(
+        agent(
+            "ann",
+            rule(
+                "go",
+                call("mailbox_broadcast", team_id="desk", subject="News", body="at ten"),
+                SAY_RESULT,
+            ),
+            tools=TOOLS,
+            team="desk",
+        ),
+        agent(
+            "ben",
+            rule("mail", call("mailbox_read", unread_only=True), SAY_RESULT),
+            rule("all", call("mailbox_read", limit=1, mark=False), SAY_RESULT),
+            tools=TOOLS,
+            team="desk",
+        ),
+        agent("cat", team="desk"),
+        agent("dan"),
+    )
+    told = await results_of(house, "ann", "go")
+    assert (told["sent"], told["team_id"], told["agents"]) == (True, "desk", ["ben", "cat"])
+    assert told["broadcast_id"].startswith("bc_")
+    assert await mail_of(house, "dan") == []
+    for copy in await mail_of(house, "ben"):
+        await house.daemon.mailbox.wait_done(copy.message_id, 600)
+    read = await results_of(house, "ben", "mail")
+    assert (read["messages"], read["unread"]) == ([], 0), "a turn has begun on it"
+    everything = await results_of(house, "ben", "all")
+    (letter,) = everything["messages"]
+    assert (letter["kind"], letter["from"], letter["subject"]) == ("broadcast", "ann", "News")
+    assert letter["body"] == "News\n\nat ten"
+    assert letter["thread_id"] == told["broadcast_id"]
+    assert letter["read_at"]
+
+
+async def test_only_agents_whose_tools_name_them_have_them(household: Open) -> None:
+    house = await household(
+        agent("ann", rule("go", call("mailbox_read"), SAY_RESULT)),
+    )
+    assert "mailbox_read" in (await house.ask("ann", "go")).result_text
+
+
+async def test_a_letter_is_sent_once_over_a_kill(household: Open) -> None:
+    house = await household(
+        agent(
+            "ann",
+            rule(
+                "go",
+                call("mailbox_send", to_agent_id="ben", subject="s", body="b"),
+                {"sleep": 60},
+                SAY_RESULT,
+            ),
+            tools=TOOLS,
+        ),
+        agent("ben"),
+    )
+    message_id = await house.said("ann", "go")
+    await house.until(lambda: _any(house))
+    await house.restart(kill=True)
+    await house.daemon.mailbox.wait_done(message_id, 3600)
+    assert len(await mail_of(house, "ben")) == 1
+
+
+async def _any(house: Household) -> bool:
+    return bool(await mail_of(house, "ben"))
+
+
+# -- profiles --------------------------------------------------------------------------------------
+
+
+async def test_a_profile_is_in_prompt_and_directory_and_live(household: Open) -> None:
+    ben = agent("ben", team="desk", role="writer", nickname="Kai", capabilities=["prose"])
+    house = await household(agent("ann", team="desk", skills=["citing"]), ben)
+    skills = house.home.root / "skills"
+    skills.mkdir()
+    (skills / "citing.md").write_text("Always name the page.", encoding="utf-8")
+    stack = house.unit("ann").stack
+    assert stack is not None
+    text = stack.system_prompt()
+    assert "Always name the page." in text
+    assert "- Kai (agent ben), writer; prose" in text
+    entry = house.roster.lookup("ben")
+    assert (entry.nickname, entry.role, entry.team) == ("Kai", "writer", "desk")
+    instances = house.instances()
+    assert await house.save(
+        [agent("ann", team="desk", nickname="Aria"), {**ben, "nickname": "Kim"}]
+    )
+    assert "You are Aria (agent ann)" in stack.system_prompt()
+    assert "- Kim (agent ben)" in stack.system_prompt()
+    assert house.instances() == instances, "no stack was built anew for a name"
+
+
+# -- subscriptions ---------------------------------------------------------------------------------
+
+
+async def events_of(house: Household, name: str) -> list[str]:
+    return [
+        part.data["event"]
+        for message in await mail_of(house, name)
+        if message.kind is Kind.EVENT
+        for part in message.parts
+        if part.type == "data"
+    ]
+
+
+async def test_events_over_a_kill_a_stop_and_an_edit(household: Open) -> None:
+    ben = agent("ben", rule("slow", {"sleep": 60}, {"say": "done"}), rule("bad", {"fail": "no"}))
+    house = await household(agent("ann", subscriptions=["ben"]), ben)
+    slow = await house.said("ben", "slow")
+    await house.until(lambda: _began(house, 1))
+    await house.restart(kill=True)
+    await house.daemon.mailbox.wait_done(slow, 3600)
+    assert await events_of(house, "ann") == ["started", "finished"], "once each, over the kill"
+    stopped = await house.said("ben", "slow")
+    await house.until(lambda: _began(house, 3))
+    await house.daemon.control.stop("all", OPERATOR)
+    assert await house.state_of(stopped) == "cancelled"
+    assert await events_of(house, "ann") == ["started", "finished", "started"]
+    assert await house.save([agent("ann", subscriptions=["*:failed"]), ben])
+    await house.ask("ben", "bad")
+    assert await events_of(house, "ann") == ["started", "finished", "started", "failed"]
+    assert await house.save([agent("ann"), ben])
+    await house.ask("ben", "bad")
+    assert len(await events_of(house, "ann")) == 4
+
+
+async def _began(house: Household, count: int) -> bool:
+    return len(await events_of(house, "ann")) >= count
+
+
+# -- removed agents --------------------------------------------------------------------------------
+
+
+async def test_a_removed_agents_mail_waits_is_shown_and_is_given_away_once(household: Open) -> None:
+    ann, ben, cat = agent("ann"), agent("ben"), agent("cat", rule("(.*)", {"say": "cat did $1"}))
+    house = await household(ann, ben, cat)
+    await house.daemon.control.stop_agent("ben", OPERATOR)
+    accepted = await house.say("ben", "the work", external_id="x1")
+    assert accepted.message is not None
+    message_id = accepted.message.message_id
+    assert await house.save([ann, cat])
+    await house.settled()
+    assert await house.state_of(message_id) == "queued"
+    assert "ben (1)" in (await house.command("main", "/dead")).text
+    (waiting,) = await house.daemon.mailbox.list(removed=True)
+    assert waiting.message_id == message_id
+    await house.restart(kill=True)
+    given = await house.daemon.post.reassign(message_id, "cat", OPERATOR)
+    await house.restart(kill=True)
+    again = await house.daemon.post.reassign(message_id, "cat", OPERATOR)
+    assert (again.message_id, again.duplicate) == (given.message_id, True)
+    with pytest.raises(Conflict, match="given to another agent already"):
+        await house.daemon.post.reassign(message_id, "ann", OPERATOR)
+    done = await house.daemon.mailbox.wait_done(given.message_id, 600)
+    assert (done.result_text, done.replay_of) == ("cat did the work", message_id)
+    old = await house.daemon.mailbox.get(message_id)
+    assert (old.state.value, old.error_code) == ("cancelled", "reassigned")
+    await house.until(lambda: "cat did the work" in house.texts())
+    assert not any("cancelled" in text or "given to" in text for text in house.texts())
+    assert "ben" not in (await house.command("main", "/dead")).text
+
+
+async def test_the_asker_gets_one_answer_of_the_other(household: Open) -> None:
+    ask = {"tool": {"name": "ask_agent_async", "args": {"to": "ben", "message": "the work"}}}
+    ann = agent(
+        "ann", rule("go", ask, {"say": "asked"}), rule(".*did it", {"say": "so it is done"})
+    )
+    cat = agent("cat", rule("(?s).*", {"say": "cat did it"}))
+    house = await household(ann, agent("ben"), cat)
+    await house.daemon.control.stop_agent("ben", OPERATOR)
+    await house.ask("ann", "go")
+    (waiting,) = await mail_of(house, "ben")
+    assert await house.save([ann, cat])
+    await house.settled()
+    given = await house.daemon.post.reassign(waiting.message_id, "cat", OPERATOR)
+    moved = await house.daemon.mailbox.get(given.message_id)
+    assert (moved.deliver_to, moved.priority) == (waiting.deliver_to, waiting.priority)
+    assert (moved.root_id, moved.in_reply_to) == (waiting.root_id, waiting.in_reply_to)
+    await house.until(lambda: "so it is done" in house.texts())
+    replies = [m for m in await mail_of(house, "ann") if m.kind is Kind.REPLY]
+    assert [m.text for m in replies] == ["cat did it"]
+
+
+async def test_what_cannot_be_given_away(household: Open) -> None:
+    house = await household(agent("ann", rule("slow", {"sleep": 600})), agent("ben"))
+    running = await house.said("ann", "slow")
+    await house.until(lambda: _is(house, running, "leased"))
+    with pytest.raises(Conflict, match="only one that waits or is dead"):
+        await house.daemon.post.reassign(running, "ben", OPERATOR)
+    done = await house.ask("ben", "hi")
+    with pytest.raises(Conflict, match="only one that waits or is dead"):
+        await house.daemon.post.reassign(done.message_id, "ann", OPERATOR)
+    with pytest.raises(NotFound):
+        await house.daemon.post.reassign(running, "nobody", OPERATOR)
+    with pytest.raises(NotFound):
+        await house.daemon.post.reassign("msg_0", "ben", OPERATOR)
+
+
+async def _is(house: Household, message_id: str, state: str) -> bool:
+    return await house.state_of(message_id) == state
+
+
+# -- a host's own handler --------------------------------------------------------------------------
+
+
+class Clockmaker:
+    """Works on messages without any engine."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
+
+    async def handle(self, work: Work) -> None:
+        text = work.lease.message.text.upper()
+        await self._mailbox.complete(work.lease, Completion(Outcome.OK, f"handled {text}"))
+
+
+def handler_of(spec: AgentSpec, mailbox: Mailbox) -> Handler | None:
+    return Clockmaker(mailbox) if spec.name == "ben" else None
+
+
+async def test_a_host_works_on_an_agents_messages_itself(household: Open) -> None:
+    house = await household(
+        agent("ann", rule("go", call("ask_agent", to="ben", message="tick"), SAY_RESULT)),
+        agent("ben"),
+        handler_of=handler_of,
+    )
+    assert (await house.ask("ben", "hello")).result_text == "handled HELLO"
+    assert (await house.ask("ann", "go")).result_text == "handled TICK"
+    sent = await house.daemon.post.send(
+        "ben",
+        Letter("tock"),
+        caller=Principal(PrincipalKind.AGENT, house.roster.entry("ann").agent_id, "ann"),
+    )
+    done = await house.daemon.mailbox.wait_done(sent.message_id, 600)
+    assert done.result_text == "handled TOCK"
