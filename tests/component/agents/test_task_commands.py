@@ -296,10 +296,10 @@ async def test_times_to_come_are_shown_and_may_rest(household: Open) -> None:
     card = await run(house, "ann", f"/task {task_id}")
     assert "Runs every 1 h 30 min; next in 1 h 30 min (" in card.text
     assert {"Cancel", "Begin", "Pause"} <= set(named(card))
-    assert "; runs again in 1 h 30 min (" in (await run(house, "ann", "/tasks")).text
+    assert "; next run in 1 h 30 min (" in (await run(house, "ann", "/tasks")).text
     rests = await run(house, "ann", named(card)["Pause"].command)
     assert "Runs every 1 h 30 min; paused" in rests.text
-    assert "runs again" not in (await run(house, "ann", "/tasks")).text
+    assert "next run" not in (await run(house, "ann", "/tasks")).text
     goes_on = await run(house, "ann", named(rests)["Go on"].command)
     assert "next in" in goes_on.text
     ended = await run(house, "ann", f"/task cancel {task_id}")

@@ -1,0 +1,122 @@
+"""Tasks in Telegram: begun in a topic, looked at in place, answered after SIGKILL, told where begun."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.testing.daemon_process import DaemonProcess, write_home
+from agentsup.testing.telegram import TelegramDriver
+from agentsup.testing.telegram_process import FakeTelegramProcess
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
+
+TOKEN = "7002:AAFmain" + "x" * 20
+RULES: list[dict[str, Any]] = [
+    {
+        "match": "which way.*",
+        "steps": [
+            {"question": {"text": "Sea or hills?", "options": ["sea", "hills"]}},
+            {"say": "To the $result."},
+        ],
+    },
+    {"match": "sleep.*", "steps": [{"sleep": 60}]},
+    {"match": "(.+)", "steps": [{"say": "did $1"}]},
+]
+
+
+def buttons(message: dict[str, Any]) -> dict[str, str]:
+    """Label to data of what hangs below a message."""
+    rows = message.get("reply_markup", {}).get("inline_keyboard", [])
+    return {one["text"]: one["callback_data"] for row in rows for one in row}
+
+
+class Topic:
+    """One topic of a forum, as Ann sees it."""
+
+    def __init__(self, people: TelegramDriver, group: str, thread: int, ann: int) -> None:
+        self.people, self.group, self.thread, self.ann = people, group, thread, ann
+
+    async def say(self, text: str) -> int:
+        return await self.people.say(self.group, text, user=self.ann, thread=self.thread)
+
+    async def sees(self, part: str, *, after: int = 0) -> dict[str, Any]:
+        """The bot's first message with that text, which must stand in this topic."""
+        record = await self.people.wait_message(
+            self.group, lambda one: part in one.get("text", ""), 15.0, after=after
+        )
+        message: dict[str, Any] = record["message"]
+        assert message["message_thread_id"] == self.thread
+        return message
+
+    async def press(self, message: dict[str, Any], label: str) -> dict[str, Any]:
+        data = buttons(message)[label]
+        number = message["message_id"]
+        query = await self.people.press(self.group, number, data=data, user=self.ann)
+        return await self.people.pressed(query)
+
+    async def count(self) -> int:
+        records = await self.people.messages(self.group)
+        return sum(record["is_bot"] for record in records)
+
+
+async def test_a_task_of_a_topic_lives_there(tmp_path: Path) -> None:
+    async with FakeTelegramProcess(tmp_path / "fake") as fake, TelegramDriver(fake.url) as people:
+        bot = await people.add_bot(TOKEN, username="main_bot")
+        ann = await people.user("Ann")
+        group = await people.group("Home", [ann, bot], administrators=[ann, bot], forum=True)
+        topic = Topic(people, group, await people.topic(group, "Trips", user=ann), ann)
+        entry = {
+            "name": "main",
+            "telegram_token": TOKEN,
+            "telegram_base_url": fake.url,
+            "allowed_user_ids": [ann],
+            "allowed_group_ids": [int(group)],
+        }
+        daemon = DaemonProcess(write_home(tmp_path / "home", [entry], RULES))
+        try:
+            daemon.launch()
+            await daemon.ready()
+            said = await topic.say("/task@main_bot new which way to go")
+            begun = await topic.sees("It is written down", after=said)
+            found = re.search(r"id: (task_\w+)", begun["text"])
+            assert found is not None
+            asked = await topic.sees("Sea or hills?", after=said)
+
+            # The card that is there is refreshed in its place.
+            before = await topic.count()
+            await topic.press(begun, "↻")
+            card = await topic.sees("Asks: Sea or hills? [sea | hills]")
+            assert card["message_id"] == begun["message_id"]
+            assert {"sea", "hills", "Cancel", "↻"} <= set(buttons(card))
+            await topic.press(card, "‹ Tasks")
+            listed = await topic.sees("? which way to go")
+            assert listed["message_id"] == begun["message_id"]
+            assert await topic.count() == before, "nothing was said beside it"
+
+            daemon.kill()
+            await daemon.ended()
+            await daemon.start()
+            assert "hills" in str(buttons(asked)), "the button of the life before"
+            await topic.press(asked, "hills")
+            told = await topic.sees("To the hills.", after=said)
+            assert "To the hills." in told["text"]
+            (row,) = daemon.sql("SELECT state, runs FROM tasks")
+            assert (row["state"], row["runs"]) == ("done", 1)
+            await topic.press(listed, "? which way to go")
+            card = await topic.sees("Result:\nTo the hills.")
+            assert card["message_id"] == begun["message_id"]
+            assert {"Run again", "Delete"} <= set(buttons(card))
+
+            said = await topic.say("/task@main_bot new sleep long")
+            begun = await topic.sees("sleep long", after=said)
+            await topic.press(begun, "Cancel")
+            sure = await topic.sees("Cancel “sleep long”?")
+            await topic.press(sure, "Yes: Cancel")
+            ended = await topic.sees("Cancelled.", after=said)
+            assert ended["message_id"] == begun["message_id"]
+            states = daemon.sql("SELECT state FROM tasks ORDER BY task_id")
+            assert [row["state"] for row in states] == ["done", "cancelled"]
+        finally:
+            await daemon.close()
