@@ -64,6 +64,39 @@ async def test_stop_all_answers_exact_counts(rig: Rig) -> None:
     assert rig.control.calls == [("stop", "all", "operator")]
 
 
+async def test_a_removed_agents_mail_is_listed_and_given_away_once(rig: Rig) -> None:
+    kept, moved = [await queue(rig, "worker", text) for text in ("stays", "moves")]
+
+    def removed(tx: Tx) -> None:
+        tx.execute(
+            "INSERT INTO agents (agent_id, name, present, created_at)"
+            " VALUES ('agt_worker', 'worker', 0, 1)"
+        )
+
+    assert (await rig.call("GET", "/messages?removed=true"))[1]["messages"] == []
+    await rig.database.write(removed)
+    _, page, _ = await rig.call("GET", "/messages?removed=true")
+    assert [(m["id"], m["agent"]) for m in page["messages"]] == [
+        (moved, "worker"),
+        (kept, "worker"),
+    ]
+    path = f"/messages/{moved}/reassign"
+    status, first, _ = await rig.call("POST", path, {"to": "scout"})
+    assert (status, first["agent"], first["replay_of"]) == (202, "Scout", moved)
+    assert (await rig.call("POST", path, {"to": "Scout"}))[1] == first
+    status, refused, _ = await rig.call("POST", path, {"to": "main"})
+    assert (status, refused["code"]) == (409, "conflict")
+    _, old, _ = await rig.call("GET", f"/messages/{moved}")
+    assert (old["state"], old["error_code"]) == ("cancelled", "reassigned")
+    _, page, _ = await rig.call("GET", "/messages?removed=true")
+    assert [m["id"] for m in page["messages"]] == [kept]
+    status, refused, _ = await rig.call("POST", path, {"to": "scott"})
+    assert (status, refused["did_you_mean"]) == (404, ["Scout"])
+    assert (await rig.call("POST", "/messages/msg_0/reassign", {"to": "main"}))[0] == 404
+    status, refused, _ = await rig.call("POST", path, {"agent": "main"})
+    assert (status, refused["field"]) == (400, "to")
+
+
 async def test_messages_are_listed_newest_first_and_paged(rig: Rig) -> None:
     ids = [await queue(rig, "worker", str(n)) for n in range(3)]
     other = await queue(rig, "main", "other", thread_id="t9")

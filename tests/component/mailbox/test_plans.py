@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from agentsup.mailbox.assigning import choose
+from agentsup.mailbox.choice import Candidate
+from agentsup.mailbox.history import MailHistory
 from agentsup.model.message import IN_STORE
 from agentsup.model.principal import OPERATOR
 from agentsup.store.transaction import Reader, Tx
@@ -13,6 +16,7 @@ from agentsup.testing.mail import BOB, MailRig
 
 BOUNDED = (
     "SCAN messages USING INDEX messages_open",
+    "SCAN m USING INDEX messages_open",
     "SCAN questions USING INDEX questions_open",
     "SCAN messages USING INDEX messages_dead",
 )
@@ -51,6 +55,12 @@ async def every_move(rig: MailRig) -> None:
     await rig.mailbox.list(agent_id="ann", limit=5)
     await rig.mailbox.list(session_id=root.session_id, limit=5)
     await rig.mailbox.dead_list()
+    history = MailHistory(rig.db, rig.clock)
+    await history.history("ann", limit=5)
+    await history.history("ann", unread_only=True)
+    await history.mark_all_read("ann")
+    await history.unread_counts()
+    await rig.db.read(lambda reader: choose(reader, [Candidate("ann", "ann"), Candidate("x", "x")]))
 
 
 async def test_no_statement_scans_the_history(
