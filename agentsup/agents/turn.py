@@ -14,6 +14,7 @@ from pathlib import Path
 
 from agentsup.agents import prompt, transcript
 from agentsup.agents.carried import Carried
+from agentsup.agents.delegation import telling as handing_on
 from agentsup.agents.host import TurnHost
 from agentsup.agents.pipeline.own_calls import our_tool
 from agentsup.agents.recovery.breakers import Visit
@@ -200,7 +201,16 @@ class TurnHandler:
             text=message.text,
             prompt=prompt.envelope(message),
             system="\n\n".join(
-                filter(None, (around.system_prompt(), bounds.instruction, remembered, brief.text))
+                filter(
+                    None,
+                    (
+                        around.system_prompt(),
+                        handing_on.about(tool.name for tool in host.tools()),
+                        bounds.instruction,
+                        remembered,
+                        brief.text,
+                    ),
+                )
             ),
             parts=message.parts,
             history=memory.history,

@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from agentsup.agents.tools import arguments
-from agentsup.mailbox.bus import AgentDirectory, Asker, BusRequest, InterAgentBus
+from agentsup.mailbox.bus import (
+    AgentDirectory,
+    Asker,
+    BusRequest,
+    InterAgentBus,
+    check_may_send,
+)
 from agentsup.model.errors import LeaseLost
 from agentsup.model.principal import Principal, PrincipalKind
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
@@ -102,6 +108,7 @@ class _Peers:
     async def ask(self, context: ToolContext, args: dict[str, Any]) -> str:
         timeout_s = arguments.number(args, "timeout", default=ASK_TIMEOUT_S)
         to = arguments.text(args, "to")
+        self._check_may_ask(context, to)
         with self._tracer.waiting_for(context.message_id, context.call_id, to) as header:
             reply = await self._bus.send(
                 _request(context, args, header),
@@ -114,6 +121,7 @@ class _Peers:
     async def ask_async(self, context: ToolContext, args: dict[str, Any]) -> str:
         header = self._tracer.header_of(context.message_id, context.call_id)
         wanted = _request(context, args, header)
+        self._check_may_ask(context, wanted.to)
         accepted = await self._bus.send_async(
             wanted, caller=_caller(context), asker=self._asker(context)
         )
@@ -124,10 +132,17 @@ class _Peers:
         lines = []
         for name in self._directory.names():
             entry = self._directory.lookup(name)
-            if entry.agent_id != context.agent_id:
+            if entry.agent_id not in (context.agent_id, context.self_id):
                 about = f": {entry.description}" if entry.description else ""
                 lines.append(f"{entry.name} ({entry.status}){about}")
         return "\n".join(lines) or "There are no other agents."
+
+    def _check_may_ask(self, context: ToolContext, to: str) -> None:
+        """Who works in another's place may ask only those whom that one may ask as well; the bus
+        sees to whom it works for. Raises ``Forbidden``."""
+        stand_in = self._directory.by_id(context.self_id)
+        if stand_in is not None and context.self_id != context.agent_id:
+            check_may_send(stand_in, self._directory.lookup(to))
 
     def _asker(self, context: ToolContext) -> Asker:
         found = self._askers.asker(context.message_id)

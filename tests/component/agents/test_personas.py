@@ -238,3 +238,25 @@ async def test_a_note_shown_before_a_crash_is_shown_again(household: Open) -> No
 
 async def _nobody(message_id: str) -> None:
     """Nothing is stopped here."""
+
+
+async def test_who_works_in_anothers_place_asks_only_whom_both_may(household: Open) -> None:
+    def ask(to: str) -> Mapping[str, Any]:
+        return use("ask_agent", to=to, message="hello")
+
+    def rules() -> tuple[Mapping[str, Any], ...]:
+        return tuple({**ask(to), "match": f"ask {to}"} for to in ("ann", "cat", "dan"))
+
+    house = await household(
+        agent("ann", can_delegate_to=["ben", "cat"]),
+        agent("ben", *rules(), can_delegate_to=["ann", "cat", "dan"]),
+        agent("cat", {"match": "hello", "steps": [{"say": "cat here"}]}),
+        agent("dan", {"match": "hello", "steps": [{"say": "dan here"}]}),
+        agent("eve", *rules(), can_delegate_to=["dan"]),
+    )
+    assert (await run_as(house, "ann", "ben", "ask cat")).result_text == "cat here"
+    refused = (await run_as(house, "ann", "ben", "ask dan")).result_text
+    assert "ann may not send to dan" in refused
+    assert "can't send to itself" in (await run_as(house, "ann", "ben", "ask ann")).result_text
+    refused = (await run_as(house, "ann", "eve", "ask cat")).result_text
+    assert "eve may not send to cat" in refused
