@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from agentsup.kit import faults
 from agentsup.kit.clock import Clock
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.errors import AgentsupError, Overloaded, StoreUnavailable
@@ -83,6 +84,8 @@ def settle_tx(
             if why:
                 skip(slot, why)
     schedules.advance_tx(tx, task_id, next_at=due.next_at, last_at=due.last_at)
+    tx.after_commit(partial(faults.point, "schedule.after_commit"))
+    faults.point("schedule.before_commit")
 
 
 def _start_tx(

@@ -18,7 +18,7 @@ from agentsup.api.server import ApiServer
 from agentsup.config.home import Home
 from agentsup.daemon import boot as boots
 from agentsup.daemon import build as building
-from agentsup.daemon import services
+from agentsup.daemon import measures, services
 from agentsup.daemon.build import Daemon, Ground, build
 from agentsup.daemon.fleet import Unit
 from agentsup.daemon.reconcile import first_snapshot, keep_applied
@@ -172,7 +172,7 @@ class House:
 
         with ExitStack() as stack:
             stack.enter_context(mock.patch.object(building, "LagProbe", lag))
-            stack.enter_context(mock.patch.object(building, "Watchdog", watchdog))
+            stack.enter_context(mock.patch.object(measures, "Watchdog", watchdog))
             if not self._is_real:
                 stack.enter_context(mock.patch.object(building, "ApiServer", _NoListener))
             daemon = build(ground)

@@ -57,7 +57,7 @@ async def a_stop_goes_in_reverse(home: Path) -> None:
         house.daemon.board.listen(heard)
         await house.say("ann", "one")
         await asyncio.sleep(1)
-    beside = ["traces", "budgets", "roles", "watchdog", "housekeeping", "relay", "lag"]
+    beside = ["schedules", "traces", "budgets", "roles", "watchdog", "housekeeping", "relay", "lag"]
     wanted = ["watcher", "bob", "ann", "main", *beside]
     order.holds(down == wanted, f"went down as {down}")
 

@@ -27,6 +27,7 @@ from tests.component.proofs import (
     servers,
     stops,
     storms,
+    times,
     traces,
     waiting,
 )
@@ -43,6 +44,7 @@ PROOFS: tuple[Proof, ...] = (
     *edits.PROOFS,
     *stops.PROOFS,
     *storms.PROOFS,
+    *times.PROOFS,
     *budgets.PROOFS,
     *gate.PROOFS,
     *browsers.PROOFS,

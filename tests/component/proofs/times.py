@@ -1,0 +1,136 @@
+"""P1, P2: each time of a schedule comes once or is on record, whatever is killed meanwhile."""
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.model.principal import OPERATOR
+from agentsup.model.task import NewSchedule, NewTask, Run, RunKind
+from agentsup.store.database import Tx
+from agentsup.tasks import rows, scheduler, schedules, slots
+from agentsup.tasks.starting import Starter
+from tests.component.proofs.house import House, agent
+from tests.component.proofs.proof import Claim, Proof, Removal
+
+lost = Claim("P1")
+twice = Claim("P2")
+DONE = [{"match": "(.*)", "steps": [{"say": "watered"}]}]
+PERIOD_S = 120
+SETTLING = "schedule.settle"
+
+
+async def plan(house: House) -> str:
+    """Something for every two minutes from now on; the id of the task."""
+    new = NewTask("water the garden", schedule=NewSchedule(every_s=PERIOD_S))
+    hub = house.daemon.api._deps.tasks
+    assert hub is not None
+    return (await hub.create(new, caller=OPERATOR)).task_id
+
+
+async def killed_in_time(house: House) -> None:
+    """The next time comes, the store dies once the scheduler has written, and a new life begins."""
+    write, runner = house.database.write, house._runner
+    assert runner is not None
+    killed = asyncio.Event()
+
+    async def write_and_die(fn: Any, *, name: str = "", urgent: bool = False) -> Any:
+        result = await write(fn, name=name, urgent=urgent)
+        if name == SETTLING:
+            runner.kill()
+            killed.set()
+        return result
+
+    vars(house.database)["write"] = write_and_die  # that very instant is the point
+    async with asyncio.timeout(PERIOD_S + 60):
+        await killed.wait()
+    await house.crash()
+    await house.open()
+    await asyncio.sleep(20)
+
+
+async def no_time_is_lost(home: Path) -> None:
+    """Killed in its time, then down for five more."""
+    async with House(home, [agent("main", DONE)]) as house:
+        task_id = await plan(house)
+        await killed_in_time(house)
+        await house.close()
+        await asyncio.sleep(5 * PERIOD_S)
+        await house.open()
+        await asyncio.sleep(20)
+        kept = await house.sql("SELECT why FROM runs WHERE task_id = ?", task_id)
+        lost.holds(len(kept) == 6, f"6 times have come and {len(kept)} are on record")
+        lost.holds([why for (why,) in kept].count("") == 2, "one run for those missed is wanted")
+
+
+async def no_time_comes_twice(home: Path) -> None:
+    """Killed in its time, three times."""
+    async with House(home, [agent("main", DONE)]) as house:
+        await plan(house)
+        for times in (1, 2, 3):
+            await killed_in_time(house)
+            ((done,),) = await house.sql("SELECT count(*) FROM messages WHERE kind = 'task'")
+            twice.holds(done == times, f"{done} runs for {times} times")
+
+
+def _moved_on_first(patch: pytest.MonkeyPatch) -> None:
+    _settled_in_two(patch, is_moved_first=True)
+
+
+def _moved_on_later(patch: pytest.MonkeyPatch) -> None:
+    def start_slot_tx(self: Starter, tx: Tx, task_id: str, slot_at: int, *, at: int) -> Run:
+        task = rows.need_task(tx, task_id)
+        return self.start_tx(tx, task, RunKind.SLOT, task.prompt, None)
+
+    patch.setattr(Starter, "start_slot_tx", start_slot_tx)
+    _settled_in_two(patch, is_moved_first=False)
+
+
+def _settled_in_two(patch: pytest.MonkeyPatch, *, is_moved_first: bool) -> None:
+    """The run and the next time in transactions of their own."""
+
+    async def settle(self: scheduler.Scheduler, task_id: str, now: int) -> None:
+        kept = await self._database.read(lambda reader: schedules.get(reader, task_id))
+        assert kept is not None
+        due = slots.due(kept, now)
+        assert due.last_at is not None
+
+        def move(tx: Tx, last_at: int) -> None:
+            schedules.advance_tx(tx, task_id, next_at=due.next_at, last_at=last_at)
+
+        def start(tx: Tx) -> None:
+            self._starter.start_slot_tx(tx, task_id, due.run_at[-1], at=now)
+
+        steps = (partial(move, last_at=due.last_at), start)
+        for step in steps if is_moved_first else reversed(steps):
+            await self._database.write(step, name=SETTLING)
+
+    patch.setattr(scheduler.Scheduler, "_settle", settle)
+
+
+def _forgotten(patch: pytest.MonkeyPatch) -> None:
+    def skip_tx(*_args: Any, **_more: Any) -> None:
+        return
+
+    patch.setattr(schedules, "skip_tx", skip_tx)
+
+
+PROOFS = (
+    Proof(
+        "no time of a schedule is lost",
+        "P1",
+        no_time_is_lost,
+        (
+            Removal("the next time written before the run", _moved_on_first),
+            Removal("nothing is written of times let pass", _forgotten),
+        ),
+    ),
+    Proof(
+        "no time of a schedule comes twice",
+        "P2",
+        no_time_comes_twice,
+        (Removal("runs without their time, the next one written later", _moved_on_later),),
+    ),
+)
