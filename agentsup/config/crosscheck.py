@@ -53,7 +53,9 @@ def cross_check(
         for index, name in enumerate(spec.can_delegate_to or ()):
             if name.casefold() not in names:
                 at = place(spec.name, ("can_delegate_to", index))
-                hint = did_you_mean(name, names.values()) or "it holds only if it names a role"
+                hint: str | None = (
+                    did_you_mean(name, names.values()) or "it holds only if it names a role"
+                )
                 found.append(_warning(at, f"there is no agent called {name!r}", hint))
         for index, text in enumerate(spec.subscriptions):
             name = Watch.parse(text).name
