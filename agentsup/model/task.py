@@ -144,6 +144,8 @@ class Task:
     task_id: str
     name: str
     owner: Principal
+    asked_by: str
+    """The person whose message led to it, by their subject; empty where no person's did."""
     agent_id: AgentId
     """Whose mailbox its runs are in."""
     target: str

@@ -54,6 +54,7 @@ def task_from(
         task_id=task_id,
         name=one_line(new.name or new.prompt),
         owner=owner,
+        asked_by="",
         agent_id=worker.agent_id,
         target=target,
         state=TaskState.TODO,

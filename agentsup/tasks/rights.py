@@ -12,9 +12,12 @@ _AGENTS = (PrincipalKind.AGENT, PrincipalKind.RUN)
 
 
 def is_theirs(task: Task, who: Principal) -> bool:
-    """Whether the task is ``who``'s own: a run acts for its agent."""
+    """Whether the task is ``who``'s own: a run acts for its agent, and what an agent has begun
+    for a person is that person's, too."""
     if who.kind in _AGENTS:
         return task.owner.kind in _AGENTS and task.owner.subject == who.subject
+    if who.kind is PrincipalKind.PERSON and task.asked_by == who.subject:
+        return True
     return (task.owner.kind, task.owner.subject) == (who.kind, who.subject)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from agentsup.model.errors import Conflict, NotFound
 from agentsup.model.ids import AgentId
 from agentsup.model.message import DeliverTo, Message, Priority
-from agentsup.model.principal import Principal
+from agentsup.model.principal import Principal, PrincipalKind
 from agentsup.model.task import DeliveryState, Run, RunKind, Task, TaskState
 from agentsup.store.database import Reader, Tx
 
@@ -42,6 +42,7 @@ def task_of(row: Mapping[str, Any]) -> Task:
         task_id=row["task_id"],
         name=row["name"],
         owner=Principal.from_json(json.loads(row["owner"])),
+        asked_by=row["asked_by"],
         agent_id=AgentId(row["agent_id"]),
         target=row["target"],
         state=TaskState(row["state"]),
@@ -100,15 +101,17 @@ def run_of(row: Mapping[str, Any]) -> Run:
 def add_task_tx(tx: Tx, task: Task) -> None:
     """Write a task that has not been started."""
     tx.execute(
-        "INSERT INTO tasks (task_id, name, owner, owner_kind, owner_id, agent_id, target, state,"
-        " prompt, deliver_to, priority, timeout_s, max_usd, parent_task_id, parent_message_id,"
-        " created_at) VALUES (?, ?, ?, ?, ?, ?, ?, 'todo', ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO tasks (task_id, name, owner, owner_kind, owner_id, asked_by, agent_id, target,"
+        " state, prompt, deliver_to, priority, timeout_s, max_usd, parent_task_id,"
+        " parent_message_id, created_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'todo', ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             task.task_id,
             task.name,
             json.dumps(task.owner.to_json(), ensure_ascii=False),
             task.owner.kind.value,
             task.owner.subject,
+            task.asked_by,
             task.agent_id,
             task.target,
             task.prompt,
@@ -147,6 +150,18 @@ def need_task(reader: Reader, task_id: str) -> Task:
     return task
 
 
+def asked_by(reader: Reader, parent: Message | None) -> str:
+    """The person whose message the turn on ``parent`` goes back to, by their subject, or empty."""
+    if parent is None:
+        return ""
+    found = reader.scalar(
+        "SELECT principal ->> '$.subject' FROM messages WHERE message_id = ?"
+        " AND principal ->> '$.kind' = 'person'",
+        (parent.root_id,),
+    )
+    return str(found or "")
+
+
 def ending_with(reader: Reader, end: str, *, limit: int = 8) -> list[str]:
     """Ids of tasks that end with ``end``, the newest first."""
     rows = reader.all(
@@ -166,8 +181,9 @@ def list_tasks(
     before: str = "",
     limit: int = 100,
 ) -> list[Task]:
-    """Tasks, the newest first: of an owner and (``agent_id``) those that run in that mailbox; with
-    both, either is enough. Without ``owner``, of everyone."""
+    """Tasks, the newest first: of an owner (of a person also those that their messages led to) and
+    (``agent_id``) those that run in that mailbox; with both, either is enough. Without ``owner``, of
+    everyone."""
     marks = ",".join("?" * len(states))
     where, params = ["1"], []
     if owner is not None:
@@ -176,6 +192,9 @@ def list_tasks(
         if agent_id:
             mine = f"({mine} OR agent_id = ?)"
             params.append(agent_id)
+        if owner.kind is PrincipalKind.PERSON:
+            mine = f"({mine} OR asked_by = ?)"
+            params.append(owner.subject)
         where.append(mine)
     elif agent_id:
         where.append("agent_id = ?")

@@ -42,6 +42,8 @@ class Starter:
     ) -> Run:
         """Start a run of the task, told ``prompt``; with ``key`` a repeated start gives the same.
         Raises what ``Runs.start_tx`` raises."""
+        if self._directory.by_id(task.agent_id) is None:
+            raise NotFound("the agent whose work it is was removed", task_id=task.task_id)
         at, parent = self._clock.now_ms(), asker.lease.message if asker is not None else None
         expires_at = None if task.timeout_s is None else at + round(task.timeout_s * 1000)
         run = self._runs.start_tx(
@@ -79,8 +81,6 @@ class Starter:
         had = tx.scalar("SELECT 1 FROM runs WHERE task_id = ? AND slot_at = ?", (task_id, slot_at))
         if had:
             return None
-        if self._directory.by_id(task.agent_id) is None:
-            raise NotFound("its agent was removed", task_id=task_id)
         return self.start_tx(tx, task, RunKind.SLOT, task.prompt, None, slot_at=slot_at)
 
     def skip_slot_tx(self, tx: Tx, task_id: str, slot_at: int, why: str, *, at: int) -> None:

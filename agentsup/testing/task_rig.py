@@ -46,6 +46,9 @@ class _Directory:
     def names(self) -> tuple[str, ...]:
         return self._names
 
+    def remove(self, name: str) -> None:
+        self._names = tuple(each for each in self._names if each != name)
+
 
 class TaskRig:
     """One store; ``reboot`` begins the next life of mailbox and hub."""

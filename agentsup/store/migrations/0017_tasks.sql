@@ -7,6 +7,8 @@ CREATE TABLE tasks (
     owner              TEXT NOT NULL,
     owner_kind         TEXT NOT NULL,
     owner_id           TEXT NOT NULL,
+    -- The person whose message led to it, where an agent owns it.
+    asked_by           TEXT NOT NULL DEFAULT '',
     agent_id           TEXT NOT NULL,
     target             TEXT NOT NULL DEFAULT '',
     state              TEXT NOT NULL CHECK (state IN
@@ -33,6 +35,7 @@ CREATE TABLE tasks (
 ) STRICT;
 CREATE INDEX tasks_run ON tasks (current_run);
 CREATE INDEX tasks_owner ON tasks (owner_kind, owner_id, task_id);
+CREATE INDEX tasks_asked ON tasks (asked_by, task_id);
 CREATE INDEX tasks_agent ON tasks (agent_id, task_id);
 CREATE INDEX tasks_open ON tasks (state, task_id) WHERE state IN ('queued', 'running', 'waiting');
 

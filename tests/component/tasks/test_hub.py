@@ -368,3 +368,22 @@ async def test_an_agents_task_may_be_done_in_anothers_place(rig: TaskRig) -> Non
     assert await rig.mail.sql("SELECT session_id, agent_id FROM session_personas") == [
         (lease.message.session_id, "ben")
     ]
+
+
+async def test_what_an_agent_begins_for_a_person_is_theirs_too(rig: TaskRig) -> None:
+    await rig.mail.put("please count")  # Bob's
+    turn = await rig.mail.one()
+    task = await rig.create(caller=ANN, asker=rig.asker(turn))
+    assert (task.owner.subject, task.asked_by) == ("ann", "bob")
+    assert [t.task_id for t in await rig.hub.list(caller=BOB)] == [task.task_id]
+    assert await rig.hub.list(caller=EVE) == []
+    assert (await rig.hub.cancel(task.task_id, caller=BOB)).state is TaskState.CANCELLED
+
+
+async def test_a_removed_agents_task_is_not_started_again(rig: TaskRig) -> None:
+    task = await rig.create()
+    await rig.mail.finish(await rig.mail.one())
+    rig.directory.remove("ann")
+    with pytest.raises(NotFound, match="was removed"):
+        await rig.hub.resume(task.task_id, "again", caller=OPERATOR)
+    assert (await rig.again(task)).state is TaskState.DONE
