@@ -13,6 +13,7 @@ from agentsup.mailbox import choices
 from agentsup.mailbox.notices import drop_pending_tx, place_of, touch_asked_tx
 from agentsup.mailbox.rows import find_question, need_message
 from agentsup.mailbox.values import Desk
+from agentsup.mailbox.withdrawing import take_back_tx
 from agentsup.model.errors import BadRequest, Conflict, Forbidden
 from agentsup.model.event import EventType
 from agentsup.model.message import State, check_transition
@@ -58,6 +59,7 @@ def answer_tx(
     if args:
         tx.execute("UPDATE questions SET args = ? WHERE question_id = ?", (args, question_id))
     closed = close_tx(tx, question, QuestionState.ANSWERED, meant, by.label, at)
+    take_back_tx(tx, question_id, at=at)
     for book in desk.approvals:
         book.answered_tx(tx, closed, by)
     tx.after_commit(partial(faults.point, "question.answered"))

@@ -6,7 +6,7 @@ decides who may end a turn, so a late completion changes nothing (P1, P2).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -17,16 +17,15 @@ from agentsup.mailbox.deliver import Result, deliver_tx
 from agentsup.mailbox.notices import drop_pending_tx, touch_asked_tx
 from agentsup.mailbox.rows import OPEN_SQL, need_message
 from agentsup.mailbox.values import Completion, Desk
+from agentsup.mailbox.withdrawing import take_back_tx, tell
 from agentsup.model.errors import LeaseLost
 from agentsup.model.event import EventType
 from agentsup.model.message import Lease, Message, Outcome, State, check_transition
 from agentsup.model.watch import FAILED, FINISHED
 from agentsup.store.database import Tx
-from agentsup.store.events import append
 
 __all__ = [
     "bury_tx",
-    "cancel_queued_tx",
     "close_tx",
     "complete_tx",
     "expire_tx",
@@ -140,7 +139,7 @@ def retry_tx(
     state = _requeue(
         tx, message, attempts=message.attempts, not_before=not_before, code=code, text=text
     )
-    _tell(
+    tell(
         tx,
         EventType.MESSAGE_RETRY,
         message,
@@ -161,7 +160,7 @@ def put_off_tx(
     attempts = message.attempts - 1
     _requeue(tx, message, attempts=attempts, not_before=not_before, code=code, text=text)
     facts = {"code": code, "text": text, "attempt": max(0, attempts), "not_before": not_before}
-    _tell(tx, EventType.MESSAGE_RETRY, message, at, facts)
+    tell(tx, EventType.MESSAGE_RETRY, message, at, facts)
 
 
 def release_tx(desk: Desk, tx: Tx, lease: Lease) -> None:
@@ -206,7 +205,7 @@ def let_go_tx(
 def _give_back(tx: Tx, message: Message, at: int) -> None:
     state = _requeue(tx, message, attempts=message.attempts - 1)
     event = EventType.MESSAGE_PARKED if state is State.PARKED else EventType.MESSAGE_RETRY
-    _tell(tx, event, message, at, {"code": "released"})
+    tell(tx, event, message, at, {"code": "released"})
 
 
 def put_down_tx(tx: Tx, message: Message, at: int) -> bool:
@@ -237,7 +236,7 @@ def _crash(desk: Desk, tx: Tx, message: Message, text: str, at: int) -> None:
         return
     _requeue(tx, message, attempts=message.attempts, code="crashed", text=text)
     facts = {"code": "crashed", "text": text, "attempt": message.attempts}
-    _tell(tx, EventType.MESSAGE_RETRY, message, at, facts)
+    tell(tx, EventType.MESSAGE_RETRY, message, at, facts)
 
 
 def bury_tx(
@@ -318,29 +317,9 @@ def close_tx(
         facts["outcome"] = outcome.value
     if code:
         facts |= {"code": code, "text": text}
-    _tell(tx, event, message, at, facts)
+    tell(tx, event, message, at, facts)
     tx.touch(f"done:{message.message_id}")
     tx.touch(f"agent:{message.agent_id}")
-
-
-def cancel_queued_tx(tx: Tx, messages: Sequence[Message], *, at: int, code: str, text: str) -> None:
-    """``close_tx`` for many queued messages at once: a stop must be quick over a full queue."""
-    for message in messages:
-        assert message.state is State.QUEUED, "only queued messages have nothing else to close"
-    check_transition("", State.QUEUED, State.CANCELLED)
-    tx.executemany(
-        "UPDATE messages SET state = 'cancelled', error_code = ?, error_text = ?, finished_at = ?"
-        " WHERE seq = ?",
-        [(code, text, at, message.seq) for message in messages],
-    )
-    tx.executemany(
-        "DELETE FROM waits WHERE target_id = ?", [(message.message_id,) for message in messages]
-    )
-    for message in messages:
-        facts = {"from": State.QUEUED.value, "code": code, "text": text}
-        _tell(tx, EventType.MESSAGE_CANCELLED, message, at, facts)
-        tx.touch(f"done:{message.message_id}")
-        tx.touch(f"agent:{message.agent_id}")
 
 
 def close_questions_tx(tx: Tx, message: Message, *, at: int) -> None:
@@ -351,7 +330,7 @@ def close_questions_tx(tx: Tx, message: Message, *, at: int) -> None:
         (at, message.message_id),
     )
     for row in rows:
-        _tell(
+        tell(
             tx,
             EventType.QUESTION_CLOSED,
             message,
@@ -359,6 +338,7 @@ def close_questions_tx(tx: Tx, message: Message, *, at: int) -> None:
             {"question_id": row["question_id"], "state": "cancelled"},
         )
         touch_asked_tx(tx, message)
+        take_back_tx(tx, row["question_id"], at=at)
     if rows:
         drop_pending_tx(tx, message.message_id, kind="question", detail="cancelled", at=at)
 
@@ -383,17 +363,3 @@ def _requeue(
     waits.close_tx(tx, message.message_id, as_target=False)
     tx.touch(f"agent:{message.agent_id}")
     return state
-
-
-def _tell(tx: Tx, event: EventType, message: Message, at: int, data: dict[str, Any]) -> None:
-    to = message.deliver_to
-    append(
-        tx,
-        event,
-        at=at,
-        agent_id=message.agent_id,
-        session_id=message.session_id,
-        message_id=message.message_id,
-        conversation=f"{to.channel}:{to.conversation}" if to.kind == "chat" else "",
-        data=data,
-    )

@@ -15,6 +15,7 @@ from agentsup.mailbox.deliver import put_question_tx
 from agentsup.mailbox.notices import place_of
 from agentsup.mailbox.rows import encode, find_question, question_of
 from agentsup.mailbox.values import Desk, Expired
+from agentsup.mailbox.withdrawing import take_back_tx
 from agentsup.model.engine import Suspended
 from agentsup.model.event import EventType
 from agentsup.model.message import Kind, Lease, Message, State, check_transition
@@ -152,6 +153,7 @@ def expire_tx(desk: Desk, tx: Tx) -> Expired:
     )
     for row in questions:
         close_tx(tx, question_of(row), QuestionState.EXPIRED, "", "", now)  # type: ignore[arg-type]  # Row is a mapping in all but name
+        take_back_tx(tx, row["question_id"], at=now)
     messages = tx.all(
         "SELECT message_id FROM messages WHERE state = 'queued' AND expires_at IS NOT NULL"
         " AND expires_at <= ? ORDER BY expires_at LIMIT ?",

@@ -16,6 +16,7 @@ from agentsup.mailbox.epoch import ALL, Also
 from agentsup.mailbox.notices import notify_tx
 from agentsup.mailbox.rows import IN_SESSION_SQL, OPEN_SQL, message_of, need_message
 from agentsup.mailbox.values import Cancelled, Desk, StopCounts
+from agentsup.mailbox.withdrawing import cancel_queued_tx
 from agentsup.model.errors import BadRequest
 from agentsup.model.event import EventType
 from agentsup.model.message import Message, State, check_transition
@@ -61,7 +62,7 @@ def stop_tx(
     messages = [message_of(row) for row in rows]  # type: ignore[arg-type]  # Row is a mapping in all but name
     text = f"stopped by {by.label}"
     queued = [message for message in messages if message.state is State.QUEUED]
-    ending.cancel_queued_tx(tx, queued, at=at, code="stopped", text=text)
+    cancel_queued_tx(tx, queued, at=at, code="stopped", text=text)
     for message in messages:
         if message.state is not State.QUEUED:
             ending.close_tx(tx, message, State.CANCELLED, at=at, code="stopped", text=text)

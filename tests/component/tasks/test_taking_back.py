@@ -1,0 +1,73 @@
+"""An agent that was to be asked is not asked any more once the question is closed, however that came."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from agentsup.model.message import Kind, State
+from agentsup.model.principal import OPERATOR
+from agentsup.model.question import Question
+from agentsup.model.task import Task
+from agentsup.testing.task_rig import ANN, TaskRig
+
+Closing = Callable[[TaskRig, Task, Question], Awaitable[object]]
+
+
+async def _expires(rig: TaskRig, task: Task, asked: Question) -> None:
+    rig.mail.later(61)
+    await rig.mail.mailbox.expire()
+
+
+WAYS: dict[str, Closing] = {
+    "the task is answered": lambda rig, task, asked: rig.hub.answer(
+        task.task_id, "no", caller=OPERATOR
+    ),
+    "a person answers it": lambda rig, task, asked: rig.mail.mailbox.answer(
+        asked.question_id, "no", OPERATOR
+    ),
+    "its time is over": _expires,
+    "the task is cancelled": lambda rig, task, asked: rig.hub.cancel(task.task_id, caller=OPERATOR),
+    "the message is cancelled": lambda rig, task, asked: rig.mail.mailbox.cancel(
+        task.current_run, OPERATOR
+    ),
+    "the run is stopped": lambda rig, task, asked: rig.runs.stop(task.current_run, OPERATOR),
+    "its session is stopped": lambda rig, task, asked: rig.mail.mailbox.stop(
+        f"session:{asked.session_id}", OPERATOR
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_nobody_is_asked_what_is_closed(rig: TaskRig, way: str) -> None:
+    await rig.mail.put("please count")
+    turn = await rig.mail.one()
+    task = await rig.create(caller=ANN, asker=rig.asker(turn))
+    await rig.mail.finish(turn, "begun")
+    asked = await rig.mail.park(
+        await rig.mail.one(), kind="question", text="goats too?", options=(), timeout_s=60.0
+    )
+    assert await rig.mail.state_of(asked.put_as) == "queued"
+    await WAYS[way](rig, task, asked)
+    assert await rig.mail.state_of(asked.put_as) == "cancelled"
+    claimed = [lease.message for lease in await rig.mail.claim()]
+    assert Kind.DIRECTIVE not in [message.kind for message in claimed]
+    await rig.mail.check()
+
+
+async def test_a_question_that_is_not_to_be_answered_is_answered_so(rig: TaskRig) -> None:
+    await rig.mail.put("please count")
+    turn = await rig.mail.one()
+    task = await rig.create(caller=ANN, asker=rig.asker(turn))
+    await rig.mail.finish(turn, "begun")
+    asked = await rig.mail.park(
+        await rig.mail.one(), kind="question", text="goats too?", options=()
+    )
+    await rig.mail.mailbox.cancel(asked.put_as, OPERATOR)
+    run = await rig.mail.one()
+    assert (run.message.message_id, run.message.state) == (task.current_run, State.LEASED)
+    (told,) = await rig.hub.questions(task.task_id, caller=OPERATOR)
+    assert "There is no answer" in str(told.answer)
+    events = "SELECT count(*) FROM events WHERE type = 'message.cancelled' AND message_id = ?"
+    assert await rig.mail.sql(events, asked.put_as) == [(1,)]
