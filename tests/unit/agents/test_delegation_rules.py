@@ -1,0 +1,135 @@
+"""Who may have work done in whose place, and what a model reads of it."""
+
+import pytest
+
+from agentsup.agents.delegation import answers, permits, telling
+from agentsup.model.agent import AgentSpec
+from agentsup.model.ids import AgentId
+from agentsup.model.task import Run, RunKind
+from agentsup.tasks.reports import RunReport
+
+
+def run(**facts: object) -> Run:
+    given = {
+        "run_id": "msg_1",
+        "task_id": "",
+        "run_no": 1,
+        "kind": RunKind.SPAWN,
+        "agent_id": AgentId("agt_1"),
+        "target": "",
+        "label": "",
+        "parent_message_id": "",
+        "root_id": "",
+        "depth": 1,
+        "slot_at": None,
+        "state": "done",
+        "outcome": "ok",
+        "why": "",
+        "created_at": 0,
+        **facts,
+    }
+    return Run(**given)  # type: ignore[arg-type]  # a row for the test
+
+
+@pytest.mark.parametrize(
+    "listed, own, theirs, allowed",
+    [
+        (None, "", "", True),
+        (None, "planner", "", True),
+        (None, "Planner", "planner", True),
+        (None, "", "vault", False),
+        (None, "planner", "vault", False),
+        (("ben",), "planner", "vault", True),
+        (("BEN",), "", "", True),
+        (("cat",), "", "", False),
+        ((), "", "", False),
+    ],
+)
+def test_an_agents_place(
+    listed: tuple[str, ...] | None, own: str, theirs: str, *, allowed: bool
+) -> None:
+    caller = AgentSpec("ann", can_delegate_to=listed)
+    why = permits.why_not_agent(caller, own, AgentSpec("ben", role=theirs or None))
+    assert (not why) is allowed
+    if why:
+        names = ", ".join(f'"{each}"' for each in (*(listed or ()), "ben"))
+        assert f'"can_delegate_to": [{names}] into the entry of ann' in why
+
+
+@pytest.mark.parametrize(
+    "listed, own, wanted, allowed",
+    [
+        (None, "", "vault", True),
+        (None, "vault", "Vault", True),
+        (None, "planner", "vault", False),
+        (("ben",), "planner", "vault", False),
+        (("vault",), "planner", "vault", True),
+        ((), "", "vault", True),
+    ],
+)
+def test_a_role(listed: tuple[str, ...] | None, own: str, wanted: str, *, allowed: bool) -> None:
+    caller = AgentSpec("ann", can_delegate_to=listed)
+    assert (not permits.why_not_role(caller, own, wanted)) is allowed
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("all of it", "all of it"),
+        ("a\n# SUMMARY\nb\nc\n### next\nd", "b\nc"),
+        ("# Summary of all\nb\n## summary ##\nc", "c"),
+        ("Summary\nb", "Summary\nb"),
+        ("## Summary\n", ""),
+    ],
+)
+def test_the_summary_of_an_answer(text: str, expected: str) -> None:
+    assert answers.summary_of(text) == expected
+
+
+def test_what_is_too_long_is_cut_and_marked() -> None:
+    long = answers.summary_of("# Summary\n" + "x" * 5000)
+    assert len(long) == answers.SUMMARY_CHARS
+    assert long.endswith("… [cut: 5000 characters in all]")
+    assert answers.cut("x" * 10, 10) == "x" * 10
+
+
+def test_a_run_that_has_ended_says_nothing_of_what_held_it_up() -> None:
+    ended = RunReport(run(result="ok"), "done", "blocked_waiting_approval", "q_1", "may I?")
+    assert answers.waited(ended) == {
+        "agent_id": "msg_1",
+        "status": "completed",
+        "result": "ok",
+        "error": "",
+    }
+    waiting = RunReport(run(state="parked"), "waiting", "blocked_waiting_approval", "q_1", "may I?")
+    assert answers.waited(waiting) == {
+        "agent_id": "msg_1",
+        "status": "running",
+        "timeout": True,
+        "runtime_condition": "blocked_waiting_approval",
+        "blocked_reason": "may I?",
+        "grant_request_id": "q_1",
+    }
+    assert answers.waited(RunReport(run(state="queued"), "queued"))["status"] == "spawned"
+    failed = RunReport(run(outcome="failed", error_text="no model"), "failed")
+    assert answers.record(failed, 100, task=1) == {
+        "task": 1,
+        "run_id": "msg_1",
+        "ok": False,
+        "status": "failed",
+        "error": "no model",
+    }
+
+
+def test_answers_of_several_share_the_room() -> None:
+    text = answers.blocks([("ben", "b" * 9000), ("cat", "short")], 2000)
+    assert len(text) <= 2000
+    assert "## ben\n\nbbb" in text
+    assert text.endswith("## cat\n\nshort")
+
+
+def test_only_what_is_offered_is_told() -> None:
+    assert telling.about(["fs_list"]) == ""
+    told = telling.about(["delegate_task", "task_create"])
+    assert "- delegate_task has a task done for you" in told
+    assert "agent_spawn" not in told
