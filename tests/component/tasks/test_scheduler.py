@@ -17,12 +17,12 @@ from agentsup.mailbox.mailbox import MailboxLimits
 from agentsup.model.errors import Conflict, NotFound, StoreUnavailable
 from agentsup.model.event import EventType
 from agentsup.model.ids import AgentId
-from agentsup.model.message import IN_STORE, Priority
-from agentsup.model.task import Misfire, NewSchedule, Overlap, Run, Schedule, Task, TaskState
+from agentsup.model.task import Misfire, NewSchedule, NewTask, Overlap, Run, Schedule
 from agentsup.store.database import Database, StoreOptions, Tx
 from agentsup.store.events import EventLog
 from agentsup.store.runner import InlineRunner
 from agentsup.tasks import rows, schedules, slots
+from agentsup.tasks.making import task_from
 from agentsup.tasks.runs import Runs
 from agentsup.tasks.scheduler import Scheduler
 from agentsup.tasks.starting import Starter
@@ -110,9 +110,17 @@ class World:
     async def plan(self, task_id: str = "t1", *, agent: str = "ann", **new: Any) -> Schedule:
         """A task with a schedule."""
         parsed = slots.parse(NewSchedule(**new), now_ms=self.now, zone="UTC")
+        task = task_from(
+            NewTask("look after the garden", name=f"name of {task_id}", agent=agent),
+            task_id=task_id,
+            caller=BOB,
+            parent=None,
+            directory=self.town,
+            at=self.now,
+        )
 
         def write(tx: Tx) -> Schedule:
-            rows.add_task_tx(tx, _task(task_id, agent, self.now))
+            rows.add_task_tx(tx, task)
             return schedules.add_tx(tx, task_id, parsed)
 
         return await self.db.write(write)
@@ -168,36 +176,6 @@ class World:
 
 async def _abort_nothing(_message_id: str) -> None:
     return
-
-
-def _task(task_id: str, agent: str, at: int) -> Task:
-    return Task(
-        task_id=task_id,
-        name=f"name of {task_id}",
-        owner=BOB,
-        agent_id=AgentId(agent),
-        target="",
-        state=TaskState.TODO,
-        prompt="look after the garden",
-        session_id="",
-        current_run="",
-        runs=0,
-        result="",
-        error_code="",
-        error_text="",
-        progress="",
-        percent=None,
-        progress_at=None,
-        priority=Priority.NORMAL,
-        timeout_s=None,
-        max_usd=None,
-        parent_task_id="",
-        parent_message_id="",
-        created_at=at,
-        started_at=None,
-        finished_at=None,
-        deliver_to=IN_STORE,
-    )
 
 
 @pytest_asyncio.fixture
@@ -450,7 +428,7 @@ async def test_a_removed_agent_stops_no_other(world: World) -> None:
     async with world.scheduler():
         await world.clock.sleep(65)
         ((_, why),) = await world.slots("bad")
-        assert why == "its agent was removed"
+        assert "was removed" in why
         assert len(await world.ran("good")) == 1
         assert await world.mail.sql("SELECT count(*) FROM messages") == [(1,)]
 
