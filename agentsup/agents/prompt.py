@@ -37,6 +37,11 @@ def system_prompt(
     return "\n\n".join(blocks)
 
 
+def joined(*parts: str) -> str:
+    """Those parts of the instructions that say something, as one text."""
+    return "\n\n".join(part for part in parts if part)
+
+
 def envelope(message: Message) -> str:
     """The message as the model should read it: with its sender, unless a person just chats."""
     sender, thread = message.principal.label, message.thread_id or message.root_id

@@ -200,17 +200,12 @@ class TurnHandler:
             session_id=message.session_id,
             text=message.text,
             prompt=prompt.envelope(message),
-            system="\n\n".join(
-                filter(
-                    None,
-                    (
-                        around.system_prompt(),
-                        handing_on.about(tool.name for tool in host.tools()),
-                        bounds.instruction,
-                        remembered,
-                        brief.text,
-                    ),
-                )
+            system=prompt.joined(
+                around.system_prompt(),
+                handing_on.about(tool.name for tool in host.tools()),
+                bounds.instruction,
+                remembered,
+                brief.text,
             ),
             parts=message.parts,
             history=memory.history,

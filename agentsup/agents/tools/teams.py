@@ -34,9 +34,8 @@ MAX_TASKS, MAX_RETRIES, RETRIES = 12, 5, 2
 WAIT_S = 3600.0
 
 _CAPABILITY = {
-    "type": ["string", "array"],
-    "items": {"type": "string"},
-    "description": "What must be known for it; see list_team.",
+    "type": "string",
+    "description": "What it takes, as list_team shows it; several with commas between them.",
 }
 _SECONDS = {"type": "number", "description": "Seconds to wait at most; default 3600."}
 _TRIES = {"type": "integer", "description": "How many others are asked after a failure; 0 to 5."}
