@@ -19,6 +19,7 @@ from tests.component.proofs import (
     held,
     isolation,
     leave,
+    mail,
     once,
     order,
     providers,
@@ -36,6 +37,7 @@ from tests.component.proofs.proof import Broken, Proof, Removal, conduct
 PROOFS: tuple[Proof, ...] = (
     *accepted.PROOFS,
     *once.PROOFS,
+    *mail.PROOFS,
     *rooms.PROOFS,
     *isolation.PROOFS,
     *providers.PROOFS,
