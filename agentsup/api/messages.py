@@ -12,7 +12,7 @@ from agentsup.api import bodies, documents, privacy, shapes
 from agentsup.api.access import Access
 from agentsup.api.route import Call, Route, reply
 from agentsup.api.web.shown import asked
-from agentsup.mailbox.questions import list_for
+from agentsup.mailbox.questions import list_for, places_of
 from agentsup.model.errors import Forbidden, NotFound
 from agentsup.model.message import Message, Priority, State
 from agentsup.model.question import Question
@@ -174,8 +174,13 @@ async def drop(call: Call) -> web.Response:
 async def _is_asked(call: Call, question: Question) -> bool:
     """Whether it came of this person's work, or was asked where this person may write."""
     message = await call.deps.mailbox.get(question.message_id)
+    places = await call.deps.web.database.read(
+        lambda reader: places_of(reader, question), name="api.question_places"
+    )
     to = message.deliver_to
-    is_here = to.kind == "chat" and privacy.may_enter(call.by, to.channel, to.conversation)
+    if to.kind == "chat":
+        places.add((to.channel, to.conversation))
+    is_here = any(privacy.may_enter(call.by, *place) for place in places)
     return is_here or privacy.is_own(call.by, message)
 
 

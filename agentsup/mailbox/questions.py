@@ -214,7 +214,11 @@ def list_for(
         " WHERE (:state IS NULL OR q.state = :state)"
         " AND ((m.principal ->> '$.kind' = :kind AND m.principal ->> '$.subject' = :subject)"
         "  OR (m.deliver_to ->> '$.kind' = 'chat' AND m.deliver_to ->> '$.channel' = :channel"
-        "   AND substr(m.deliver_to ->> '$.conversation' || '.', 1, length(:place)) = :place))"
+        "   AND substr(m.deliver_to ->> '$.conversation' || '.', 1, length(:place)) = :place)"
+        "  OR EXISTS (SELECT 1 FROM outbox AS o WHERE o.message_id = q.message_id"
+        "   AND o.kind = 'question' AND o.body ->> '$.question_id' = q.question_id"
+        "   AND o.channel = :channel"
+        "   AND substr(o.conversation || '.', 1, length(:place)) = :place))"
         f" ORDER BY q.question_id {order} LIMIT :limit",
         {
             "state": state,
@@ -257,6 +261,16 @@ def asked_in(reader: Reader, agent_id: str, channel: str, conversation: str) -> 
         (agent_id, channel, conversation),
     )
     return [question_of(row) for row in rows]  # type: ignore[arg-type]  # as above
+
+
+def places_of(reader: Reader, question: Question) -> set[tuple[str, str]]:
+    """The channels and conversations in which that question was put to people."""
+    rows = reader.all(
+        "SELECT channel, conversation FROM outbox WHERE message_id = ? AND kind = 'question'"
+        " AND body ->> '$.question_id' = ?",
+        (question.message_id, question.question_id),
+    )
+    return {(row["channel"], row["conversation"]) for row in rows}
 
 
 def was_asked_in(

@@ -72,7 +72,7 @@ class Model:
         who = str(asked.messages[0])
         self.asked[next(name for name in NAMES if f"You are {name}" in who)] += 1
         newest = [one for one in asked.messages if one["role"] != "system"]
-        given = []
+        given: list[str] = []
         while newest and newest[-1]["role"] != "user":
             one = newest.pop()
             if one["role"] == "tool":

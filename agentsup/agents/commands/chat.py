@@ -264,14 +264,17 @@ class _ChatCommandSet:
         """The question meant by its id, open or not: a late answer is told so."""
         question = await self._s.mailbox.question(question_id)
         say = words(context.language)
-        if question.agent_id != context.agent_id:
-            raise NotFound(say("answer.not_ours", id=question_id), question_id=question_id)
-        if not is_operator(context) and not await self._s.database.read(
+        # Work that was handed on asks in the chat it comes from, whoever does it.
+        if await self._s.database.read(
             lambda r: questions.was_asked_in(
                 r, question_id, context.agent_id, context.channel, context.conversation
             ),
             name="command.asked",
         ):
+            return question
+        if question.agent_id != context.agent_id:
+            raise NotFound(say("answer.not_ours", id=question_id), question_id=question_id)
+        if not is_operator(context):
             raise Forbidden(say("answer.elsewhere", id=question_id), question_id=question_id)
         return question
 

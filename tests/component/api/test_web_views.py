@@ -14,8 +14,11 @@ from agentsup.api.web import static, views
 from agentsup.mailbox import usage
 from agentsup.model.engine import Suspended, Usage
 from agentsup.model.event import EventType
+from agentsup.model.message import Kind, NewMessage, text_parts
+from agentsup.model.principal import Principal, PrincipalKind
 from agentsup.store.database import Tx
 from agentsup.store.events import append
+from agentsup.tasks.runs import to_asker
 from tests.component.api.browser import Browser, frame
 from tests.component.api.conftest import Rig
 
@@ -74,6 +77,30 @@ async def test_questions_are_asked_of_who_asked_for_the_work(rig: Rig) -> None:
     assert (await ute.call("POST", path, {"answer": "no"}))[0] == 403
     assert (await uwe.call("POST", "/questions/q_none/answer", {"answer": "no"}))[0] == 404
     assert (await otto.call("POST", path, {"answer": "yes"}))[1]["answered_by"] == "otto"
+
+
+async def test_a_question_of_work_handed_on_is_asked_of_who_sees_it(rig: Rig) -> None:
+    uwe, ute, otto = await signed_in(rig, "uwe", "ute", "otto")
+    await ask(uwe, "uwe", "have it done")
+    lease = await rig.lease("main")
+    run = NewMessage(
+        agent_id=rig.directory.lookup("worker").agent_id,
+        session_key="run",
+        parts=text_parts("do it"),
+        principal=Principal(PrincipalKind.AGENT, lease.message.agent_id, "main"),
+        kind=Kind.TASK,
+        deliver_to=to_asker(lease.message, waited=True),
+    )
+    await rig.mailbox.accept(run)
+    worker = await rig.lease("worker")
+    end = Suspended(b"", "Really?")
+    question = await rig.database.write(lambda tx: rig.mailbox.park_tx(tx, worker, end))
+    for browser, seen in ((uwe, 1), (ute, 0), (otto, 1)):
+        document = (await browser.call("GET", "/questions"))[1]
+        assert len(document["questions"]) == seen
+    path = f"/questions/{question.question_id}/answer"
+    assert (await ute.call("POST", path, {"answer": "no"}))[0] == 403
+    assert (await uwe.call("POST", path, {"answer": "yes"}))[1]["answered_by"] == "uwe"
 
 
 async def test_a_person_s_questions_are_found_among_any_number_of_others(rig: Rig) -> None:
