@@ -1,0 +1,171 @@
+"""P2, P6, P7: work that is handed on starts nothing twice, stays within bounds and widens nothing."""
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.agents.delegation import routes
+from agentsup.agents.delegation.desk import Caller, DelegationDesk
+from agentsup.agents.personas import SessionHandler
+from agentsup.agents.roles.bounds import Bounds
+from agentsup.agents.tools import teams
+from agentsup.tasks import lineage
+from agentsup.tasks.reports import RunReport
+from agentsup.tasks.runs import NewRun
+from tests.component.proofs.house import House, agent
+from tests.component.proofs.proof import Claim, Proof, Removal
+
+once, bounded, within = Claim("P2"), Claim("P6"), Claim("P7")
+
+TEAM = {"team": "red", "capabilities": ["code"]}
+ROUTE = {"name": "route_to_agent", "args": {"capability": "code", "prompt": "write"}}
+FAN_OUT = {"name": "dispatch_team", "args": {"team": "red", "prompt": "go", "timeout_s": 10}}
+
+
+def rule(match: str, *steps: dict[str, Any]) -> dict[str, Any]:
+    return {"match": match, "steps": list(steps)}
+
+
+def calls(match: str, *tools: dict[str, Any]) -> dict[str, Any]:
+    return rule(match, *({"tool": tool} for tool in tools), {"say": "it said: $result"})
+
+
+async def count_of_runs(house: House) -> int:
+    return int((await house.sql("SELECT count(*) FROM runs"))[0][0])
+
+
+# -- proofs ----------------------------------------------------------------------------------------
+
+
+async def a_choice_outlives_a_crash(home: Path) -> None:
+    """Killed while the chosen one is at work: then another one would have less to do."""
+    slow = rule(".*", {"sleep": 5}, {"say": "done"})
+    agents = [
+        agent("main"),
+        agent("ann", [calls("go", ROUTE)], tools=["route_to_agent"]),
+        *(agent(name, [slow], **TEAM) for name in ("ben", "cat")),
+    ]
+    async with House(home, agents) as house:
+        await house.say("ann", "go")
+        await asyncio.sleep(2)
+        await house.crash()
+        await house.open()
+        await once.comes(lambda: house.heard("done"), 120, "no answer came")
+        count = await count_of_runs(house)
+        once.holds(count == 1, f"one call set {count} to work")
+
+
+async def who_hangs_holds_up_nobody(home: Path) -> None:
+    """Two of three hang: the deadline is that of all together."""
+    hang, quick = rule(".*", {"sleep": 200}), rule(".*", {"sleep": 1}, {"say": "quick"})
+    agents = [
+        agent("main"),
+        agent("ann", [calls("go", FAN_OUT)], tools=["dispatch_team"]),
+        *(agent(f"h{n}", [hang], **TEAM) for n in range(2)),
+        agent("ben", [quick], **TEAM),
+    ]
+    async with House(home, agents) as house:
+        await house.say("ann", "go")
+        await bounded.comes(
+            lambda: house.heard("quick"), 12, "the others waited for one that hangs"
+        )
+
+
+async def a_request_sets_off_so_many_and_no_more(home: Path) -> None:
+    part = [{"name": "delegate_task", "args": {"prompt": f"part {n}"}} for n in range(12)]
+    rules = [calls("go", *part), rule("part.*", {"say": "done"})]
+    async with House(home, [agent("main"), agent("ann", rules)]) as house:
+        await house.say("ann", "go")
+        await bounded.comes(lambda: house.heard("it said:"), 60, "the turn did not end")
+        count = await count_of_runs(house)
+        bounded.holds(count == 10, f"one request set off {count} runs")
+
+
+async def a_stand_in_may_use_what_both_may(home: Path) -> None:
+    writes = {"name": "fs_write", "args": {"path": "made", "content": "x"}}
+    hands_on = {"name": "delegate_task", "args": {"prompt": "write", "agent": "ben"}}
+    agents = [
+        agent("main"),
+        agent("ann", [calls("go", hands_on)], tools=["delegate_task"]),
+        agent("ben", [calls("write", writes)], tools=["fs_*"]),
+    ]
+    async with House(home, agents) as house:
+        await house.say("ann", "go")
+        await within.comes(lambda: house.heard("it said:"), 60, "the turn did not end")
+        made = [each for each in house.home.root.rglob("made") if each.is_file()]
+        within.holds(not made, "what the caller may not, another did for it")
+
+
+# -- what is taken out -----------------------------------------------------------------------------
+
+
+def a_key_for_each_attempt(patch: pytest.MonkeyPatch) -> None:
+    run, numbers = teams._Teams._run, itertools.count()
+
+    def keyed(self: Any, caller: Caller, order: Any, agent_id: str) -> NewRun:
+        made = run(self, caller, order, agent_id)
+        return replace(made, key=f"{made.key}:{next(numbers)}")
+
+    patch.setattr(teams._Teams, "_run", keyed)
+
+
+def a_choice_made_anew(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(routes, "_RECORDED", "SELECT NULL WHERE ? = ?")
+
+
+def one_wait_after_the_other(patch: pytest.MonkeyPatch) -> None:
+    async def wait_all(
+        self: DelegationDesk, caller: Caller, run_ids: Sequence[str], timeout_s: float
+    ) -> list[RunReport]:
+        return [await self.wait(caller, run_id, timeout_s) for run_id in run_ids]
+
+    patch.setattr(DelegationDesk, "wait_all", wait_all)
+
+
+def runs_that_nobody_counts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lineage, "check_count", lambda count: None)
+
+
+def bounds_of_the_other_alone(patch: pytest.MonkeyPatch) -> None:
+    bounds = SessionHandler._bounds
+
+    async def own(self: SessionHandler, *args: Any) -> Bounds:
+        return replace(await bounds(self, *args), callers=())
+
+    patch.setattr(SessionHandler, "_bounds", own)
+
+
+PROOFS = (
+    Proof(
+        "a choice outlives a crash",
+        "P2",
+        a_choice_outlives_a_crash,
+        (
+            Removal("a key for each attempt", a_key_for_each_attempt),
+            Removal("a choice made anew", a_choice_made_anew),
+        ),
+    ),
+    Proof(
+        "who hangs holds up nobody",
+        "P6",
+        who_hangs_holds_up_nobody,
+        (Removal("one wait after the other", one_wait_after_the_other),),
+    ),
+    Proof(
+        "a request sets off so many and no more",
+        "P6",
+        a_request_sets_off_so_many_and_no_more,
+        (Removal("runs that nobody counts", runs_that_nobody_counts),),
+    ),
+    Proof(
+        "a stand-in may use what both may",
+        "P7",
+        a_stand_in_may_use_what_both_may,
+        (Removal("bounds of the other alone", bounds_of_the_other_alone),),
+    ),
+)
