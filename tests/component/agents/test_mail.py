@@ -397,3 +397,29 @@ async def test_a_host_works_on_an_agents_messages_itself(household: Open) -> Non
     )
     done = await house.daemon.mailbox.wait_done(sent.message_id, 600)
     assert done.result_text == "handled TOCK"
+
+
+async def test_an_agent_that_comes_back_goes_on_with_its_mail(household: Open) -> None:
+    ann, ben = agent("ann"), agent("ben", rule("(.*)", {"say": "ben did $1"}))
+    house = await household(ann, ben)
+    await house.daemon.control.stop_agent("ben", OPERATOR)
+    message_id = await house.said("ben", "the work")
+    assert await house.save([ann])
+    await house.settled()
+    assert await house.save([ann, ben])
+    done = await house.daemon.mailbox.wait_done(message_id, 600)
+    assert done.result_text == "ben did the work"
+
+
+async def test_an_agent_added_later_is_served_at_once(household: Open) -> None:
+    ann = agent("ann")
+    house = await household(ann, agent("ben", role="writer"))
+    caller = Principal(PrincipalKind.AGENT, house.roster.entry("ann").agent_id, "ann")
+    await house.daemon.post.assign(Letter("one"), role="writer", caller=caller)
+    cat = agent("cat", rule("(.*)", {"say": "cat did $1"}), role="painter", team="new")
+    assert await house.save([ann, agent("ben", role="writer"), cat])
+    sent = await house.daemon.post.assign(Letter("it"), role="painter", caller=caller)
+    done = await house.daemon.mailbox.wait_done(sent.message_id, 600)
+    assert (sent.agent, done.result_text) == ("cat", "cat did it")
+    told = await house.daemon.post.broadcast(Letter("all"), team="new", caller=OPERATOR)
+    assert [copy.agent for copy in told.copies] == ["cat"]

@@ -149,6 +149,29 @@ def test_failures_are_one_sentence(cli: Cli) -> None:
         assert said in done.stderr, words
 
 
+@pytest.mark.timeout(60)  # it starts a dozen programs
+def test_mail_of_a_removed_agent_is_shown_and_given_to_another(cli: Cli) -> None:
+    cli.daemon()
+    cli.good("agents", "stop", "writer")
+    message_id = cli.good("send", "writer", "the work", "--no-wait").strip()
+    cli.good("agents", "remove", "writer")
+    until("writer is gone", lambda: "writer" not in names(cli))
+    shown = json.loads(cli.good("messages", "list", "--removed", "--json"))["messages"]
+    assert [(one["id"], one["agent"]) for one in shown] == [(message_id, "writer")]
+    given = json.loads(cli.good("messages", "reassign", message_id, "main", "--json"))
+    assert (given["agent"], given["replay_of"]) == ("main", message_id)
+    again = cli.good("messages", "reassign", message_id, "main")
+    assert again == f"given to main as {given['message_id']}\n"
+
+    def result() -> str:
+        return str(
+            json.loads(cli.good("messages", "show", given["message_id"], "--json"))["result_text"]
+        )
+
+    assert until("main has done it", result) == "you said the work"
+    assert json.loads(cli.good("messages", "list", "--removed", "--json"))["messages"] == []
+
+
 def test_agents_are_added_and_removed_while_the_daemon_runs(cli: Cli) -> None:
     cli.daemon()
     before = json.loads(cli.good("agents", "show", "writer", "--json"))
