@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from agentsup.mailbox.bus import DirectoryEntry, check_may_send
-from agentsup.mailbox.choice import Candidate, Choice, eligible, least_loaded, lightest
+from agentsup.mailbox.choice import Candidate, Choice, eligible, least_loaded
 from agentsup.mailbox.letters import SHOWN, Sent
 from agentsup.mailbox.reading import open_counts
 from agentsup.mailbox.rows import encode, need_message
@@ -87,13 +86,23 @@ def members_of(entries: Iterable[DirectoryEntry], team: str) -> list[DirectoryEn
 def choose(reader: Reader, candidates: Sequence[Candidate]) -> Choice:
     """The choice by what is open now; idleness is looked up only among equals."""
     loads = open_counts(reader)
-    loaded = [replace(each, load=loads.get(each.agent_id, 0)) for each in candidates]
-    tied = lightest(loaded)
+    least = min(loads.get(each.agent_id, 0) for each in candidates)
+    tied = [each.agent_id for each in candidates if loads.get(each.agent_id, 0) == least]
+    last: dict[str, int] = {}
     if len(tied) > 1:
-        rows = reader.all(_LAST_SQL, (encode([each.agent_id for each in tied]),))
-        last = {row[0]: row[1] or 0 for row in rows}
-        loaded = [replace(each, last_at=last.get(each.agent_id, 0)) for each in loaded]
-    return least_loaded(loaded)
+        last = {row[0]: row[1] or 0 for row in reader.all(_LAST_SQL, (encode(tied),))}
+    return least_loaded(
+        [
+            Candidate(
+                each.agent_id,
+                each.name,
+                loads.get(each.agent_id, 0),
+                last.get(each.agent_id, 0),
+                each.is_up,
+            )
+            for each in candidates
+        ]
+    )
 
 
 def note_choice_tx(
