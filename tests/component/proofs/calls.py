@@ -319,7 +319,7 @@ def _free_delegation(patch: pytest.MonkeyPatch) -> None:
     def check(sender: DirectoryEntry, target: DirectoryEntry) -> None:
         return
 
-    patch.setattr(bus, "_check_may_send", check)
+    patch.setattr(bus, "check_may_send", check)
 
 
 PROOFS = (

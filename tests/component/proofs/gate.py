@@ -13,6 +13,7 @@ from agentsup.api.access import Access, HostRules
 from agentsup.api.app import ROUTES
 from agentsup.api.route import Route
 from agentsup.daemon import build as building
+from agentsup.daemon import personas
 from agentsup.daemon.tokens import TokenBook
 from agentsup.engines.scripted import ScriptedEngine, ScriptedSession
 from agentsup.kit.clock import Clock
@@ -168,7 +169,7 @@ def _tokens_never_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def _sender_from_the_body(patch: pytest.MonkeyPatch) -> None:
-    original = InterAgentBus._sender
+    original = InterAgentBus.sender_of
 
     def sender(
         self: InterAgentBus, request: BusRequest, caller: Any, asker: Any
@@ -178,11 +179,11 @@ def _sender_from_the_body(patch: pytest.MonkeyPatch) -> None:
         return original(self, request, caller, asker)
 
     patch.setattr(interagent, "_sender", lambda given, caller: given or "")
-    patch.setattr(InterAgentBus, "_sender", sender)
+    patch.setattr(InterAgentBus, "sender_of", sender)
 
 
 def _whole_environment(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(building, "child_env", lambda *, source: dict(source))
+    patch.setattr(personas, "child_env", lambda *, source: dict(source))
 
 
 def _redact_what_was_known_at_the_start(patch: pytest.MonkeyPatch) -> None:

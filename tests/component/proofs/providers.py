@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from agentsup.agents import stack
+from agentsup.agents import place
 from agentsup.agents.host import TurnHost
 from agentsup.agents.recovery import breaker, waiting
 from agentsup.agents.recovery.breaker import Breaker, BreakerPolicy
@@ -191,7 +191,7 @@ def _counted_on(facts: Any) -> Any:
 
 
 def _one_breaker(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(stack, "provider_of", lambda *facts: "everybody")
+    patch.setattr(place, "provider_of", lambda *facts: "everybody")
 
 
 def _no_breaker(patch: pytest.MonkeyPatch) -> None:
