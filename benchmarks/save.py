@@ -40,6 +40,12 @@ async def _noticed_ms(path: Path, content: str) -> float:
     return took_ms
 
 
+async def _pause(number: int) -> None:
+    """Let it come to rest. The watcher looks in steps that begin with the last change: pauses of
+    one length would meet it in always the same moment of a step, these meet it in any."""
+    await asyncio.sleep(0.2 + number * 0.0618 % 0.1)
+
+
 async def _applied(lines: asyncio.StreamReader) -> dict[str, Any]:
     """The data of the next config.applied event."""
     async with asyncio.timeout(LIMIT_S):
@@ -72,15 +78,16 @@ async def measure(ground: Ground) -> list[Figure]:
                     changed = json.dumps(
                         [{**entries[0], "description": f"edit {number}"}, *entries[1:]]
                     )
+                    await _pause(2 * number)
                     saved_s = _save(home / "agents.json", changed)
                     await _applied(lines)
                     live_ms.append((perf_counter() - saved_s) * 1_000)
                     noticed_ms.append(await _noticed_ms(bare, changed))
                     extra = {"name": f"extra-{number}", "engine": "scripted"}
+                    await _pause(2 * number + 1)
                     saved_s = _save(home / "agents.json", json.dumps([*entries, extra]))
                     await _applied(lines)
                     set_ms.append((perf_counter() - saved_s) * 1_000)
-                    await asyncio.sleep(0.2)
         finally:
             await process.end()
     both = live_ms + set_ms

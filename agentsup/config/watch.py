@@ -6,8 +6,9 @@ A slow re-read finds what no event told (network and bind mounts, an edit in the
 the watch is set up). Any failure of its own is raised, so that whoever supervises it starts it
 again.
 
-The wait step is a compromise: watchfiles looks at its event list once per step, which at 10 ms
-costs 0.7 % of a core while nothing happens, at 30 ms 0.3 %, at 50 ms 0.15 %.
+watchfiles looks at its list of events in steps, and each step wakes a thread: about 70 µs of CPU
+while nothing happens. So the steps are long, and the second look that it wants before it tells
+anything follows the first one at once.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import aclosing, suppress
 from pathlib import Path
@@ -23,16 +25,22 @@ from watchfiles import Change, awatch
 
 from agentsup.config.agents_file import MAX_BYTES
 from agentsup.kit.clock import Clock
+from agentsup.kit.tasks import TaskOwner
 
-STEP_MS = 50
+LOOK_S = 0.1
+"""How long watchfiles waits between looks: ten wakes a second."""
 DEBOUNCE_MS = 80
+"""Shorter than the wait between looks: what is still going on then is told all the same."""
 SETTLE_S = 0.015
-"""On top of the quiet step before an event comes through."""
+"""How long files stand still before they are read."""
+REST_S = 0.05
+"""The same where it isn't known which files count."""
 SETTLE_AT_MOST_S = 0.5
 """A file that never comes to rest is read all the same."""
 REREAD_S = 3.0
 MISSING_S = 0.25
 """How long until a directory that is gone is looked for again."""
+_CLOSE_S = 0.5
 
 Hashes = Mapping[str, str | None]
 """Content hash by file name, None for a file that does not exist."""
@@ -58,9 +66,11 @@ async def watch(
     watched = _Files(directory, tuple(sorted(path.name for path in paths)), clock)
     when = WatchedDirectory(directory, clock, names=watched.names, reread_s=reread_s)
     told = await asyncio.to_thread(watched.hashes)
-    told.update(known or {})
+    told.update((name, known[name]) for name in watched.names if known and name in known)
     async with aclosing(when.looks(stop)) as looks:
         async for _ in looks:
+            if await asyncio.to_thread(watched.hashes) == told:
+                continue  # most looks end here: nothing has to come to rest
             await watched.settle()
             now = await asyncio.to_thread(watched.hashes)
             changed = {name for name in watched.names if now[name] != told.get(name)}
@@ -69,21 +79,30 @@ async def watch(
                 told = now
 
 
-class _StopSeen:
-    """What watchfiles polls in its thread: the caller's event, or its own end when cancelled.
+class _Pace:
+    """What watchfiles asks in its thread before each look whether to stop: keeps the looks apart.
 
-    watchfiles sets the event it is given when it is cancelled; the caller's must stay untouched.
+    It tells a change when two looks in a row find the same. Its own step would part these two as
+    well; here only the first waits. (watchfiles sets the event it is given when it is cancelled,
+    another reason why it doesn't get the caller's.)
     """
 
-    def __init__(self, stop: asyncio.Event) -> None:
-        self._stop = stop
-        self._ended = False
+    def __init__(self) -> None:
+        self._gate = threading.Lock()  # cheaper to wait for than an event
+        self._gate.acquire()
+        self._is_set = False
+        self._is_first = False
 
     def is_set(self) -> bool:
-        return self._ended or self._stop.is_set()
+        self._is_first = not self._is_first
+        if self._is_first and self._gate.acquire(timeout=LOOK_S):
+            self._gate.release()
+        return self._is_set
 
     def set(self) -> None:
-        self._ended = True
+        if not self._is_set:
+            self._is_set = True
+            self._gate.release()
 
 
 class WatchedDirectory:
@@ -98,7 +117,8 @@ class WatchedDirectory:
         reread_s: float = REREAD_S,
         missing_s: float = MISSING_S,
     ) -> None:
-        """``names`` are the files in it that count; None: whatever lies below it."""
+        """``names`` are the files in it that count; None: whatever lies below it, which is looked
+        at only after it had a moment to come to rest."""
         self._path = path
         self._clock = clock
         self._names = names
@@ -110,15 +130,19 @@ class WatchedDirectory:
     async def looks(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
         """Yield whenever it should be looked at: at the start, on events, and every so often, until
         ``stop`` is set. Raises ``OSError`` or ``RuntimeError`` where it can't be watched."""
+        is_missing = False
         self._looked()
         yield
         while not stop.is_set():
             identity = await asyncio.to_thread(self._identity)
             if identity is None:
                 # Nothing to watch until the directory is back; then it is looked at.
+                is_missing = True
                 await wait_for_stop(stop, self._missing_s)
-                if await asyncio.to_thread(self._identity) is not None:
-                    yield
+                continue
+            if is_missing:
+                is_missing = False
+                yield
                 continue
             self._is_lost = False
             async with aclosing(self._events(stop)) as events:
@@ -132,22 +156,32 @@ class WatchedDirectory:
                         break
 
     async def _events(self, stop: asyncio.Event) -> AsyncGenerator[None, None]:
-        ended = _StopSeen(stop)
+        pace = _Pace()
+
+        async def end() -> None:
+            await stop.wait()
+            pace.set()
+
         changes = awatch(
             self._path,
             watch_filter=self._concerns,
             debounce=DEBOUNCE_MS,
-            step=STEP_MS,
-            stop_event=ended,
+            step=0,
+            stop_event=pace,
             rust_timeout=max(1, int(self._reread_s * 1000)),
             yield_on_timeout=True,
             recursive=self._names is None,
         )
+        tasks = TaskOwner("watch")
+        tasks.spawn(end(), name=f"watch-end:{self._path.name}")
         try:
-            async for _ in changes:
+            async for found in changes:
+                if found and self._names is None:
+                    await self._clock.sleep(REST_S)
                 yield
         finally:
-            ended.set()
+            pace.set()
+            await tasks.close(_CLOSE_S)
 
     def _concerns(self, change: Change, path: str) -> bool:
         """Whether an event is about our files, or comes when a look is due anyway.

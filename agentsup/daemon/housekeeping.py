@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -38,14 +39,15 @@ class Housekeeper:
 
     async def run(self, ready: Callable[[], None], draining: asyncio.Event) -> None:
         """A supervised child's life."""
-        now = self._clock.monotonic()
+        # Whole seconds, as other beats keep: what is due at the same moment costs one wake.
+        now: float = math.ceil(self._clock.monotonic())
         due = {chore.name: now + chore.first_s for chore in self._chores}
         ready()
         while not draining.is_set():
             now = self._clock.monotonic()
             for chore in self._chores:
                 if due[chore.name] <= now:
-                    due[chore.name] = now + chore.every_s
+                    due[chore.name] = _next(due[chore.name], chore.every_s, now)
                     await self._do(chore)
             pause_s = max(0.0, min(due.values()) - self._clock.monotonic())
             try:
@@ -60,3 +62,8 @@ class Housekeeper:
         except StoreUnavailable as error:
             self.last_failure = f"{chore.name}: {error.message}"
             _log.warning("chore put off", chore=chore.name, reason=error.message)
+
+
+def _next(due: float, every_s: float, now: float) -> float:
+    """The first time after ``now`` on the beat that ``due`` is on: missed ones are made up for once."""
+    return due + every_s * (math.floor((now - due) / every_s) + 1)

@@ -1,7 +1,7 @@
 """How late the event loop is, and who holds it up.
 
-A task measures the lag of a periodic timer. Code that blocks the loop blocks that task too, so a
-thread watches the task's pulse: it notes which task runs while the loop stands still, and writes
+The lag of a periodic timer is measured. Code that blocks the loop blocks that timer too, so a
+thread watches its pulse: it notes which task runs while the loop stands still, and writes
 the stacks of all threads if it stands still for long. Serves P9.
 """
 
@@ -21,6 +21,8 @@ __all__ = ["LagProbe", "LagStats", "Stall"]
 
 _log = logging.getLogger(__name__)
 _SPAN_S = 60.0
+_AFTER_S = 0.02
+"""How long after a moment the watching thread looks: the pulse of that moment has come by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class LagProbe:
         self._last_beat: float | None = None
         self._pulse = 0.0
         self._blocker = ""
+        self._timer: asyncio.TimerHandle | None = None
         self._stop = threading.Event()
 
     def stats(self) -> LagStats:
@@ -93,7 +96,7 @@ class LagProbe:
         return asyncio.get_running_loop().time() - self._last_beat
 
     async def run(self) -> None:
-        """Measure until cancelled."""
+        """Measure until cancelled: at whole intervals of the loop's time, as other beats are."""
         loop = asyncio.get_running_loop()
         self._stop.clear()
         self._pulse = time.monotonic()
@@ -103,15 +106,24 @@ class LagProbe:
         )
         if self._watches_from_thread:
             watcher.start()
+        self._plan(loop)
         try:
-            while True:
-                due = loop.time() + self.interval_s
-                await asyncio.sleep(self.interval_s)
-                self._beat(loop.time(), due)
+            await loop.create_future()
         finally:
+            if self._timer is not None:
+                self._timer.cancel()
             self._stop.set()
             if watcher.is_alive():
                 watcher.join(timeout=1.0)
+
+    def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have the next sample taken. A bare timer: a task's sleep would cost twice as much."""
+        due = (round(loop.time() / self.interval_s) + 1) * self.interval_s
+        self._timer = loop.call_at(due, self._sample, loop, due)
+
+    def _sample(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+        self._plan(loop)
+        self._beat(loop.time(), due)
 
     def _beat(self, now: float, due: float) -> None:
         lag_s = max(0.0, now - due)
@@ -129,14 +141,26 @@ class LagProbe:
             _log.warning("the event loop stood still for %.3f s in %s", lag_s, stall.task)
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """In the thread: note the blocking task, dump once per standstill."""
+        """In the thread: note the blocking task, dump once per standstill.
+
+        It sleeps until the pulse it has seen would be too old: each of its wakes costs about as
+        much as one of the loop's.
+        """
         dumped_pulse = None
-        while not self._stop.wait(self._warn_s):
+        pause_s = self.interval_s + self._warn_s
+        while not self._stop.wait(pause_s + _AFTER_S):
             pulse = self._pulse
             silent_s = time.monotonic() - pulse - self.interval_s
-            if silent_s > self._warn_s and not self._blocker:
+            if silent_s <= self._warn_s:
+                pause_s = self._warn_s - silent_s
+                continue
+            if not self._blocker:
                 self._blocker = _running_task_name(loop)
-            if silent_s > self._dump_s and dumped_pulse != pulse:
+            if silent_s <= self._dump_s:
+                pause_s = self._dump_s - silent_s
+                continue
+            pause_s = self._warn_s
+            if dumped_pulse != pulse:
                 dumped_pulse = pulse
                 self._dump(silent_s)
 

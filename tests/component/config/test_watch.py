@@ -6,14 +6,14 @@ import shutil
 import statistics
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from agentsup.config.home import Home
 from agentsup.config.snapshot import load
-from agentsup.config.watch import watch
+from agentsup.config.watch import _Pace, watch
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.files import write_atomic
 from agentsup.kit.tasks import TaskOwner, stop_task
@@ -70,9 +70,13 @@ async def watching(
         name="watch:config",
     )
     if known is None:
-        while not told.changes:  # the kernel's watch is set up in a thread that tells nobody
+        # The kernel's watch is set up in a thread that tells nobody. Time enough between two saves
+        # that the first is told before the second is made: each is then told once.
+        await asyncio.wait({task}, timeout=0.05)
+        while not told.changes:
             home.shared_memory.write_text(str(time.perf_counter_ns()))
-            await asyncio.wait({task}, timeout=0.05)
+            with suppress(TimeoutError):
+                await told.until(lambda: bool(told.changes), timeout_s=0.5)
         told.changes.clear()
     try:
         yield stop
@@ -242,3 +246,30 @@ async def test_from_save_to_told_takes_less_than_eighty_milliseconds(home: Home)
     print(f"save to told: p50 {statistics.median(took):.0f} ms, max {max(took):.0f} ms")
     # The p50 owed is 80 ms on an idle machine; the bound leaves room for a loaded one.
     assert statistics.median(took) < 160
+
+
+async def test_while_nothing_happens_it_wakes_ten_times_a_second(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+    is_set = _Pace.is_set
+
+    def count(self: _Pace) -> bool:
+        nonlocal asked
+        asked += 1
+        return is_set(self)
+
+    monkeypatch.setattr(_Pace, "is_set", count)
+    async with watching(home, Told()):
+        asked = 0
+        await SystemClock().sleep(0.5)
+        assert 1 <= asked <= 2 * 6, "two looks at most for each wait"
+
+
+async def test_its_end_does_not_wait_for_a_look(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with watching(home, Told()) as stop:
+        monkeypatch.setattr("agentsup.config.watch.LOOK_S", 60.0)
+        await SystemClock().sleep(0.15)  # the look under way is over, the next one is far
+        stop.set()

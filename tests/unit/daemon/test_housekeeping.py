@@ -33,6 +33,23 @@ async def test_each_chore_in_its_time() -> None:
     assert "disk is full" in keeper.last_failure
 
 
+async def test_a_beat_does_not_drift_and_missed_ones_are_made_up_for_once() -> None:
+    clock, ran = LoopClock(), []
+
+    async def slow() -> None:
+        ran.append(clock.monotonic())
+        await clock.sleep(0.3 if len(ran) < 3 else 2.5)
+
+    await clock.sleep(0.7)
+    keeper = Housekeeper((Chore("slow", 1, 1, slow),), clock)
+    draining = asyncio.Event()
+    task = asyncio.ensure_future(keeper.run(lambda: None, draining))
+    await clock.sleep(7)
+    draining.set()
+    await task
+    assert ran == [2, 3, 4, 6.5]
+
+
 async def test_a_defect_of_a_chore_ends_the_life() -> None:
     async def broken() -> None:
         raise RuntimeError("a bug")
