@@ -97,10 +97,16 @@ def reply_tx(
 
 
 def _check_open(reader: Reader, message: Message) -> None:
-    """A turn whose end somebody waits for says its answer there."""
+    """Events and work want no reply, and a turn whose end somebody waits for says its answer there."""
     if message.kind is Kind.TASK:
         raise BadRequest(
             f"{message.message_id} is background work; its result goes back by itself",
+            field="message_id",
+        )
+    if message.kind is Kind.EVENT:
+        raise BadRequest(
+            f"{message.message_id} tells of what happened and wants no answer; write to "
+            f"{message.principal.label} instead",
             field="message_id",
         )
     if message.state not in OPEN:

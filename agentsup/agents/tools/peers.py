@@ -134,7 +134,14 @@ class _Peers:
             entry = self._directory.lookup(name)
             if entry.agent_id not in (context.agent_id, context.self_id):
                 about = f": {entry.description}" if entry.description else ""
-                lines.append(f"{entry.name} ({entry.status}){about}")
+                facts = (
+                    entry.nickname if entry.nickname != entry.name else "",
+                    entry.role and f"role {entry.role}",
+                    entry.team and f"team {entry.team}",
+                    ", ".join(entry.capabilities),
+                )
+                known_as = "".join(f", {fact}" for fact in facts if fact)
+                lines.append(f"{entry.name} ({entry.status}{known_as}){about}")
         return "\n".join(lines) or "There are no other agents."
 
     def _check_may_ask(self, context: ToolContext, to: str) -> None:

@@ -234,7 +234,10 @@ async def _any(house: Household) -> bool:
 
 async def test_a_profile_is_in_prompt_and_directory_and_live(household: Open) -> None:
     ben = agent("ben", team="desk", role="writer", nickname="Kai", capabilities=["prose"])
-    house = await household(agent("ann", team="desk", skills=["citing"]), ben)
+    house = await household(
+        agent("ann", rule("who", call("list_agents"), SAY_RESULT), team="desk", skills=["citing"]),
+        ben,
+    )
     skills = house.home.root / "skills"
     skills.mkdir()
     (skills / "citing.md").write_text("Always name the page.", encoding="utf-8")
@@ -243,6 +246,8 @@ async def test_a_profile_is_in_prompt_and_directory_and_live(household: Open) ->
     text = stack.system_prompt()
     assert "Always name the page." in text
     assert "- Kai (agent ben), writer; prose" in text
+    listed = await house.ask("ann", "who")
+    assert "ben (running, Kai, role writer, team desk, prose)" in listed.result_text
     entry = house.roster.lookup("ben")
     assert (entry.nickname, entry.role, entry.team) == ("Kai", "writer", "desk")
     instances = house.instances()

@@ -133,6 +133,9 @@ async def test_who_may_reply(post: Open) -> None:
     chat = await rig.mail.put("hello", "ben")
     with pytest.raises(BadRequest, match="no agent"):
         await rig.dispatcher.reply(chat.message_id, Letter("y"), caller=agent_of("ben"))
+    event = await rig.mail.put("ann began", "ben", kind=Kind.EVENT, sender_agent_id="ann")
+    with pytest.raises(BadRequest, match="wants no answer"):
+        await rig.dispatcher.reply(event.message_id, Letter("y"), caller=agent_of("ben"))
     with pytest.raises(NotFound):
         await rig.dispatcher.reply("msg_nothing", Letter("y"), caller=agent_of("ben"))
     rig.agents.remove("ann")
