@@ -10,6 +10,7 @@ import pytest
 
 from tests.component.proofs import (
     accepted,
+    background,
     browsers,
     budgets,
     calls,
@@ -59,6 +60,7 @@ PROOFS: tuple[Proof, ...] = (
     *leave.PROOFS,
     *health.PROOFS,
     *order.PROOFS,
+    *background.PROOFS,
 )
 PAIRS = [
     pytest.param(proof, removal, id=f"{proof.promise}-{proof.name}: {removal.name}")
