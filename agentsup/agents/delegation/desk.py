@@ -6,11 +6,11 @@ give the caller's slot back and neither fail nor end anything.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from agentsup.agents.delegation import permits
+from agentsup.agents.delegation.together import together
 from agentsup.agents.personas import Others
 from agentsup.agents.pipeline.hooks import Hooks
 from agentsup.agents.roles.book import RoleShelf
@@ -209,12 +209,9 @@ class DelegationDesk:
         self, caller: Caller, run_ids: Iterable[str], timeout_s: float
     ) -> list[RunReport]:
         """All of them at once: at the deadline those that have not ended are reported as they are."""
-        async with asyncio.TaskGroup() as group:
-            waits = [
-                group.create_task(self.wait(caller, run_id, timeout_s), name=f"wait:{run_id}")
-                for run_id in run_ids
-            ]
-        return [wait.result() for wait in waits]
+        return await together(
+            (f"wait:{run_id}", self.wait(caller, run_id, timeout_s)) for run_id in run_ids
+        )
 
     async def known(self, caller: Caller, run_id: str) -> RunReport:
         """A run of this conversation. Raises ``NotFound``, also for one of another."""

@@ -7,7 +7,6 @@ when the wait ends is not replaced by another.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +14,7 @@ from agentsup.agents.delegation import answers
 from agentsup.agents.delegation.desk import MAX_WAIT_S, Caller, DelegationDesk, Wanted
 from agentsup.agents.delegation.fan_out import FanOut, Found, told
 from agentsup.agents.delegation.routes import Router
+from agentsup.agents.delegation.together import together
 from agentsup.agents.tools import arguments
 from agentsup.agents.tools.delegation import wait_s
 from agentsup.mailbox.assigning import members_of
@@ -277,15 +277,11 @@ class _Teams:
             busier.append(ranking.ranked[0].agent_id)
             rankings[number] = ranking
         most = answers.FAN_OUT_CHARS // len(tasks) - 200
-        async with asyncio.TaskGroup() as group:
-            running = [
-                group.create_task(
-                    self._one_task(caller, order, rankings[number], number, most),
-                    name=f"dispatch:{number}",
-                )
-                for number, order in enumerate(orders)
-            ]
-        return answers.as_json([one.result() for one in running])
+        records = await together(
+            (f"dispatch:{number}", self._one_task(caller, order, rankings[number], number, most))
+            for number, order in enumerate(orders)
+        )
+        return answers.as_json(records)
 
     async def _one_task(
         self, caller: Caller, order: _Order, ranking: Ranking | Refused, number: int, most: int

@@ -1,9 +1,13 @@
 """Who may have work done in whose place, and what a model reads of it."""
 
+import asyncio
+
 import pytest
 
 from agentsup.agents.delegation import answers, permits, telling
+from agentsup.agents.delegation.together import together
 from agentsup.model.agent import AgentSpec
+from agentsup.model.errors import LeaseLost
 from agentsup.model.ids import AgentId
 from agentsup.model.task import Run, RunKind
 from agentsup.tasks.reports import RunReport
@@ -133,3 +137,30 @@ def test_only_what_is_offered_is_told() -> None:
     told = telling.about(["delegate_task", "task_create"])
     assert "- delegate_task has a task done for you" in told
     assert "agent_spawn" not in told
+
+
+async def test_what_fails_among_several_is_raised_as_it_is() -> None:
+    ended: list[str] = []
+
+    async def waits() -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("other")
+        return ""
+
+    async def fails() -> str:
+        raise LeaseLost("the turn was stopped")
+
+    with pytest.raises(LeaseLost):
+        await together([("a", waits()), ("b", fails())])
+    assert ended == ["other"]
+
+
+async def test_results_come_in_order() -> None:
+    async def after(turns: int) -> int:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        return turns
+
+    assert await together((str(n), after(n)) for n in (3, 1, 2)) == [3, 1, 2]
