@@ -47,7 +47,11 @@ MAX_COPIES = 200
 
 
 class Dispatcher:
-    """Sends, replies, broadcasts, assigns and reassigns, on behalf of agents and operators."""
+    """Sends, replies, broadcasts, assigns and reassigns, on behalf of agents and operators.
+
+    ``stand_in`` is the id of the agent in whose place a turn is done, if it is done so: then only
+    those are written to whom both may write to.
+    """
 
     def __init__(
         self,
@@ -66,12 +70,21 @@ class Dispatcher:
     # -- to one ------------------------------------------------------------------------------------
 
     async def send(
-        self, to: str, letter: Letter, *, caller: Principal, asker: Asker | None = None
+        self,
+        to: str,
+        letter: Letter,
+        *,
+        caller: Principal,
+        asker: Asker | None = None,
+        stand_in: str = "",
     ) -> Sent:
         """Put a letter into the mailbox of ``to`` (a name or an agent id); its answer comes back as
         a message. Raises ``NotFound`` (with ``did_you_mean``), ``Gone`` and what accepting raises.
         """
         target = self._find(to)
+        sender = self._sender(letter, caller, asker, stand_in)
+        if sender is not None:
+            check_may_send(sender, target)
         new = self._bus.composed(letter.request(target.name), target, caller=caller, asker=asker)
         accepted = await self._mailbox.accept(new)
         thread_id = new.thread_id or new.root_id
@@ -137,6 +150,7 @@ class Dispatcher:
         names: Sequence[str] = (),
         caller: Principal,
         asker: Asker | None = None,
+        stand_in: str = "",
     ) -> Broadcast:
         """Give everyone of a team, or of ``names``, but not the sender, a copy: all or nobody.
 
@@ -146,7 +160,7 @@ class Dispatcher:
         if bool(team) == bool(names):
             raise BadRequest("give either a team or names", field="team")
         request = self._bus.masked(letter.request(), caller)
-        sender = self._bus.sender_of(request, caller, asker)
+        sender = self._sender(letter, caller, asker, stand_in)
         if not request.text.strip():
             raise BadRequest("message is empty", field="message")
         principal = _principal(sender, caller)
@@ -193,6 +207,7 @@ class Dispatcher:
         team: str = "",
         caller: Principal,
         asker: Asker | None = None,
+        stand_in: str = "",
     ) -> Sent:
         """Give work to the least loaded agent of a role (of that team); its answer comes back.
 
@@ -201,7 +216,7 @@ class Dispatcher:
         wait for this very work) and what accepting raises.
         """
         request = letter.request()
-        sender = self._bus.sender_of(request, caller, asker)
+        sender = self._sender(letter, caller, asker, stand_in)
         owner = keys.owner_of("assign", _principal(sender, caller))
         digest = keys.digest_of(role.casefold(), team.casefold(), request.text)
         key = (owner, request.idempotency_key, digest)
@@ -267,6 +282,20 @@ class Dispatcher:
     async def message(self, message_id: str) -> Message:
         """One message. Raises ``NotFound``."""
         return await self._mailbox.get(message_id)
+
+    def _sender(
+        self, letter: Letter, caller: Principal, asker: Asker | None, stand_in: str
+    ) -> DirectoryEntry | None:
+        """Who sends, with those whom both the sender and its stand-in may write to."""
+        sender = self._bus.sender_of(letter.request(), caller, asker)
+        other = self._directory.by_id(stand_in) if stand_in else None
+        if sender is None or other is None or other.agent_id == sender.agent_id:
+            return sender
+        ours, theirs = sender.can_delegate_to, other.can_delegate_to
+        if ours is not None and theirs is not None:
+            listed = {each.casefold() for each in theirs}
+            ours = tuple(each for each in ours if each.casefold() in listed)
+        return replace(sender, can_delegate_to=theirs if ours is None else ours)
 
     def _find(self, name: str) -> DirectoryEntry:
         return self._directory.by_id(name) or self._directory.lookup(name)

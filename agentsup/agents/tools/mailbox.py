@@ -152,7 +152,7 @@ class _Mail:
         if role:
             letter = _in_thread_of(before, letter)
             sent = await self._dispatcher.assign(
-                letter, role=role, team=team, caller=caller, asker=asker
+                letter, role=role, team=team, caller=caller, asker=asker, stand_in=context.self_id
             )
             address = f"role:{role}@{team}" if team else f"role:{role}"
         elif before is not None:
@@ -160,7 +160,9 @@ class _Mail:
             sent = await self._dispatcher.reply(reply_to, letter, caller=caller, asker=asker)
             address = sent.agent_id
         else:
-            sent = await self._dispatcher.send(to, letter, caller=caller, asker=asker)
+            sent = await self._dispatcher.send(
+                to, letter, caller=caller, asker=asker, stand_in=context.self_id
+            )
             address = sent.agent_id
         return _told(address, letter.subject, sent)
 
@@ -185,7 +187,11 @@ class _Mail:
         team = _given(args, "team_id")
         letter = self._letter(context, args)
         told = await self._dispatcher.broadcast(
-            letter, team=team, caller=_caller(context), asker=self._asker(context)
+            letter,
+            team=team,
+            caller=_caller(context),
+            asker=self._asker(context),
+            stand_in=context.self_id,
         )
         return _encode(
             {

@@ -267,6 +267,27 @@ async def test_can_delegate_to_holds_for_every_way(post: Open) -> None:
         await rig.dispatcher.assign(Letter("x"), role="writer", caller=ann)
 
 
+async def test_in_anothers_place_only_those_are_written_to_whom_both_may(post: Open) -> None:
+    rig = await post(
+        ("ann", {"can_delegate_to": ("w1", "w2")}),
+        ("eve", {"can_delegate_to": ("W2", "w3")}),
+        *FOUR,
+    )
+    given: dict[str, Any] = {"caller": agent_of("ann"), "stand_in": "eve"}
+    sent = await rig.dispatcher.send("w2", Letter("x"), **given)
+    assert (await rig.mail.mailbox.get(sent.message_id)).sender_agent_id == "ann"
+    for name in ("w1", "w3"):
+        with pytest.raises(Forbidden):
+            await rig.dispatcher.send(name, Letter("x"), **given)
+    assert (await rig.dispatcher.assign(Letter("x"), role="writer", **given)).agent == "w2"
+    with pytest.raises(Forbidden):
+        await rig.dispatcher.broadcast(Letter("x"), team="desk", **given)
+    told = await rig.dispatcher.broadcast(Letter("x"), names=["w2"], **given)
+    assert [copy.agent for copy in told.copies] == ["w2"]
+    rig.agents.add("eve")
+    assert (await rig.dispatcher.send("w1", Letter("x"), **given)).agent == "w1"
+
+
 # -- to whoever is free ----------------------------------------------------------------------------
 
 
