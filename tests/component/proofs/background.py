@@ -32,7 +32,7 @@ from tests.component.proofs.proof import Claim, Proof, Removal
 
 kept, once, stopped, bounded, private, asked = map(Claim, ("P1", "P2", "P5", "P6", "P7", "P8"))
 
-RULES = [
+RULES: list[dict[str, Any]] = [
     {"match": "slow", "steps": [{"sleep": 5}, {"say": "slept"}]},
     {"match": "long", "steps": [{"sleep": 600}, {"say": "slept long"}]},
     {"match": "fail", "steps": [{"fail": "no birds"}]},
