@@ -61,6 +61,7 @@ from agentsup.supervision.spine import Spine
 
 __all__ = ["Daemon", "Ground", "build"]
 
+
 def build(ground: Ground) -> Daemon:
     """Wire one boot. Nothing runs yet."""
     return _Assembly(ground).daemon()
@@ -319,7 +320,8 @@ class _Assembly:
             ),
         )
         shown = (self.roles, self.mcp, self.spending, self.traces, self.work.hub)
-        self.commands = chat_commands_of(g, self.control, self.mailbox, self.calls, *shown)
+        post = self.post.dispatcher
+        self.commands = chat_commands_of(g, self.control, self.mailbox, self.calls, *shown, post)
         self.inbox = Inbox(
             mailbox=self.mailbox,
             events=self.events,

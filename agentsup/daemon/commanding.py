@@ -21,6 +21,7 @@ from agentsup.daemon.remembering import agent_memory
 from agentsup.daemon.roles import DaemonRoles
 from agentsup.daemon.spending import DaemonSpending
 from agentsup.daemon.tracing import DaemonTraces
+from agentsup.mailbox.dispatcher import Dispatcher
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.agent import MAIN
 from agentsup.model.control import Control
@@ -37,6 +38,7 @@ def chat_commands_of(
     spending: DaemonSpending,
     traces: DaemonTraces,
     tasks: TaskHub | None = None,
+    post: Dispatcher | None = None,
 ) -> ChatCommands:
     """Every command of every chat. ``tasks`` None: they are switched off."""
     given = CommandServices(
@@ -59,7 +61,7 @@ def chat_commands_of(
             *mcp_commands(mcp.document, ground.clock),
             *task_commands(given, tasks),
             *approval_commands(Grants(ground.database, ground.clock), ground.roster.name_of),
-            *main_commands(given),
+            *main_commands(given, post.reassign if post is not None else None),
         ),
         lambda: ground.roster.entry(MAIN).agent_id,
     )

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
+
 from agentsup.agents.commands import texts
 from agentsup.agents.commands.chat import CommandServices
 from agentsup.agents.commands.dispatch import Command, is_operator
 from agentsup.agents.commands.pages import columns, page_of, turning, wanted_page
 from agentsup.catalogue import Words, words
+from agentsup.mailbox.letters import Sent
 from agentsup.mailbox.reading import removed_counts
 from agentsup.model.control import AgentView, Button, CommandContext, CommandReply
 from agentsup.model.errors import BadRequest, Conflict
-from agentsup.model.message import State
+from agentsup.model.message import Message, State
+from agentsup.model.principal import Principal
 
 SHOWN = 10
 AGENTS_PER_PAGE = 6
 DEAD_PER_PAGE = 5
 
 
+Reassign = Callable[[str, str, Principal], Awaitable[Sent]]
+"""Gives the message of an id to the agent of a name."""
+
+
 class _MainCommandSet:
-    def __init__(self, services: CommandServices) -> None:
+    def __init__(self, services: CommandServices, reassign: Reassign | None = None) -> None:
         self._s = services
+        self._reassign = reassign
 
     async def agents(self, context: CommandContext, rest: str) -> CommandReply:
         number = wanted_page(rest)
@@ -83,6 +92,13 @@ class _MainCommandSet:
         if verb == "drop" and message_id:
             await mailbox.drop(message_id, context.principal)
             return CommandReply(say("dead.dropped", id=message_id), buttons=_to_dead(say))
+        if verb == "removed":
+            return await self._of_removed(context)
+        if verb == "reassign" and message_id and self._reassign is not None:
+            message_id, _, to = message_id.partition(" ")
+            sent = await self._reassign(message_id, to.strip(), context.principal)
+            told = say("dead.reassigned", id=message_id, name=sent.agent, new=sent.message_id)
+            return CommandReply(told, buttons=_to_dead(say))
         if verb.startswith("msg_"):
             return await self._one_dead(context, verb)
         number = wanted_page(rest)
@@ -112,6 +128,20 @@ class _MainCommandSet:
         ]
         return CommandReply("\n".join(lines), buttons=(*columns(each, 1), *turning(page, "/dead")))
 
+    async def _of_removed(self, context: CommandContext) -> CommandReply:
+        """What waits for agents that were removed, the latest first."""
+        say = words(context.language)
+        found = await self._s.mailbox.list(removed=True, limit=SHOWN)
+        if not found:
+            return CommandReply(say("dead.none_removed"), buttons=_to_dead(say))
+        rows = await self._s.database.read(
+            lambda reader: reader.all("SELECT agent_id, name FROM agents"), name="commands.removed"
+        )
+        names: dict[str, str] = {row["agent_id"]: row["name"] for row in rows}
+        lines = [f"{each.message_id}\n   {_waiting(each, names, say)}" for each in found]
+        lines.append(say("dead.how_removed"))
+        return CommandReply("\n".join(lines), buttons=_to_dead(say))
+
     async def _one_dead(self, context: CommandContext, message_id: str) -> CommandReply:
         say = words(context.language)
         message = await self._s.mailbox.get(message_id)
@@ -131,6 +161,11 @@ class _MainCommandSet:
         return CommandReply(
             f"{texts.dead(message)}\n   {to}\n{how}", buttons=(acts, *_to_dead(say))
         )
+
+
+def _waiting(message: Message, names: Mapping[str, str], say: Words) -> str:
+    to = say("dead.to", name=names.get(message.agent_id, message.agent_id))
+    return f"“{texts.excerpt(message)}” {to}"
 
 
 Rows = tuple[tuple[Button, ...], ...]
@@ -191,9 +226,12 @@ class _StopOfOne:
         return (await self._s.control.agent(context.agent_name)).is_main
 
 
-def main_commands(services: CommandServices) -> tuple[Command, ...]:
-    """The commands of main's chat, and ``/stop_all`` for all of them."""
-    run = _MainCommandSet(services)
+def main_commands(
+    services: CommandServices, reassign: Reassign | None = None
+) -> tuple[Command, ...]:
+    """The commands of main's chat, and ``/stop_all`` for all of them. ``reassign`` gives a message
+    to another agent; without it that can't be done from chat."""
+    run = _MainCommandSet(services, reassign)
     return (
         Command("agents", "[NAME]", "every agent and how it is", run.agents, main_only=True),
         Command("agent_start", "NAME", "start or revive an agent", run.agent_start, True, True),
@@ -201,7 +239,14 @@ def main_commands(services: CommandServices) -> tuple[Command, ...]:
         Command("agent_restart", "NAME", "rebuild an agent", run.agent_restart, True, True),
         Command("agent_diff", "", "what an edit left pending", run.agent_diff, True, True),
         Command("stop_all", "", "stop all work now", _StopOfOne(services).stop_all, operator=True),
-        Command("dead", "[ID | requeue|replay|drop ID]", "dead letters", run.dead, True, True),
+        Command(
+            "dead",
+            "[ID | requeue|replay|drop ID | removed | reassign ID AGENT]",
+            "dead letters",
+            run.dead,
+            True,
+            True,
+        ),
     )
 
 

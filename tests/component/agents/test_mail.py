@@ -313,6 +313,9 @@ async def test_a_removed_agents_mail_waits_is_shown_and_is_given_away_once(house
     assert "ben (1)" in (await house.command("main", "/dead")).text
     (waiting,) = await house.daemon.mailbox.list(removed=True)
     assert waiting.message_id == message_id
+    shown = (await house.command("main", "/dead removed")).text
+    assert message_id in shown
+    assert "“the work” to ben" in shown
     await house.restart(kill=True)
     given = await house.daemon.post.reassign(message_id, "cat", OPERATOR)
     await house.restart(kill=True)
@@ -325,6 +328,9 @@ async def test_a_removed_agents_mail_waits_is_shown_and_is_given_away_once(house
     old = await house.daemon.mailbox.get(message_id)
     assert (old.state.value, old.error_code) == ("cancelled", "reassigned")
     await house.until(lambda: "cat did the work" in house.texts())
+    said = (await house.command("main", f"/dead reassign {message_id} CAT")).text
+    assert said == f"{message_id} was given to cat, as {given.message_id}."
+    assert "Nothing waits" in (await house.command("main", "/dead removed")).text
     assert not any("cancelled" in text or "given to" in text for text in house.texts())
     assert "ben" not in (await house.command("main", "/dead")).text
 
