@@ -6,7 +6,9 @@ give the caller's slot back and neither fail nor end anything.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from agentsup.agents.delegation import permits
@@ -18,12 +20,13 @@ from agentsup.agents.roles.bounds import usable
 from agentsup.agents.standing import bound_tx, standing_of
 from agentsup.agents.tools.peers import Askers
 from agentsup.kit.tasks import TaskOwner
+from agentsup.mailbox import waits
 from agentsup.mailbox.bus import AgentDirectory, Asker, DirectoryEntry
 from agentsup.model.agent import AgentSpec
-from agentsup.model.errors import BadRequest, Forbidden, LeaseLost, NotFound
+from agentsup.model.errors import BadRequest, Conflict, Forbidden, LeaseLost, NotFound
 from agentsup.model.hook import SubagentFacts, SubagentWatch
-from agentsup.model.message import Message
-from agentsup.model.principal import Principal, PrincipalKind
+from agentsup.model.message import Message, State
+from agentsup.model.principal import SYSTEM, Principal, PrincipalKind
 from agentsup.model.task import Run
 from agentsup.model.tool import ToolContext
 from agentsup.model.trace import UNTRACED, Tracer
@@ -33,6 +36,8 @@ from agentsup.tasks.reports import RunReport
 from agentsup.tasks.runs import NewRun, Runs, to_asker
 
 MAX_WAIT_S = 3600.0
+_STOPPED_S = 10.0
+"""How long it may take until a stop of the caller is on record."""
 _WATCH_S = 86_400.0
 """A watch that hears nothing so long begins anew."""
 
@@ -166,10 +171,10 @@ class DelegationDesk:
         caller: Caller,
         new: NewRun,
         *,
-        waits: bool,
+        is_waited: bool,
         tools: Sequence[str] | None = None,
     ) -> Run:
-        """Start a run, or meet the one that the same call has started. ``waits``: the caller waits
+        """Start a run, or meet the one that the same call has started. ``is_waited``: the caller waits
         for it; else its result comes as a message. Raises what ``Runs.start`` raises, and
         ``Forbidden`` where a check refuses it."""
         prompt = self.s.redact(new.prompt)
@@ -178,7 +183,7 @@ class DelegationDesk:
             prompt=prompt,
             parent=caller.message,
             principal=caller.principal,
-            deliver_to=to_asker(caller.message, waited=waits),
+            deliver_to=to_asker(caller.message, waited=is_waited),
         )
         facts = SubagentFacts(
             run_id="",
@@ -192,7 +197,7 @@ class DelegationDesk:
             raise Forbidden(f"this work can't be handed on: {denied.reason}")
 
         def write(tx: Tx) -> Run:
-            run = self.s.runs.start_tx(tx, new, waiter=caller.asker.lease if waits else None)
+            run = self.s.runs.start_tx(tx, new, waiter=caller.asker.lease if is_waited else None)
             if tools is not None:
                 bound_tx(tx, run.session_id, tools)
             return run
@@ -201,9 +206,51 @@ class DelegationDesk:
         self._attend(replace(facts, run_id=run.run_id))
         return run
 
-    async def wait(self, caller: Caller, run_id: str, timeout_s: float) -> RunReport:
-        """Until it has ended, at most that long; see ``Runs.wait``."""
+    async def look(self, caller: Caller, run_id: str, timeout_s: float) -> RunReport:
+        """Until it has ended, at most that long, for a run that goes on without the caller; see
+        ``Runs.wait``."""
         return await self.s.runs.wait(run_id, timeout_s, asker=caller.asker)
+
+    async def wait(self, caller: Caller, run_id: str, timeout_s: float) -> RunReport:
+        """The same, for a run that was started to be waited for: it is stopped when the caller is,
+        since nobody is left who wants it."""
+        try:
+            return await self.look(caller, run_id, timeout_s)
+        except asyncio.CancelledError:
+            self._tasks.spawn(
+                self._stop_with(caller.message.message_id, run_id), name=f"run-stop:{run_id}"
+            )
+            raise
+
+    async def _stop_with(self, message_id: str, run_id: str) -> None:
+        """End the run if the message it was for was stopped; not if its turn only pauses."""
+        changed = asyncio.Event()
+        unlisten = self.s.database.listen(f"done:{message_id}", changed.set)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_STOPPED_S):
+                    while await self._state_of(message_id) is State.LEASED:
+                        await changed.wait()
+                        changed.clear()
+            if await self._state_of(message_id) is not State.CANCELLED:
+                return
+            # Nobody is told: whoever asked is gone.
+            await self.s.database.write(
+                lambda tx: waits.expect_tx(tx, run_id), name="delegation.expect"
+            )
+            with suppress(Conflict, NotFound):
+                await self.s.runs.stop(run_id, SYSTEM)
+        finally:
+            unlisten()
+
+    async def _state_of(self, message_id: str) -> State:
+        row = await self.s.database.read(
+            lambda reader: reader.scalar(
+                "SELECT state FROM messages WHERE message_id = ?", (message_id,)
+            ),
+            name="delegation.state",
+        )
+        return State(row) if row else State.DONE
 
     async def wait_all(
         self, caller: Caller, run_ids: Iterable[str], timeout_s: float

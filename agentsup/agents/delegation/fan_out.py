@@ -44,7 +44,7 @@ class FanOut:
                 found[place] = _refused(*each)
                 continue
             try:
-                run = await self._desk.start(caller, each.new, waits=True, tools=each.tools)
+                run = await self._desk.start(caller, each.new, is_waited=True, tools=each.tools)
             except Refused as error:
                 found[place] = _refused(each.name, error)
             else:

@@ -154,7 +154,7 @@ class _Delegation:
                 summary=label,
                 traceparent=header,
             )
-            run = await self._desk.start(caller, new, waits=not background)
+            run = await self._desk.start(caller, new, is_waited=not background)
             if background:
                 return answers.as_json(
                     {

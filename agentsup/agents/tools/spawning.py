@@ -138,7 +138,7 @@ class _Spawning:
             expires_at=None if timeout_s is None else now + round(1000 * timeout_s),
             traceparent=self._desk.s.tracer.header_of(context.message_id, context.call_id),
         )
-        run = await self._desk.start(caller, new, waits=False, tools=allowed)
+        run = await self._desk.start(caller, new, is_waited=False, tools=allowed)
         return answers.as_json(
             {
                 "agent_id": run.run_id,
@@ -169,7 +169,7 @@ class _Spawning:
         timeout_s = wait_s(args, default=WAIT_S)
         caller = await self._desk.caller(context)
         await self._desk.known(caller, run_id)
-        return answers.as_json(answers.waited(await self._desk.wait(caller, run_id, timeout_s)))
+        return answers.as_json(answers.waited(await self._desk.look(caller, run_id, timeout_s)))
 
     async def stop(self, context: ToolContext, args: dict[str, Any]) -> str:
         run_id = arguments.needed(args, "agent_id")

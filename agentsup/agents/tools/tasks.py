@@ -167,7 +167,7 @@ class _Tasks:
         caller, wanted = await self._of(context, args)
         if wanted.startswith(RUN):
             await self._desk.known(caller, wanted)
-            report = await self._desk.wait(caller, wanted, 0.0)
+            report = await self._desk.look(caller, wanted, 0.0)
             if not report.is_ended:
                 return f"It is {answers.still_on(report)}."
             if report.status == "done":

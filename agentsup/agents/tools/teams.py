@@ -195,7 +195,7 @@ class _Teams:
             with self._router.breakers.visit(self._router.breaker(place.agent_id)) as visit:
                 try:
                     self._check_up(caller, place.agent_id)
-                    run = await self._desk.start(caller, new, waits=True)
+                    run = await self._desk.start(caller, new, is_waited=True)
                 except Refused as error:
                     found.append(Found(place.name, False, error.message, code=error.code))
                     continue
@@ -210,7 +210,9 @@ class _Teams:
     async def _in_background(self, caller: Caller, order: _Order, ranking: Ranking) -> str:
         first = ranking.ranked[0]
         self._check_up(caller, first.agent_id)
-        run = await self._desk.start(caller, self._run(caller, order, first.agent_id), waits=False)
+        run = await self._desk.start(
+            caller, self._run(caller, order, first.agent_id), is_waited=False
+        )
         return answers.as_json(
             {
                 "run_id": run.run_id,

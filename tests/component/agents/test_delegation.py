@@ -1,10 +1,11 @@
 """Handing work on to agents and roles: whose place, how deep, how often, and what comes back."""
 
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
 import pytest
 
-from agentsup.testing.household import agent
+from agentsup.testing.household import Household, agent
 from tests.component.agents.handing_on import call, document, runs, said, say
 from tests.component.conftest import Open
 
@@ -139,3 +140,51 @@ async def test_what_several_think_comes_together_and_who_fails_is_named(househol
     assert "## ben\n\ntea" in await said(house, "ann", "again")
     assert "## Synthesis\n\nboth" in await said(house, "ann", "made")
     assert ("mixture", 1, "ben") in await runs(house)
+
+
+@pytest.mark.parametrize("word", ["/stop", "/interrupt"])
+@pytest.mark.parametrize(
+    "tool, args",
+    [
+        ("delegate_task", {"agent": "ben"}),
+        ("route_to_agent", {"capability": "code"}),
+        ("dispatch_team", {"team": "red"}),
+    ],
+)
+async def test_what_a_stopped_turn_waits_for_is_stopped_with_it(
+    household: Open, word: str, tool: str, args: dict[str, str]
+) -> None:
+    on = call(".*dig", "delegate_task", prompt="deep", agent="cat")
+    house = await household(
+        agent("ann", call("go", tool, prompt="dig", **args), tools=["*"]),
+        agent("ben", on, capabilities=["code"], team="red"),
+        agent("cat", say("deep", "dug", after_s=60)),
+    )
+    await house.said("ann", "go")
+    await house.until(_are_two(house))
+    await house.clock.sleep(3)
+    assert (await house.command("ann", word)).ok
+    await house.clock.sleep(100)
+    states = await house.sql("SELECT kind, state FROM messages ORDER BY seq")
+    assert states == [("chat", "cancelled"), ("task", "cancelled"), ("task", "cancelled")]
+    assert len(house.texts()) == 1
+
+
+def _are_two(house: Household) -> Callable[[], Awaitable[bool]]:
+    async def are_two() -> bool:
+        return len(await runs(house)) == 2
+
+    return are_two
+
+
+async def test_what_goes_on_in_the_background_outlives_its_starter(household: Open) -> None:
+    args = {"prompt": "dig", "agent": "ben", "background": True, "label": "dig"}
+    start = {"tool": {"name": "delegate_task", "args": args}}
+    house = await household(
+        agent("ann", {"match": "go", "steps": [start, {"sleep": 60}, {"say": "x"}]}),
+        agent("ben", say("dig", "dug", after_s=30)),
+    )
+    await house.said("ann", "go")
+    await house.clock.sleep(10)
+    await house.command("ann", "/interrupt")
+    await house.until(lambda: any("dug" in text for text in house.texts()))

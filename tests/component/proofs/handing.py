@@ -1,4 +1,5 @@
-"""P2, P6, P7: work that is handed on starts nothing twice, stays within bounds and widens nothing."""
+"""P2, P5, P6, P7: work that is handed on starts nothing twice, ends with whoever waits for it, stays
+within bounds and widens nothing."""
 
 import asyncio
 import itertools
@@ -17,10 +18,10 @@ from agentsup.agents.tools import teams
 from agentsup.tasks import lineage
 from agentsup.tasks.reports import RunReport
 from agentsup.tasks.runs import NewRun
-from tests.component.proofs.house import House, agent
+from tests.component.proofs.house import EVA, House, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
-once, bounded, within = Claim("P2"), Claim("P6"), Claim("P7")
+once, stopped, bounded, within = Claim("P2"), Claim("P5"), Claim("P6"), Claim("P7")
 
 TEAM = {"team": "red", "capabilities": ["code"]}
 ROUTE = {"name": "route_to_agent", "args": {"capability": "code", "prompt": "write"}}
@@ -76,6 +77,27 @@ async def who_hangs_holds_up_nobody(home: Path) -> None:
         )
 
 
+async def work_ends_with_whoever_waits_for_it(home: Path) -> None:
+    hands_on = {"name": "delegate_task", "args": {"prompt": "dig", "agent": "ben"}}
+    digs = rule("dig", {"sleep": 60}, {"effect": "dug"}, {"say": "dug"})
+    agents = [agent("main"), agent("ann", [calls("go", hands_on)]), agent("ben", [digs])]
+    async with House(home, agents) as house:
+        await house.say("ann", "go")
+        await asyncio.sleep(5)
+        reply = await house.daemon.inbox.say(
+            agent_name="ann",
+            channel="console",
+            conversation="c1",
+            text="/stop",
+            principal=EVA,
+            external_id="stop",
+        )
+        assert reply.kind == "command"
+        await asyncio.sleep(100)
+        made = [each for each in house.home.root.rglob("dug") if each.is_file()]
+        stopped.holds(not made, "work went on that nobody waits for any more")
+
+
 async def a_request_sets_off_so_many_and_no_more(home: Path) -> None:
     part = [{"name": "delegate_task", "args": {"prompt": f"part {n}"}} for n in range(12)]
     rules = [calls("go", *part), rule("part.*", {"say": "done"})]
@@ -127,6 +149,13 @@ def one_wait_after_the_other(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DelegationDesk, "wait_all", wait_all)
 
 
+def work_that_nobody_ends(patch: pytest.MonkeyPatch) -> None:
+    async def stop_with(self: DelegationDesk, message_id: str, run_id: str) -> None:
+        return None
+
+    patch.setattr(DelegationDesk, "_stop_with", stop_with)
+
+
 def runs_that_nobody_counts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lineage, "check_count", lambda count: None)
 
@@ -155,6 +184,12 @@ PROOFS = (
         "P6",
         who_hangs_holds_up_nobody,
         (Removal("one wait after the other", one_wait_after_the_other),),
+    ),
+    Proof(
+        "work ends with whoever waits for it",
+        "P5",
+        work_ends_with_whoever_waits_for_it,
+        (Removal("work that nobody ends", work_that_nobody_ends),),
     ),
     Proof(
         "a request sets off so many and no more",
