@@ -237,3 +237,33 @@ async def test_two_who_ask_at_once_spread(household: Open) -> None:
     )
     first = asyncio.gather(said(house, "ann", "go"), said(house, "amy", "go"))
     assert sorted(await first) == ["[ben]\n\nby ben", "[cat]\n\nby cat"]
+
+
+@pytest.mark.parametrize("tool", ["dispatch_team", "delegate_task"])
+async def test_a_member_asks_back_over_a_kill_and_one_answer_comes(
+    household: Open, tool: str
+) -> None:
+    asking = {"match": "go", "steps": [{"question": {"text": "red or blue?"}}, {"say": "$result!"}]}
+    args = (
+        {"team": "red", "prompt": "go"}
+        if tool == "dispatch_team"
+        else {
+            "prompt": "go",
+            "agent": "cat",
+        }
+    )
+    house = await household(
+        agent("ann", call("start", tool, **args), tools=["*"]),
+        member("ben", say("go", "ben is done", after_s=1)),
+        member("cat", asking),
+    )
+    message = await house.said("ann", "start")
+    await house.until(lambda: any("red or blue?" in text for text in house.texts()))
+    await house.restart(kill=True)
+    await house.command("ann", "/answer red")
+    done = await house.daemon.mailbox.wait_done(message, 600)
+    assert "red!" in done.result_text
+    assert tool == "delegate_task" or "ben is done" in done.result_text
+    await house.clock.sleep(100)
+    assert sum("red!" in text for text in house.texts()) == 1
+    assert await house.sql("SELECT count(*) FROM messages WHERE state NOT IN ('done')") == [(0,)]
