@@ -350,7 +350,11 @@ FIELDS: Mapping[str, FieldInfo] = MappingProxyType(
         ),
         "tools": FieldInfo(_LIVE, "Tools it may use: names, fs_*; without it, the harmless ones."),
         "mcp": FieldInfo(_LIVE, "Tool servers by name: command, args, env, or url and headers."),
-        "can_delegate_to": FieldInfo(_LIVE, "Agents it may give work to; without it, all of them."),
+        "can_delegate_to": FieldInfo(
+            _LIVE,
+            "Agents it may give work to, and roles; without it, all agents, but in another's place "
+            "only within its own role.",
+        ),
         "subscriptions": FieldInfo(
             _LIVE,
             "Whose work it hears of: agents or *, each with :started, :finished, :failed or all.",
