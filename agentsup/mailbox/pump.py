@@ -137,7 +137,9 @@ class Pump:
         try:
             while self._failure is None and not (self._draining and not self._working):
                 self._wake.clear()
-                if not self._draining:
+                if self._draining:
+                    self.slots.let_go()
+                else:
                     found = await self._claim_round()
                     self.stats.lost_wakes += missed and found
                 missed = await self._pause()
@@ -175,6 +177,7 @@ class Pump:
         """Start what may start now; whether there was anything."""
         free = self.slots.keep()
         if not any(free.values()):
+            self.slots.let_go()
             return False
         try:
             claimed = await self._mailbox.claim(

@@ -64,6 +64,10 @@ class SharedLane:
         self._starved.pop(waker, None)
         self._wake_next()
 
+    def resized(self) -> None:
+        """The limit is another one now."""
+        self._wake_next()
+
     def _free(self) -> int:
         return max(0, self._limit() - self._used - self._kept)
 
@@ -126,12 +130,14 @@ class Slots:
             self._shared[lane].take(kept=kept)
 
     def let_go(self) -> None:
-        """What was kept and not taken is for turns that come back."""
+        """What was kept and not taken is for turns that come back, and for other agents. Whoever was
+        woken does this in the end, whatever it took: the next one is woken by it."""
         kept, self._kept = self._kept, dict.fromkeys(Lane, 0)
         for lane, shared in self._shared.items():
             shared.let_go(kept[lane])
-        for lane in Lane:
-            self._hand_over(lane)
+        handed = [self._hand_over(lane) for lane in Lane]
+        if any(handed):
+            self._on_free()  # no new work was begun in that lane, and there may be room for more
 
     def close(self) -> None:
         """No turn takes a slot any more."""
@@ -151,13 +157,16 @@ class Slots:
         self._hand_over(lane)
         self._on_free()
 
-    def _hand_over(self, lane: Lane) -> None:
-        waiting = self._returning[lane]
+    def _hand_over(self, lane: Lane) -> bool:
+        """Whether a turn that comes back got a slot."""
+        waiting, has_given = self._returning[lane], False
         while waiting and self._has_room(lane):
             future = waiting.popleft()
             if not future.done():
                 self._use(lane)
                 future.set_result(None)
+                has_given = True
+        return has_given
 
     def _has_room(self, lane: Lane) -> bool:
         shared = self._shared.get(lane)
@@ -176,6 +185,9 @@ class Slots:
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
                 self._give(lane)
+            elif future in self._returning[lane]:
+                self._returning[lane].remove(future)
+                self._on_free()  # it kept new work out of the lane
             raise
 
 

@@ -1,11 +1,12 @@
 """Slots: given back while a turn waits, taken again before new work, never lost or doubled."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 
-from agentsup.mailbox.slots import Slots
+from agentsup.mailbox.slots import SharedLane, Slots
 from agentsup.model.message import Lane
 
 pytestmark = pytest.mark.virtual
@@ -153,3 +154,78 @@ async def test_resizing_live() -> None:
     mine.finish()
     other.finish()
     assert slots.free()[P] == 4
+
+
+# -- slots that several agents share ---------------------------------------------------------------
+
+
+class Woken:
+    """Who was woken, in order."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._wakers: dict[str, Callable[[], None]] = {}
+
+    def __getitem__(self, name: str) -> Callable[[], None]:
+        return self._wakers.setdefault(name, lambda: self.names.append(name))
+
+
+def test_who_finds_no_room_is_woken_in_turn_and_one_at_a_time() -> None:
+    shared, woken = SharedLane(lambda: 2), Woken()
+    shared.take(kept=False)
+    shared.take(kept=False)
+    for name in ("ann", "ben", "ann", "cat"):
+        assert shared.room(woken[name]) == 0
+    shared.give()
+    assert woken.names == ["ann"]
+    assert shared.room(woken["ann"]) == 1
+    shared.keep(1)
+    assert shared.room(woken["dan"]) == 0, "it is kept for ann"
+    shared.let_go(1)
+    assert woken.names == ["ann", "ben"], "ann had no use for it"
+    shared.leave(woken["cat"])
+    assert woken.names == ["ann", "ben", "dan"], "ben is passed over as well"
+    assert shared.used == 1
+
+
+def test_what_was_kept_is_taken_from_what_was_kept() -> None:
+    shared, woken = SharedLane(lambda: 3), Woken()
+    shared.keep(2)
+    shared.take(kept=True)
+    assert shared.room(woken["ann"]) == 1
+    shared.let_go(1)
+    assert (shared.room(woken["ann"]), shared.used) == (2, 1)
+
+
+def test_a_new_limit_wakes_who_waits_and_takes_nothing_away() -> None:
+    limit = 1
+    shared, woken = SharedLane(lambda: limit), Woken()
+    shared.take(kept=False)
+    assert shared.room(woken["ann"]) == 0
+    shared.resized()
+    assert woken.names == []
+    limit = 2
+    shared.resized()
+    assert woken.names == ["ann"]
+    shared.take(kept=False)
+    limit = 1
+    assert shared.room(woken["ann"]) == 0
+    shared.give()
+    assert woken.names == ["ann"], "one is still in use, and no more may be"
+    shared.give()
+    assert woken.names == ["ann", "ann"]
+
+
+async def test_a_wait_gives_both_slots_back_and_takes_both_again() -> None:
+    shared = SharedLane(lambda: 1)
+    limits = dict.fromkeys(Lane, 2)
+    mine, others = (Slots(limits, lambda: None, {P: shared}) for _ in range(2))
+    assert (mine.free()[P], others.free()[P]) == (1, 1)
+    turn = mine.take(P)
+    assert (mine.free()[P], others.free()[P]) == (0, 0)
+    assert others.free()[Lane.INTERACTIVE] == 2, "only that lane is shared"
+    async with turn.released():
+        assert (mine.free()[P], others.free()[P]) == (1, 1)
+    assert (shared.used, others.free()[P]) == (1, 0)
+    turn.finish()
+    assert shared.used == 0
