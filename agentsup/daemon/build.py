@@ -255,6 +255,7 @@ class _Assembly:
         logging.getLogger().setLevel(snapshot.settings.log.level.upper())
         redact_secrets(self.ground.redactor, snapshot, self.ground.home.root, self.ground.environ)
         self.api.people_changed()
+        self.work.background.resized()
 
     def _on_removed(self, agent_id: str) -> None:
         self.ground.tokens.revoke_agent(agent_id)
