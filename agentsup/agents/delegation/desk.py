@@ -19,7 +19,7 @@ from agentsup.agents.roles.book import RoleShelf
 from agentsup.agents.roles.bounds import usable
 from agentsup.agents.standing import bound_tx, standing_of
 from agentsup.agents.tools.peers import Askers
-from agentsup.kit.tasks import TaskOwner
+from agentsup.kit.tasks import OwnerClosed, TaskOwner
 from agentsup.mailbox import waits
 from agentsup.mailbox.bus import AgentDirectory, Asker, DirectoryEntry
 from agentsup.model.agent import AgentSpec
@@ -217,9 +217,10 @@ class DelegationDesk:
         try:
             return await self.look(caller, run_id, timeout_s)
         except asyncio.CancelledError:
-            self._tasks.spawn(
-                self._stop_with(caller.message.message_id, run_id), name=f"run-stop:{run_id}"
-            )
+            with suppress(OwnerClosed):  # the daemon ends: nothing was stopped
+                self._tasks.spawn(
+                    self._stop_with(caller.message.message_id, run_id), name=f"run-stop:{run_id}"
+                )
             raise
 
     async def _stop_with(self, message_id: str, run_id: str) -> None:

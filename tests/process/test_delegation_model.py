@@ -1,0 +1,94 @@
+"""Handing work on with models behind HTTP, which count what is paid: circles, and a kill in a fan-out."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from agentsup.testing.daemon_process import DaemonProcess, write_home
+from agentsup.testing.model_server import Asked, Call, ModelServer, Reply
+
+NAMES = ("main", "ben", "cat")
+
+
+def who(asked: Asked) -> str:
+    """Whose request it is, by its instructions."""
+    head = str(asked.messages[0])
+    return next(name for name in NAMES if f"You are {name}" in head)
+
+
+def model(asked: Asked) -> Reply:
+    """Main hands parts to its team; in a circle each hands on to the next."""
+    last, name = asked.messages[-1], who(asked)
+    said = str(last["content"])
+    if last["role"] == "tool":
+        return Reply(f"heard: {said}")
+    if "circle" in said:
+        to = {"main": "ben", "ben": "cat", "cat": "main"}[name]
+        return Reply(calls=(Call("delegate_task", {"prompt": "circle", "agent": to}),))
+    if name == "main":
+        return Reply(calls=(Call("dispatch_team", {"team": "red", "prompt": "your part"}),))
+    if name == "ben":
+        return Reply("ben is done")
+    return Reply(("cat ", "is ", "done"), every_s=1.0)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ModelServer]:
+    async with ModelServer(model) as running:
+        yield running
+
+
+@pytest.fixture
+async def daemon(tmp_path: Path, server: ModelServer) -> AsyncIterator[DaemonProcess]:
+    options = {"base_url": server.base_url, "api_key": "sk-loopback-0123456789abcdef"}
+    entry = {"engine": "llm", "model": "loopback-1", "engine_options": options}
+    main = {"name": "main", "tools": ["delegate_task", "dispatch_team"], **entry}
+    team = [{"name": name, "team": "red", **entry} for name in NAMES[1:]]
+    async with DaemonProcess(write_home(tmp_path / "home", [main, *team])) as running:
+        yield running
+
+
+@pytest.mark.timeout(60)
+async def test_a_circle_costs_no_call_of_whoever_closes_it(
+    daemon: DaemonProcess, server: ModelServer
+) -> None:
+    chat = await daemon.chat()
+    answer = await chat.ask("circle")
+    assert "can't be handed to whoever handed it on" in answer
+    # Each was asked what to do, and what it says to the result; the refused hand-over cost nothing.
+    assert Counter(map(who, server.asked)) == {"main": 2, "ben": 2, "cat": 2}
+    assert server.violations == []
+
+
+@pytest.mark.timeout(90)
+async def test_a_kill_in_a_fan_out_pays_no_finished_part_again(
+    daemon: DaemonProcess, server: ModelServer
+) -> None:
+    chat = await daemon.chat()
+    message_id = await chat.say("go")
+
+    def states() -> list[str]:
+        rows = daemon.sql("SELECT state FROM messages WHERE kind = 'task' ORDER BY state")
+        return [row["state"] for row in rows]
+
+    async with asyncio.timeout(20), aclosing(daemon.events()) as events:
+        async for _ in events:
+            if states() == ["done", "leased"]:
+                break
+    await server.wait_asked(3)
+    daemon.kill()
+    await daemon.ended()
+    await daemon.start()
+    again = await daemon.chat()
+    answer = (await again.event(message_id))["text"]
+    assert "ben is done" in answer
+    assert "cat is done" in answer
+    asked = Counter(map(who, server.asked))
+    assert asked["ben"] == 1
+    assert asked["cat"] == 2, "its first request was cut off by the kill"
+    assert len(daemon.sql("SELECT run_id FROM runs")) == 2
+    assert server.violations == []
