@@ -16,7 +16,7 @@ from agentsup.model.question import QUESTION, Question, QuestionState
 from agentsup.model.task import Task
 from agentsup.store.database import Reader, Tx
 
-__all__ = ["answer_tx", "ask_tx", "questions_of", "take_back_tx"]
+__all__ = ["answer_tx", "ask_tx", "questions_of"]
 
 
 def ask_tx(mailbox: Mailbox, tx: Tx, task: Task, text: str, options: Sequence[str]) -> Question:
@@ -60,21 +60,11 @@ def answer_tx(
                 question_ids=[q.question_id for q in asked],
             )
         question_id = asked[0].question_id
-    meant = next((q for q in known if q.question_id == question_id), None)
-    if meant is None:
+    if all(q.question_id != question_id for q in known):
         raise NotFound(
             f"task {task.task_id} has no question {question_id}", question_id=question_id
         )
-    answered = answering.answer_tx(mailbox.desk, tx, question_id, text, by)
-    take_back_tx(mailbox, tx, meant, by)
-    return answered
-
-
-def take_back_tx(mailbox: Mailbox, tx: Tx, asked: Question, by: Principal) -> None:
-    """The agent that was asked need not answer any more, unless it is at it."""
-    message = find_message(tx, asked.put_as) if asked.put_as else None
-    if message is not None and message.state is State.QUEUED:
-        mailbox.cancel_tx(tx, message.message_id, by)
+    return answering.answer_tx(mailbox.desk, tx, question_id, text, by)
 
 
 def questions_of(reader: Reader, task_id: str) -> list[Question]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,15 +18,13 @@ from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.mailbox.bus import AgentDirectory, Asker
 from agentsup.mailbox.mailbox import Mailbox
-from agentsup.mailbox.rows import need_message
 from agentsup.model.errors import BadRequest, Conflict
 from agentsup.model.event import Event, EventType
 from agentsup.model.message import State
 from agentsup.model.principal import Principal, PrincipalKind
-from agentsup.model.question import Question, QuestionState
+from agentsup.model.question import Question
 from agentsup.model.task import (
     ENDED,
-    WORKING,
     DeliveryState,
     NewTask,
     Run,
@@ -110,7 +109,8 @@ class TaskHub:
                     return known
             if new.parent_task_id:
                 rights.check_sees(rows.need_task(tx, new.parent_task_id), caller)
-            rows.add_task_tx(tx, task)
+            asked_by = rows.asked_by(tx, asker.lease.message if asker is not None else None)
+            rows.add_task_tx(tx, replace(task, asked_by=asked_by))
             self._tell(tx, EventType.TASK_CREATED, task, at, name=task.name)
             if parsed is not None:
                 schedules.add_tx(tx, task.task_id, parsed)
@@ -209,13 +209,8 @@ class TaskHub:
             task = self._find(tx, task_id)
             rights.check_owns(task, caller)
             key = f"resume:{task.task_id}:{idempotency_key}" if idempotency_key else ""
-            repeated = bool(key) and rows.is_entered(tx, task.owner, key)
-            if task.state in WORKING and not repeated:
-                raise Conflict(
-                    f"task {task.task_id} is {task.state.value}; it goes on by itself",
-                    task_id=task.task_id,
-                    state=task.state.value,
-                )
+            if not key or not rows.is_entered(tx, task.owner, key):
+                rows.check_rests(tx, task, "it goes on by itself")
             text = prompt or (task.prompt if task.runs == 0 else "")
             if not text.strip():
                 raise BadRequest("say what it is to do now", field="prompt")
@@ -264,7 +259,7 @@ class TaskHub:
         return await self._database.write(write, name="tasks.answer")
 
     async def cancel(self, task_id: str, *, caller: Principal) -> Task:
-        """End it: its run with all processes, and its schedule. Raises ``Conflict`` once it has
+        """End it: its runs with all processes, and its schedule. Raises ``Conflict`` once it has
         ended and nothing of it is to come."""
         running: list[str] = []
 
@@ -275,17 +270,14 @@ class TaskHub:
             had_schedule = schedules.end_tx(
                 tx, task.task_id, self.starter, f"cancelled by {caller.label}", at=at
             )
-            if task.state in WORKING:
-                for asked in asking.questions_of(tx, task.task_id):
-                    if asked.state is QuestionState.OPEN:
-                        asking.take_back_tx(self._mailbox, tx, asked, caller)
-                was = need_message(tx, task.current_run).state
-                self._mailbox.cancel_tx(tx, task.current_run, caller)
-                if was is not State.QUEUED:
-                    running.append(task.current_run)
-            elif task.state is TaskState.TODO:
+            working = rows.open_runs(tx, task.task_id)
+            for run_id, was in working:
+                self._mailbox.cancel_tx(tx, run_id, caller)
+                if was != State.QUEUED:
+                    running.append(run_id)
+            if task.state is TaskState.TODO:
                 self._set_tx(tx, task, TaskState.CANCELLED, at)
-            elif not had_schedule:
+            elif not working and not had_schedule:
                 raise Conflict(
                     f"task {task.task_id} is already {task.state.value}",
                     task_id=task.task_id,
@@ -305,12 +297,7 @@ class TaskHub:
         def write(tx: Tx) -> str:
             task = self._find(tx, task_id)
             rights.check_owns(task, caller)
-            if task.state in WORKING:
-                raise Conflict(
-                    f"task {task.task_id} is {task.state.value}; cancel it first",
-                    task_id=task.task_id,
-                    state=task.state.value,
-                )
+            rows.check_rests(tx, task, "cancel it first")
             at = self._clock.now_ms()
             schedules.end_tx(tx, task.task_id, self.starter, "the task was deleted", at=at)
             tx.execute("UPDATE runs SET task_id = '' WHERE task_id = ?", (task.task_id,))

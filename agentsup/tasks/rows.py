@@ -6,21 +6,24 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from agentsup.mailbox.rows import OPEN_SQL
 from agentsup.model.errors import Conflict, NotFound
 from agentsup.model.ids import AgentId
 from agentsup.model.message import DeliverTo, Message, Priority
 from agentsup.model.principal import Principal, PrincipalKind
-from agentsup.model.task import DeliveryState, Run, RunKind, Task, TaskState
+from agentsup.model.task import WORKING, DeliveryState, Run, RunKind, Task, TaskState
 from agentsup.store.database import Reader, Tx
 
 __all__ = [
     "add_run_tx",
     "add_task_tx",
     "begin_tx",
+    "check_rests",
     "delivery_of",
     "find_run",
     "list_tasks",
     "need_task",
+    "open_runs",
     "runs_of",
     "runs_started_for",
     "task_of",
@@ -255,6 +258,29 @@ def runs_of(reader: Reader, task_id: str, *, limit: int = 50) -> list[Run]:
         (task_id, limit),
     )
     return [run_of(row) for row in rows]  # type: ignore[arg-type]  # as above
+
+
+def open_runs(reader: Reader, task_id: str) -> list[tuple[str, str]]:
+    """Id and state of the runs of a task that have not ended, the first to be done first: times
+    of a schedule may wait behind one another."""
+    rows = reader.all(
+        "SELECT m.message_id, m.state FROM runs r JOIN messages m ON m.message_id = r.run_id"  # noqa: S608 - a constant
+        f" WHERE r.task_id = ? AND r.task_id <> '' AND m.{OPEN_SQL} ORDER BY r.run_no",
+        (task_id,),
+    )
+    return [(row["message_id"], row["state"]) for row in rows]
+
+
+def check_rests(reader: Reader, task: Task, advice: str) -> None:
+    """Raise ``Conflict``, with ``advice``, while any run of the task has not ended."""
+    runs = open_runs(reader, task.task_id)
+    if runs:
+        state = task.state if task.state in WORKING else TaskState.RUNNING
+        raise Conflict(
+            f"task {task.task_id} is {state.value}; {advice}",
+            task_id=task.task_id,
+            state=state.value,
+        )
 
 
 def runs_started_for(reader: Reader, message_id: str) -> list[Run]:

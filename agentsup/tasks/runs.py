@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from agentsup.kit import faults
 from agentsup.mailbox import ending, waits
@@ -109,12 +110,9 @@ class Runs:
 
     async def start(self, new: NewRun, *, waiter: Lease | None = None) -> Run:
         """``start_tx`` in a transaction of its own."""
-        faults.point("run.before_start")
-        run = await self._database.write(
+        return await self._database.write(
             lambda tx: self.start_tx(tx, new, waiter=waiter), name="runs.start"
         )
-        faults.point("run.after_start")
-        return run
 
     def start_tx(self, tx: Tx, new: NewRun, *, waiter: Lease | None = None) -> Run:
         """Put the run into its mailbox, or return the one that its key started before.
@@ -131,6 +129,7 @@ class Runs:
                 "put it into a file",
                 field="prompt",
             )
+        faults.point("run.before_start")
         parent = new.parent
         path = lineage.path_to(parent, new.agent_id, new.target)
         accepted = self._mailbox.accept_tx(tx, self._message(new, path), waiter=waiter)
@@ -181,6 +180,7 @@ class Runs:
             message_id=accepted.message_id,
             data=facts,
         )
+        tx.after_commit(partial(faults.point, "run.after_start"))
         return run
 
     def _message(self, new: NewRun, path: tuple[str, ...]) -> NewMessage:
