@@ -185,16 +185,7 @@ class DelegationDesk:
             principal=caller.principal,
             deliver_to=to_asker(caller.message, waited=is_waited),
         )
-        facts = SubagentFacts(
-            run_id="",
-            parent=caller.message.message_id,
-            role=new.target,
-            instruction=prompt,
-            tools=None if tools is None else tuple(tools),
-        )
-        denied = await self.s.hooks().subagent_spawning(facts)
-        if denied is not None:
-            raise Forbidden(f"this work can't be handed on: {denied.reason}")
+        facts = await self.admit(caller, prompt, new.target, tools)
 
         def write(tx: Tx) -> Run:
             run = self.s.runs.start_tx(tx, new, waiter=caller.asker.lease if is_waited else None)
@@ -203,8 +194,24 @@ class DelegationDesk:
             return run
 
         run = await self.s.database.write(write, name="delegation.start")
-        self._attend(replace(facts, run_id=run.run_id))
+        self.attend(replace(facts, run_id=run.run_id))
         return run
+
+    async def admit(
+        self, caller: Caller, prompt: str, target: str, tools: Sequence[str] | None = None
+    ) -> SubagentFacts:
+        """Ask those who may refuse a run. Raises ``Forbidden``."""
+        facts = SubagentFacts(
+            run_id="",
+            parent=caller.message.message_id,
+            role=target,
+            instruction=prompt,
+            tools=None if tools is None else tuple(tools),
+        )
+        denied = await self.s.hooks().subagent_spawning(facts)
+        if denied is not None:
+            raise Forbidden(f"this work can't be handed on: {denied.reason}")
+        return facts
 
     async def look(self, caller: Caller, run_id: str, timeout_s: float) -> RunReport:
         """Until it has ended, at most that long, for a run that goes on without the caller; see
@@ -286,7 +293,7 @@ class DelegationDesk:
 
     # -- those who listen ------------------------------------------------------------------------------
 
-    def _attend(self, facts: SubagentFacts) -> None:
+    def attend(self, facts: SubagentFacts) -> None:
         """Tell those who want to hear of the run's end."""
         if self.s.hooks().of(SubagentWatch):
             self._tasks.spawn(self._hear_end(facts), name=f"run-end:{facts.run_id}")

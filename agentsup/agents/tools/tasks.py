@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from agentsup.agents.delegation import answers
@@ -11,11 +12,14 @@ from agentsup.agents.tools import arguments
 from agentsup.model.errors import BadRequest, NotReady
 from agentsup.model.event import Event
 from agentsup.model.message import Priority
+from agentsup.model.question import QuestionState
 from agentsup.model.task import Misfire, NewSchedule, NewTask, Overlap, Task, TaskState
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
 from agentsup.tasks import lineage
+from agentsup.tasks.asking import PUT
 from agentsup.tasks.hub import TaskHub
 
+NO_ANSWER = "Nobody has answered; decide by yourself, or say so."
 RUN = "msg_"
 """How the ids of runs begin."""
 MAX_TAIL, TAIL, LINE_CHARS, MAX_LISTED = 100, 20, 300, 100
@@ -70,6 +74,11 @@ _UPDATE = _object(
     status={"type": "string", "description": "Of a todo: todo, done or cancelled."},
     name=_TEXT,
 )
+_ASK = _object(
+    ("question",),
+    question={"type": "string", "description": "Complete in itself."},
+    options={"type": "array", "items": _TEXT, "description": "Answers to choose from."},
+)
 _ANSWER = _object(("task_id", "text"), task_id=_ID, text=_TEXT, question_id=_TEXT)
 
 
@@ -101,6 +110,16 @@ def task_tools(desk: DelegationDesk, hub: Callable[[], TaskHub | None]) -> tuple
         more("task_logs", "What happened with a task of late.", _LOGS, run.logs, read, safe),
         more("task_list", "Your tasks, the newest first.", _LIST, run.listed, read, safe),
         more("task_update", "Tell how far a task is.", _UPDATE, run.update, same, safe),
+        Tool(
+            "ask_parent",
+            "Ask whoever gave you this work. End your turn after it; you go on with the answer.",
+            _ASK,
+            run.ask_parent,
+            read,  # made again, it tells the answer; the question is put once
+            safe,
+            is_essential=True,
+            is_for_runs=True,
+        ),
         more("task_answer", "Answer the question of a task.", _ANSWER, run.answer, keyed, moderate),
     )
 
@@ -118,7 +137,7 @@ class _Tasks:
         return hub
 
     async def create(self, context: ToolContext, args: dict[str, Any]) -> str:
-        prompt = arguments.needed(args, "prompt", "description", "title")
+        prompt = self._desk.s.redact(arguments.needed(args, "prompt", "description", "title"))
         timeout_s = arguments.optional_number(args, "timeout_s")
         wanted = arguments.text(args, "priority", default="normal")
         if wanted.upper() not in Priority.__members__:
@@ -142,7 +161,10 @@ class _Tasks:
             parent_task_id=arguments.text(args, "parent_id", default=""),
             idempotency_key=caller.call_id,
         )
+        facts = await self._desk.admit(caller, prompt, target)
         task = await self._hub.create(new, caller=caller.principal, asker=caller.asker)
+        if task.current_run:
+            self._desk.attend(replace(facts, run_id=task.current_run))
         return answers.as_json({"task_id": task.task_id, "status": task.state.value})
 
     async def status(self, context: ToolContext, args: dict[str, Any]) -> str:
@@ -228,6 +250,13 @@ class _Tasks:
             question_id=arguments.text(args, "question_id", default=""),
         )
         return answers.as_json({"task_id": wanted, "question_id": question.question_id})
+
+    async def ask_parent(self, context: ToolContext, args: dict[str, Any]) -> str:
+        text = self._desk.s.redact(arguments.needed(args, "question"))
+        options = arguments.texts(args, "options") or ()
+        await self._desk.caller(context)
+        asked = await self._desk.s.runs.ask_parent(context.message_id, text, options)
+        return PUT if asked.state is QuestionState.OPEN else asked.answer or NO_ANSWER
 
     async def _of(self, context: ToolContext, args: dict[str, Any]) -> tuple[Caller, str]:
         return await self._desk.caller(context), arguments.needed(args, "task_id").strip()

@@ -144,7 +144,14 @@ async def test_what_it_is_told_is_behind_its_next_result(household: Open) -> Non
 
 async def test_hooks_may_refuse_a_run_and_hear_of_its_end(household: Open) -> None:
     house = await household(
-        agent("ann", *ANN, call("no", "delegate_task", prompt="evil", agent="ben"), tools=OWN),
+        agent(
+            "ann",
+            *ANN,
+            call("no", "delegate_task", prompt="evil", agent="ben"),
+            call("task", "task_create", prompt="dig", agent="ben"),
+            call("evil task", "task_create", prompt="evil"),
+            tools=OWN,
+        ),
         agent("ben", say("dig", "dug", after_s=5)),
     )
     heard: list[SubagentFacts] = []
@@ -161,6 +168,9 @@ async def test_hooks_may_refuse_a_run_and_hear_of_its_end(household: Open) -> No
     assert heard == []
     await house.until(lambda: len(heard) == 1)
     assert (heard[0].run_id, heard[0].outcome, heard[0].instruction) == (run_id, "done", "dig")
+    await said(house, "ann", "task")
+    await house.until(lambda: len(heard) == 2)
+    assert "not evil things" in await said(house, "ann", "evil task")
 
 
 async def test_a_run_may_begin_with_what_was_said(household: Open) -> None:
