@@ -70,6 +70,13 @@ def bound_tx(tx: Tx, session_id: str, tools: Sequence[str]) -> None:
     )
 
 
+def stand_in_tx(tx: Tx, session_id: str, agent_id: str) -> None:
+    """Let the session's turns be done in the place of that agent."""
+    tx.execute(
+        "INSERT INTO session_personas VALUES (?, ?) ON CONFLICT DO NOTHING", (session_id, agent_id)
+    )
+
+
 def _patterns(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(json.loads(text))
 

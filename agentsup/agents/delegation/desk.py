@@ -17,7 +17,7 @@ from agentsup.agents.personas import Others
 from agentsup.agents.pipeline.hooks import Hooks
 from agentsup.agents.roles.book import RoleShelf
 from agentsup.agents.roles.bounds import usable
-from agentsup.agents.standing import bound_tx, standing_of
+from agentsup.agents.standing import bound_tx, stand_in_tx, standing_of
 from agentsup.agents.tools.peers import Askers
 from agentsup.kit.tasks import OwnerClosed, TaskOwner
 from agentsup.mailbox import waits
@@ -53,6 +53,8 @@ class Caller:
     role: str
     principal: Principal
     call_id: str
+    persona: str = ""
+    """The id of the one in whose place it works, if that is another."""
 
     @property
     def message(self) -> Message:
@@ -119,7 +121,7 @@ class DelegationDesk:
             raise LeaseLost("the agent that asks was removed", message_id=context.message_id)
         role = (spec.role or "") if standing.role is None else standing.role
         principal = Principal(PrincipalKind.AGENT, context.agent_id, owner.name)
-        return Caller(asker, owner, spec, role, principal, context.call_id)
+        return Caller(asker, owner, spec, role, principal, context.call_id, standing.persona)
 
     # -- whom it may call ----------------------------------------------------------------------------
 
@@ -191,6 +193,10 @@ class DelegationDesk:
             run = self.s.runs.start_tx(tx, new, waiter=caller.asker.lease if is_waited else None)
             if tools is not None:
                 bound_tx(tx, run.session_id, tools)
+            is_own = run.agent_id == caller.message.agent_id
+            if caller.persona and is_own and not lineage.subject_of(new.target)[0]:
+                # It has its own work done, perhaps in a role: as itself, not as whom it works for.
+                stand_in_tx(tx, run.session_id, caller.persona)
             return run
 
         run = await self.s.database.write(write, name="delegation.start")

@@ -188,3 +188,15 @@ async def test_what_goes_on_in_the_background_outlives_its_starter(household: Op
     await house.clock.sleep(10)
     await house.command("ann", "/interrupt")
     await house.until(lambda: any("dug" in text for text in house.texts()))
+
+
+@pytest.mark.parametrize("more", [{}, {"role": "planner"}])
+async def test_who_works_in_anothers_place_has_its_own_work_done_as_itself(
+    household: Open, more: dict[str, str]
+) -> None:
+    house = await household(
+        agent("ann", call("go", "delegate_task", prompt="first", agent="ben"), say(".*", "by ann")),
+        agent("ben", call("first", "delegate_task", prompt="second", **more), say(".*", "by ben")),
+    )
+    assert await said(house, "ann", "go") == "by ben"
+    assert await runs(house) == [("delegate", 1, "ann"), ("delegate", 2, "ann")]
