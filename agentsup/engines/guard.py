@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -130,10 +130,11 @@ class GuardedSession:
         hard_at = asyncio.get_running_loop().time() + self._limits.hard_s
         end: Done | Suspended | None = None
         try:
-            while end is None:
-                event, end = self._judge(await self._next(account, hard_at), account)
-                if event is not None:
-                    yield event
+            with self._host.resting_with_slot():
+                while end is None:
+                    event, end = self._judge(await self._next(account, hard_at), account)
+                    if event is not None:
+                        yield event
         finally:
             await self._stop(pump, segment, by_itself=channel.has_ended)
         for left in channel.items:
@@ -168,17 +169,15 @@ class GuardedSession:
                 return host.fatal or guard_rules.cancelled(account.text)
             if channel.items:
                 return channel.take()
-            # Time that a person takes to decide is not the turn's.
-            left_s = max(0.0, hard_at + host.deciding_s - asyncio.get_running_loop().time())
+            # Time that others take, a person or the agents that it waits for, is not the turn's.
+            left_s = max(0.0, hard_at + host.rested_s - asyncio.get_running_loop().time())
             signs = host.signs
             try:
-                wait_s = (
-                    self._limits.idle_s if host.is_deciding else min(left_s, self._limits.idle_s)
-                )
+                wait_s = self._limits.idle_s if host.rests else min(left_s, self._limits.idle_s)
                 async with asyncio.timeout(wait_s):
                     await channel.news()
             except TimeoutError:
-                if left_s <= self._limits.idle_s and not host.is_deciding:
+                if left_s <= self._limits.idle_s and not host.rests:
                     return guard_rules.timed_out(account.text, "hard", self._limits.hard_s)
                 # A call that is open, began or ended meanwhile is a sign of life.
                 if host.signs == signs and not (account.in_call or host.open_calls):
@@ -302,21 +301,26 @@ class _GuardedHost:
         self.signs = 0
         """Grows with each beginning and end of a call."""
         self._repeats = CallRepeats()
-        self._deciding = 0
-        self._deciding_since = 0.0
-        self._decided_s = 0.0
+        self._resting = 0
+        self._resting_since = 0.0
+        self._rested_s = 0.0
 
     @property
-    def is_deciding(self) -> bool:
-        """Somebody is asked whether a call of the engine may be made."""
-        return self._deciding > 0
+    def rests(self) -> bool:
+        """Somebody is asked whether a call may be made, or the turn's slot is given back."""
+        return self._resting > 0
 
     @property
-    def deciding_s(self) -> float:
-        """For how long somebody was asked in this run, until now."""
-        if not self._deciding:
-            return self._decided_s
-        return self._decided_s + asyncio.get_running_loop().time() - self._deciding_since
+    def rested_s(self) -> float:
+        """For how long that was so in this run, until now."""
+        if not self._resting:
+            return self._rested_s
+        return self._rested_s + asyncio.get_running_loop().time() - self._resting_since
+
+    def resting_with_slot(self) -> AbstractContextManager[None]:
+        """Inside the block the run's time stands still while its turn waits without a slot."""
+        slot = self._inner.slot
+        return nullcontext() if slot is None else slot.watched(self._rest, self._wake)
 
     def end(self, error: Exception | None) -> None:
         """The run is over, with ``error`` or because it was cancelled; the first reason stands."""
@@ -362,16 +366,22 @@ class _GuardedHost:
     @contextmanager
     def _decision(self) -> Iterator[None]:
         """Somebody is asked inside the block; the run's time stands still."""
-        if not self._deciding:
-            self._deciding_since = asyncio.get_running_loop().time()
-        self._deciding += 1
+        self._rest()
         try:
             yield
         finally:
-            if self._deciding == 1:
-                self._decided_s = self.deciding_s
-            self._deciding -= 1
-            self.channel.ring()
+            self._wake()
+
+    def _rest(self) -> None:
+        if not self._resting:
+            self._resting_since = asyncio.get_running_loop().time()
+        self._resting += 1
+
+    def _wake(self) -> None:
+        if self._resting == 1:
+            self._rested_s = self.rested_s
+        self._resting -= 1
+        self.channel.ring()
 
     async def spawned(self, pgid: int, started_ticks: int, argv0: str) -> None:
         await self._inner.spawned(pgid, started_ticks, argv0)

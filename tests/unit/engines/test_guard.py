@@ -1,8 +1,8 @@
 """The guard against engines that do everything wrong."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 
 import pytest
 
@@ -274,6 +274,58 @@ async def test_idle_and_hard_deadlines_are_exact() -> None:
     end = end_of(await collect(run, limits=RunLimits(idle_s=30, hard_s=70)))
     assert loop.time() - began == pytest.approx(70, abs=0.1)
     assert end.text == "...."
+
+
+class Place:
+    """A turn's slot that is given back and had again. Implements ``TurnPlace``."""
+
+    def __init__(self) -> None:
+        self.watchers: list[tuple[Callable[[], object], Callable[[], object]]] = []
+
+    @contextmanager
+    def watched(self, rest: Callable[[], object], wake: Callable[[], object]) -> Iterator[None]:
+        self.watchers.append((rest, wake))
+        yield
+        self.watchers.remove((rest, wake))
+
+    @asynccontextmanager
+    async def released(self) -> AsyncIterator[None]:
+        for rest, _ in self.watchers:
+            rest()
+        yield
+        for _, wake in self.watchers:
+            wake()
+
+    def let_go(self) -> bool:
+        return False
+
+
+@pytest.mark.virtual
+async def test_time_without_a_slot_is_not_the_turns() -> None:
+    place = Place()
+
+    async def asks(args: dict[str, object]) -> str:
+        async with place.released():
+            await asyncio.sleep(1000)
+        return "heard"
+
+    async def run(fake: Fake) -> AsyncIterator[EngineEvent]:
+        await asyncio.sleep(60)
+        await fake.host.call("ask_agent", {})
+        yield TextDelta("heard")
+        await asyncio.sleep(60)
+        yield Done("ok", text="too late")
+
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    host = MemoryHost({"ask_agent": asks}, slot=place)
+    session = await open_guarded(Fake(run), SPEC, host, limits=RunLimits(idle_s=90, hard_s=100))
+    async with aclosing(session.run(segment())) as running:
+        end = end_of([event async for event in running])
+    await session.close()
+    assert (end.code, end.text) == ("turn_timed_out", "heard")
+    assert loop.time() - began == pytest.approx(1100, abs=0.1)
+    assert place.watchers == []
 
 
 @pytest.mark.virtual
