@@ -33,6 +33,7 @@ from agentsup.model.engine import Permission, PermissionRequest
 from agentsup.model.errors import AgentsupError, LeaseLost
 from agentsup.model.hook import Allow, Approver, CallFacts, CallSuspended, Deny, Origin, Suspend
 from agentsup.model.ids import AgentId, CallId
+from agentsup.model.message import Kind
 from agentsup.model.tool import (
     Effect,
     Safety,
@@ -109,6 +110,7 @@ class TurnHost:
         self._on_tool = on_tool
         self._own = OwnCalls()
         self._is_closed = False
+        self._is_run = work.lease.message.kind is Kind.TASK
         self._before: frozenset[str] | None = None if work.lease.resumed else frozenset()
 
     def carried(self, *, files: tuple[Any, ...], checkpoint: bytes, held: str) -> Carried:
@@ -132,7 +134,8 @@ class TurnHost:
         return tuple(
             tool
             for tool in (*self._s.tools.all(), *own)
-            if all(is_offered(tool, each.patterns, each.role_patterns) for each in reaches)
+            if (self._is_run or not tool.is_for_runs)
+            and all(is_offered(tool, each.patterns, each.role_patterns) for each in reaches)
         )
 
     # -- calls -------------------------------------------------------------------------------------

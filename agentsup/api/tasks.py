@@ -17,14 +17,12 @@ from agentsup.model.agent import MAIN
 from agentsup.model.errors import BadRequest, Forbidden, NotReady
 from agentsup.model.message import Priority
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
+from agentsup.model.question import QuestionState
 from agentsup.model.task import NewTask, Task, TaskState
+from agentsup.tasks.asking import PUT
 
 _MESSAGE = "msg_"
 _BUSY = (TaskState.QUEUED, TaskState.RUNNING)
-_FINISH_NOW = (
-    "The question has been put to whoever gave you this task. End your turn now with a word on how "
-    "far you are; the task waits, and goes on here as soon as there is an answer."
-)
 
 
 def _offered(deps: ApiDeps) -> None:
@@ -122,7 +120,7 @@ async def ask_parent(call: Call) -> web.Response:
             "error": "",
             "task_id": task.task_id,
             "question_id": asked.question_id,
-            "answer": _FINISH_NOW,
+            "answer": PUT if asked.state is QuestionState.OPEN else asked.answer,
             "state": task.state.value,
         }
     )

@@ -20,7 +20,7 @@ from agentsup.model.engine import Suspended
 from agentsup.model.event import EventType
 from agentsup.model.message import Kind, Lease, Message, State, check_transition
 from agentsup.model.principal import Principal
-from agentsup.model.question import QUESTION, Question, QuestionState, of_leave
+from agentsup.model.question import ASK_PARENT, Question, QuestionState, of_leave
 from agentsup.store.database import Reader, Tx
 
 __all__ = ["ASIDE", "ask_tx", "expire_tx", "list_of", "next_deadline", "park_tx"]
@@ -97,13 +97,14 @@ def ask_tx(
 
 
 def _is_for_parent(message: Message, suspended: Suspended) -> bool:
-    """Whether the agent that handed the work on is asked: not about leave, which is people's, and
-    not while it waits for this very work."""
+    """Whether the agent whose turn handed the work on is asked: not while that turn waits for this
+    very work, and not where only its name was given to it."""
     to = message.deliver_to
     return (
         message.kind is Kind.TASK
-        and suspended.kind == QUESTION
+        and suspended.kind == ASK_PARENT
         and to.kind == "mailbox"
+        and bool(to.session_id)
         and not to.waited
     )
 

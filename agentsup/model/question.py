@@ -13,7 +13,9 @@ from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 APPROVAL = "approval"
 """The kind of a question about a call that waits for leave."""
 QUESTION = "question"
-"""The kind of a question that an agent has."""
+"""The kind of a question that an agent has for people."""
+ASK_PARENT = "ask_parent"
+"""The kind of a question that a run has for whoever handed it on."""
 
 ASKED_BY_MODELS: Final[Mapping[str, Any]] = MappingProxyType(
     {
@@ -66,8 +68,8 @@ class Who(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """``options`` empty = free text. ``kind``: question | uncertain (a blind call's outcome)
-    | approval (``call_id`` of ``tool`` waits for leave; ``args`` is JSON where a person changed its
+    """``options`` empty = free text. ``kind``: question | ask_parent | uncertain (a blind call's
+    outcome) | approval (``call_id`` of ``tool`` waits for leave; ``args`` is JSON where a person changed its
     arguments)."""
 
     question_id: str

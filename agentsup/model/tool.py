@@ -134,6 +134,8 @@ class Tool:
     check: Callable[[dict[str, Any]], str | None] | None = None
     is_for_programs: bool = False
     """Offered over MCP alone, to programs that have no such tool themselves."""
+    is_for_runs: bool = False
+    """Offered to runs alone."""
     version: str = ""
     """A digest of what it is, for a tool that somebody else may change; leave holds for it alone."""
 

@@ -12,35 +12,45 @@ from agentsup.model.engine import Suspended
 from agentsup.model.errors import BadRequest, Conflict, NotFound
 from agentsup.model.message import State
 from agentsup.model.principal import Principal
-from agentsup.model.question import QUESTION, Question, QuestionState
+from agentsup.model.question import ASK_PARENT, Question, QuestionState
 from agentsup.model.task import Task
 from agentsup.store.database import Reader, Tx
 
-__all__ = ["answer_tx", "ask_tx", "questions_of"]
+__all__ = ["PUT", "answer_tx", "ask_tx", "questions_of"]
 
 
-def ask_tx(mailbox: Mailbox, tx: Tx, task: Task, text: str, options: Sequence[str]) -> Question:
-    """Ask whoever gave the task, in the name of its running turn. The same open question is not put
-    twice. Raises ``BadRequest`` and ``Conflict`` (no turn of it runs, or it has asked already)."""
+PUT = (
+    "The question has been put to whoever gave you this work. End your turn now with a word on how "
+    "far you are; the work waits, and goes on here as soon as there is an answer."
+)
+"""What a program or a model is told that has asked."""
+
+
+def ask_tx(
+    mailbox: Mailbox, tx: Tx, run_id: str, text: str, options: Sequence[str], *, of: str
+) -> Question:
+    """Ask whoever handed the run on, in the name of its running turn. The same question is put once;
+    asked again when it is closed, it is the one that was answered. ``of`` is what the run is of.
+
+    Raises ``BadRequest`` and ``Conflict`` (no turn of it runs, or it waits for another answer).
+    """
     if not text.strip():
         raise BadRequest("the question is empty", field="question")
-    message = find_message(tx, task.current_run)
+    message = find_message(tx, run_id)
     if message is None or message.state not in (State.LEASED, State.PARKED):
+        raise Conflict(f"nothing of {of} runs that could ask", run_id=run_id)
+    known = questions.aside(tx, run_id)
+    same = [each for each in known if each.text == text]
+    if same:
+        return same[-1]
+    still = next((each for each in known if each.state is QuestionState.OPEN), None)
+    if still is not None:
         raise Conflict(
-            f"task {task.task_id} is {task.state.value}: nothing of it runs that could ask",
-            task_id=task.task_id,
-            state=task.state.value,
+            f"{of} has asked already and waits for the answer: {still.text}",
+            run_id=run_id,
+            question_id=still.question_id,
         )
-    known = _open_aside(tx, task.current_run)
-    if known is not None:
-        if known.text == text:
-            return known
-        raise Conflict(
-            f"task {task.task_id} has asked already and waits for the answer: {known.text}",
-            task_id=task.task_id,
-            question_id=known.question_id,
-        )
-    asked = Suspended(b"", text, tuple(options), kind=QUESTION, call_id=ASIDE)
+    asked = Suspended(b"", text, tuple(options), kind=ASK_PARENT, call_id=ASIDE)
     return questions.ask_tx(mailbox.desk, tx, message, asked)
 
 
@@ -75,11 +85,3 @@ def questions_of(reader: Reader, task_id: str) -> list[Question]:
         (task_id,),
     )
     return [question_of(row) for row in found]  # type: ignore[arg-type]  # Row is a mapping in all but name
-
-
-def _open_aside(reader: Reader, message_id: str) -> Question | None:
-    row = reader.one(
-        "SELECT * FROM questions WHERE message_id = ? AND state = 'open' AND call_id = ?",
-        (message_id, ASIDE),
-    )
-    return None if row is None else question_of(row)  # type: ignore[arg-type]  # as above

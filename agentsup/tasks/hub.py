@@ -44,8 +44,6 @@ from agentsup.tasks.zones import machine_zone
 
 __all__ = ["TaskHub"]
 
-ASIDE = "ask_parent"
-"""What a question is about that was put from outside the turn it belongs to."""
 SHORT_ID_CHARS = 4
 """An ending of an id that long is enough to name a task."""
 
@@ -239,7 +237,8 @@ class TaskHub:
         def write(tx: Tx) -> Question:
             task = self._find(tx, task_id)
             rights.check_sees(task, caller)
-            return asking.ask_tx(self._mailbox, tx, task, text, options)
+            of = f"task {task.task_id}"
+            return asking.ask_tx(self._mailbox, tx, task.current_run, text, options, of=of)
 
         return await self._database.write(write, name="tasks.ask_parent")
 

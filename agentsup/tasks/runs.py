@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -37,11 +37,12 @@ from agentsup.model.message import (
     text_parts,
 )
 from agentsup.model.principal import Principal
+from agentsup.model.question import Question
 from agentsup.model.task import MAX_PROMPT_CHARS, Run, RunKind
 from agentsup.model.trace import by_turn_of
 from agentsup.store.database import Database, Reader, Tx
 from agentsup.store.events import append
-from agentsup.tasks import lineage, rows
+from agentsup.tasks import asking, lineage, rows
 from agentsup.tasks.reports import RunReport, report_of
 
 __all__ = ["NewRun", "RunReport", "Runs", "to_asker"]
@@ -330,6 +331,15 @@ class Runs:
                 lambda tx: self._collect_tx(tx, run_id, asker.lease), name="runs.collect"
             )
         return await self.report(run_id)
+
+    async def ask_parent(self, run_id: str, text: str, options: Sequence[str] = ()) -> Question:
+        """Ask whoever handed the run on, in the name of its turn, whose end then waits for the
+        answer; asked again, it is the question that was put, open or answered. Raises
+        ``Conflict`` and ``BadRequest``."""
+        return await self._database.write(
+            lambda tx: asking.ask_tx(self._mailbox, tx, run_id, text, options, of=f"run {run_id}"),
+            name="runs.ask_parent",
+        )
 
     async def steer(self, run_id: str, text: str, by: Principal) -> None:
         """Tell a run that goes on something more: its model reads it with its next tool result, at

@@ -36,6 +36,9 @@ IN_PLACE: Tools = (
     ("delegate_task", {"prompt": "plan a trip", "agent": "bob"}),
 )
 TASK: Tools = (("task_create", {"prompt": "plan a trip", "agent": "bob", "title": "trip"}),)
+BY_PARENT: Tools = (("task_create", {**TASK[0][1], "title": "trip by its parent"}),)
+"""As ``TASK``, but its agent asks whoever gave it the task, who asks the person."""
+IN_BACKGROUND = (TASK, BY_PARENT)
 
 
 # -- the agents, scripted and on a model ----------------------------------------------------------
@@ -45,14 +48,16 @@ def scripted(tools: Tools) -> dict[str, dict[str, Any]]:
     """The engine of each agent by name."""
     calls = [{"tool": {"name": name, "args": args}} for name, args in tools]
     ask = {"question": {"text": ASKED, "options": OPTIONS}}
-    last = "begun" if tools is TASK else "Synthesis: $result"
+    last = "begun" if tools in IN_BACKGROUND else "Synthesis: $result"
+    args = {"question": ASKED, "options": OPTIONS}
+    asks = {"tool": {"name": "ask_parent", "args": args}} if tools is BY_PARENT else ask
     rules = {
         "main": [
             {"match": "plan", "steps": [*calls, {"say": last}]},
             {"match": r"Sea or hills\?.*", "steps": [ask, {"say": "$result"}]},
             {"match": "bob goes .*", "steps": [{"say": "Synthesis: $0"}]},
         ],
-        "bob": [{"match": ".*plan a trip", "steps": [ask, {"say": "bob goes for the $result"}]}],
+        "bob": [{"match": ".*plan a trip", "steps": [asks, {"say": "bob goes for the $result"}]}],
         "cat": [{"match": ".*plan a trip", "steps": [{"say": "cat goes by train"}]}],
     }
     return {
@@ -81,6 +86,9 @@ class Model:
         if "You are cat" in who:
             return Reply("cat goes by train")
         if "You are bob" in who:
+            if not given and self._tools is BY_PARENT:
+                call = Call("ask_parent", {"question": ASKED, "options": OPTIONS})
+                return Reply(calls=(call,))
             if not given:
                 return Reply(calls=(Call("ask_user", {"text": ASKED, "options": OPTIONS}),))
             return Reply(f"bob goes for the {given[-1]}")
@@ -92,7 +100,7 @@ class Model:
             return Reply(f"Synthesis: {said}")
         if len(given) < len(self._tools):
             return Reply(calls=(Call(*self._tools[len(given)]),))
-        return Reply("begun" if self._tools is TASK else f"Synthesis: {given[-1]}")
+        return Reply("begun" if self._tools in IN_BACKGROUND else f"Synthesis: {given[-1]}")
 
 
 @asynccontextmanager
@@ -252,8 +260,18 @@ async def test_work_in_anothers_place_goes_on_by_the_old_button(kind: str, tmp_p
 
 
 @pytest.mark.parametrize("kind", ["scripted", "llm"])
-async def test_a_task_asks_its_parent_which_asks_the_person(kind: str, tmp_path: Path) -> None:
-    async with engines(kind, TASK, main=5, bob=2) as given, scene(tmp_path, given) as stage:
+@pytest.mark.parametrize(
+    "tools,main,bob,kinds",
+    [
+        (TASK, 3, 2, ["chat", "task", "reply"]),
+        (BY_PARENT, 5, 4, ["chat", "task", "directive", "reply"]),
+    ],
+    ids=["the person", "its parent"],
+)
+async def test_a_task_asks_and_goes_on_by_the_old_button(
+    kind: str, tools: Tools, main: int, bob: int, kinds: list[str], tmp_path: Path
+) -> None:
+    async with engines(kind, tools, main=main, bob=bob) as given, scene(tmp_path, given) as stage:
         synthesis = await one_synthesis(stage, await asked_then_killed(stage))
         said = [str(one["text"]) for one in await stage.said()]
         assert len(said) == 3, said  # begun, the question, the synthesis
@@ -261,5 +279,5 @@ async def test_a_task_asks_its_parent_which_asks_the_person(kind: str, tmp_path:
         assert re.search(r"Synthesis: .*bob goes for the hills", synthesis, re.DOTALL)
         (task,) = stage.daemon.sql("SELECT state, runs, result FROM tasks")
         assert task == {"state": "done", "runs": 1, "result": "bob goes for the hills"}
-        kinds = [row["kind"] for row in stage.daemon.sql("SELECT kind FROM messages ORDER BY seq")]
-        assert kinds == ["chat", "task", "directive", "reply"]
+        found = [row["kind"] for row in stage.daemon.sql("SELECT kind FROM messages ORDER BY seq")]
+        assert found == kinds

@@ -153,7 +153,7 @@ async def nobody_waits_for_who_waits_for_its_answer(home: Path) -> None:
         await rig.mail.put("please count")
         turn = await rig.mail.one()
         task = await rig.create(caller=ANN, asker=rig.asker(turn))
-        await rig.mail.park(await rig.mail.one(), kind="question", text="goats too?", options=())
+        await rig.mail.park(await rig.mail.one(), kind="ask_parent", text="goats too?", options=())
         report = await bounded.within(
             60,
             rig.runs.wait(task.current_run, 3600, asker=rig.asker(turn)),

@@ -153,7 +153,7 @@ async def test_the_parent_agent_is_asked_and_its_answer_is_the_answer(rig: TaskR
     task = await rig.create(caller=ANN, asker=rig.asker(turn))
     await rig.mail.finish(turn, "begun")
     run = await rig.mail.one()
-    question = await rig.mail.park(run, kind="question", text="goats too?", options=())
+    question = await rig.mail.park(run, kind="ask_parent", text="goats too?", options=())
     assert (await rig.again(task)).state is TaskState.WAITING
     asked = await rig.mail.one()
     assert asked.message.kind is Kind.DIRECTIVE
@@ -173,7 +173,7 @@ async def test_an_operators_answer_takes_the_question_back(rig: TaskRig) -> None
     turn = await rig.mail.one()
     task = await rig.create(caller=ANN, asker=rig.asker(turn))
     await rig.mail.finish(turn, "begun")
-    await rig.mail.park(await rig.mail.one(), kind="question", text="goats too?", options=())
+    await rig.mail.park(await rig.mail.one(), kind="ask_parent", text="goats too?", options=())
     await rig.hub.answer(task.task_id, "no", caller=OPERATOR)
     (lease,) = await rig.mail.claim()
     assert lease.message.message_id == task.current_run
@@ -202,7 +202,7 @@ async def test_a_wait_that_would_never_end_reports_what_is_asked(rig: TaskRig) -
     await rig.mail.put("please count")
     turn = await rig.mail.one()
     task = await rig.create(caller=ANN, asker=rig.asker(turn))
-    await rig.mail.park(await rig.mail.one(), kind="question", text="goats too?", options=())
+    await rig.mail.park(await rig.mail.one(), kind="ask_parent", text="goats too?", options=())
     report = await rig.runs.wait(task.current_run, 60, asker=rig.asker(turn))
     assert (report.status, report.condition) == ("waiting", "blocked_waiting_message")
     assert report.question == "goats too?"
@@ -387,3 +387,33 @@ async def test_a_removed_agents_task_is_not_started_again(rig: TaskRig) -> None:
     with pytest.raises(NotFound, match="was removed"):
         await rig.hub.resume(task.task_id, "again", caller=OPERATOR)
     assert (await rig.again(task)).state is TaskState.DONE
+
+
+async def test_a_question_for_people_goes_to_people_whoever_handed_it_on(rig: TaskRig) -> None:
+    await rig.mail.put("please count")
+    turn = await rig.mail.one()
+    await rig.create(caller=ANN, asker=rig.asker(turn))
+    await rig.mail.finish(turn, "begun")
+    await rig.mail.park(await rig.mail.one(), kind="question", text="goats too?", options=())
+    assert await rig.mail.claim() == []
+    assert await rig.mail.outbox("kind = 'question'") == [
+        ("question", "console", "c1", "goats too?")
+    ]
+
+
+async def test_an_agent_in_whose_name_a_program_asked_is_not_made_to_answer(rig: TaskRig) -> None:
+    task = await rig.create(caller=ANN)
+    await rig.mail.one()
+    await rig.hub.ask_parent(task.task_id, "goats too?", caller=OPERATOR)
+    await rig.reboot()
+    assert await rig.mail.claim() == []
+    assert (await rig.again(task)).state is TaskState.WAITING
+
+
+async def test_what_was_asked_and_answered_is_told_when_asked_again(rig: TaskRig) -> None:
+    task = await rig.create(deliver_to=CHAT)
+    await rig.mail.one()
+    asked = await rig.hub.ask_parent(task.task_id, "goats too?", caller=ANN)
+    await rig.hub.answer(task.task_id, "yes", caller=OPERATOR)
+    again = await rig.hub.ask_parent(task.task_id, "goats too?", caller=ANN)
+    assert (again.question_id, again.answer) == (asked.question_id, "yes")

@@ -204,7 +204,7 @@ class TaskMachine(RuleBasedStateMachine):
     @rule(data=st.data(), timeout_s=st.sampled_from([None, 60.0]))
     def a_turn_parks(self, data: st.DataObject, timeout_s: float | None) -> None:
         lease = self.a_lease(data)
-        kind = data.draw(st.sampled_from(["question", "approval"]))
+        kind = data.draw(st.sampled_from(["question", "ask_parent", "approval"]))
         self.attempt(
             self.rig.mail.park(lease, kind=kind, options=(), timeout_s=timeout_s), LeaseLost
         )

@@ -46,7 +46,7 @@ async def test_nobody_is_asked_what_is_closed(rig: TaskRig, way: str) -> None:
     task = await rig.create(caller=ANN, asker=rig.asker(turn))
     await rig.mail.finish(turn, "begun")
     asked = await rig.mail.park(
-        await rig.mail.one(), kind="question", text="goats too?", options=(), timeout_s=60.0
+        await rig.mail.one(), kind="ask_parent", text="goats too?", options=(), timeout_s=60.0
     )
     assert await rig.mail.state_of(asked.put_as) == "queued"
     await WAYS[way](rig, task, asked)
@@ -62,7 +62,7 @@ async def test_a_question_that_is_not_to_be_answered_is_answered_so(rig: TaskRig
     task = await rig.create(caller=ANN, asker=rig.asker(turn))
     await rig.mail.finish(turn, "begun")
     asked = await rig.mail.park(
-        await rig.mail.one(), kind="question", text="goats too?", options=()
+        await rig.mail.one(), kind="ask_parent", text="goats too?", options=()
     )
     await rig.mail.mailbox.cancel(asked.put_as, OPERATOR)
     run = await rig.mail.one()
