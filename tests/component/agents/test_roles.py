@@ -72,7 +72,7 @@ async def test_an_optional_tool_still_has_to_be_named_by_the_agent(household: Op
 async def test_a_role_that_is_not_there_leaves_no_tool_and_is_told(household: Open) -> None:
     house = await household(agent("ann", *RULES, role="reeder"), agent("ben", *RULES))
     assert "beyond the role reeder" in await said(house, "ann", "list_agents")
-    assert "ann (running)" in await said(house, "ben", "list_agents")
+    assert "ann (running, role reeder)" in await said(house, "ben", "list_agents")
     warnings = " ".join((await house.daemon.control.status()).warnings)
     assert "ann has no tools: there is no role 'reeder'" in warnings
 
