@@ -115,8 +115,18 @@ def give_up_tx(tx: Tx, lease: Lease, target_id: str) -> bool:
 
 
 def close_tx(tx: Tx, message_id: str, *, as_target: bool = True) -> None:
-    """Drop the edges of a message that stopped running, and those towards it if it ended."""
-    tx.execute("DELETE FROM waits WHERE waiter_id = ?", (message_id,))
+    """Drop the edges of a message that stopped running, and those towards it if it ended.
+
+    Work that it had handed on tells its result by a message from now on: after a crash nobody may
+    ever ask for it again, and whoever does collects that message.
+    """
+    waited_for = tx.all("DELETE FROM waits WHERE waiter_id = ? RETURNING target_id", (message_id,))
+    for row in waited_for:
+        tx.execute(
+            "UPDATE messages SET deliver_to = json_remove(deliver_to, '$.waited')"  # noqa: S608 - a constant
+            f" WHERE message_id = ? AND kind = 'task' AND {OPEN_SQL}",
+            (row["target_id"],),
+        )
     if as_target:
         tx.execute("DELETE FROM waits WHERE target_id = ?", (message_id,))
 

@@ -77,6 +77,44 @@ async def test_elsewhere_it_is_nobodys_but_its_own_agents_operators(household: O
     assert '"text": "red"' in (await house.daemon.mailbox.wait_done(message, 60)).result_text
 
 
+async def test_an_answer_long_after_the_kill_of_who_waited_brings_the_result_all_the_same(
+    household: Open,
+) -> None:
+    dispatch = call("go", "dispatch_team", team="t", prompt="paint")
+    house = await household(
+        agent("ann", dispatch, say("blue", "painted blue"), tools=["*", "dispatch_team"]),
+        agent("ben", ASKS, team="t"),
+    )
+    message = await house.said("ann", "go", who=EVE)
+    question = await asked(house)
+    await house.die()
+    await house.clock.sleep(3600)
+    await house.start()
+    await house.until(lambda: "interrupted 60 minutes ago" in "".join(house.texts()))
+    assert await house.state_of(message) == "dead"
+    assert (await house.command("ann", f"/answer {question.question_id} blue", who=EVE)).ok
+    await house.until(lambda: "painted blue" in house.texts())
+    await house.clock.sleep(3600)
+    assert house.texts().count("painted blue") == 1
+
+
+async def test_who_answers_an_hour_later_is_told_the_result_once(household: Open) -> None:
+    dispatch = call("go", "dispatch_team", team="t", prompt="paint")
+    house = await household(
+        agent("ann", dispatch, say("blue", "painted blue"), tools=["*", "dispatch_team"]),
+        agent("ben", ASKS, team="t"),
+    )
+    message = await house.said("ann", "go", who=EVE)
+    question = await asked(house)
+    await house.clock.sleep(3500)
+    assert await house.state_of(message) == "leased", "its own time stands still while it waits"
+    assert (await house.command("ann", f"/answer {question.question_id} blue", who=EVE)).ok
+    done = await house.daemon.mailbox.wait_done(message, 60)
+    assert '"text": "blue"' in done.result_text
+    await house.clock.sleep(60)
+    assert not await house.sql("SELECT 1 FROM messages WHERE kind = 'reply'")
+
+
 # -- put from outside the turn ---------------------------------------------------------------------
 
 
