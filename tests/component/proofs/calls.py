@@ -19,7 +19,7 @@ from agentsup.approvals import rules
 from agentsup.approvals.gate import Gate
 from agentsup.approvals.rules import Asked, State
 from agentsup.daemon import calls
-from agentsup.mailbox import bus, questions
+from agentsup.mailbox import answering, bus
 from agentsup.mailbox.bus import DirectoryEntry
 from agentsup.mailbox.journal import Journal
 from agentsup.model.engine import Done, EngineCaps, EngineHost, EngineSpec, Segment
@@ -276,7 +276,7 @@ def _leave_for_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def _anyone_answers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(questions, "may_answer", lambda *given, **more: True)
+    patch.setattr(answering, "may_answer", lambda *given, **more: True)
 
 
 def _no_journal(patch: pytest.MonkeyPatch) -> None:

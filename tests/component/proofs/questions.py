@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.mailbox import questions
+from agentsup.mailbox import answering
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.rows import find_question
 from agentsup.model.errors import Conflict, Refused
@@ -100,7 +100,7 @@ def _always_open(reader: Reader, question_id: str) -> Question:
 
 
 def _no_state_check(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(questions, "find_question", _always_open)
+    patch.setattr(answering, "find_question", _always_open)
 
 
 def _checked_outside(patch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def _checked_outside(patch: pytest.MonkeyPatch) -> None:
         return await original(self, question_id, text, by)
 
     patch.setattr(Mailbox, "answer", answer)
-    patch.setattr(questions, "find_question", _always_open)
+    patch.setattr(answering, "find_question", _always_open)
 
 
 def _in_memory_only(patch: pytest.MonkeyPatch) -> None:
