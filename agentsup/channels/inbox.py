@@ -39,6 +39,8 @@ class InboxReply:
     code: str = ""
     buttons: tuple[tuple[Button, ...], ...] = ()
     """Commands that a channel with buttons offers below the text."""
+    live: str = ""
+    """The command that shows the reply anew, where what it shows changes by itself."""
 
 
 class Inbox:
@@ -108,7 +110,12 @@ class Inbox:
             )
             reply = await self._commands.run(text, context)
             return InboxReply(
-                "command", text=reply.text, ok=reply.ok, code=reply.code, buttons=reply.buttons
+                "command",
+                text=reply.text,
+                ok=reply.ok,
+                code=reply.code,
+                buttons=reply.buttons,
+                live=reply.live,
             )
         accepted = await self._mailbox.accept(
             NewMessage(

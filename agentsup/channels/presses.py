@@ -251,6 +251,7 @@ class Presses(Generic[P]):
             no = Button(say("button.no"), pressed.origin)
             row = (yes, no) if pressed.origin else (yes,)
             await self._screen.show(press, pressed.confirm, (row,), origin=pressed.origin)
+            await self._showed(press, None, principal)
         else:
             await self._command(press, pressed, principal)
 
@@ -285,6 +286,7 @@ class Presses(Generic[P]):
             back = words(press.language)("button.back")
             rows, origin = ((Button(back, pressed.origin),),), pressed.origin
         await self._screen.show(press, reply.text, rows, origin=origin)
+        await self._showed(press, reply, principal)
 
     async def _shown_after_all(self, press: P, pressed: Pressed, principal: Principal) -> None:
         """A press taken by a life that ended in it: show how things are, do nothing again."""
@@ -294,6 +296,11 @@ class Presses(Generic[P]):
             return
         reply = await self._run(pressed.origin, press, principal)
         await self._screen.show(press, reply.text, reply.buttons, origin=pressed.origin)
+        await self._showed(press, reply, principal)
+
+    async def _showed(self, press: P, reply: CommandReply | None, principal: Principal) -> None:
+        """That reply (None: a question to the person) stands now where it was pressed, or, if that
+        can't be, below. For platforms whose cards follow what they show."""
 
     async def _run(self, command: str, press: P, principal: Principal) -> CommandReply:
         context = CommandContext(

@@ -199,6 +199,8 @@ class CommandReply:
     ok: bool = True
     code: str = ""
     buttons: tuple[tuple[Button, ...], ...] = ()
+    live: str = ""
+    """The command that shows it anew, where what is shown changes by itself."""
 
 
 @dataclass(frozen=True, slots=True)

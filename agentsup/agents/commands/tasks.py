@@ -123,6 +123,7 @@ class _TaskCommands:
         return CommandReply(
             f"{head}\n\n{text}" if head else text,
             buttons=(*_answers(task, question, say), *_acts(task, schedule, say)),
+            live=f"/task {task.task_id}",
         )
 
     def _name(self, agent_id: str) -> str:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from agentsup.channels.presses import Presses
+from agentsup.channels.telegram.following import Following
 from agentsup.channels.telegram.place import parse
 from agentsup.channels.telegram.screen import Press, Screen
 from agentsup.channels.telegram.sender import Caller, Sender
 from agentsup.channels.telegram.updates import CHANNEL
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
+from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.agent import AgentSpec
-from agentsup.model.control import Commands
+from agentsup.model.control import CommandReply, Commands
 from agentsup.model.principal import PersonRole, Principal
 from agentsup.model.question import Question, QuestionState
 from agentsup.store.database import Database
 
 __all__ = ["Menus", "Press"]
+
+_CLOSE_S = 1.0
 
 
 class Menus(Presses[Press]):
@@ -45,6 +50,15 @@ class Menus(Presses[Press]):
             sender=sender,
             client=client,
         )
+        self._cards = Following(
+            agent_id=agent_id,
+            database=database,
+            commands=commands,
+            clock=clock,
+            entropy=entropy,
+            spec=spec,
+            sender=sender,
+        )
         super().__init__(
             channel=CHANNEL,
             agent_id=agent_id,
@@ -56,6 +70,22 @@ class Menus(Presses[Press]):
             screen=self._shown,
             shows=self._shown,
         )
+
+    async def run(self, draining: asyncio.Event) -> None:
+        """Show how questions ended, and let cards follow their tasks, until ``draining``."""
+        following = TaskOwner("telegram cards")
+        try:
+            following.spawn(self._cards.run(draining), name="telegram cards")
+            await super().run(draining)
+        finally:
+            await following.close(_CLOSE_S)
+
+    async def _menu(self, press: Press, principal: Principal) -> None:
+        with self._cards.left_alone(press):
+            await super()._menu(press, principal)
+
+    async def _showed(self, press: Press, reply: CommandReply | None, principal: Principal) -> None:
+        await self._cards.shows(press, reply, principal)
 
     async def on_text(
         self,

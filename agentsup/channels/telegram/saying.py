@@ -19,6 +19,7 @@ from agentsup.channels.telegram import compose, files, stops, updates
 from agentsup.channels.telegram.desk import SayDeps, notice_tx, write_patiently
 from agentsup.channels.telegram.editing import Editing
 from agentsup.channels.telegram.event import Event, EventKind
+from agentsup.channels.telegram.following import live_fact
 from agentsup.channels.telegram.lanes import Item, Lane
 from agentsup.channels.telegram.updates import CHANNEL, Row
 from agentsup.channels.telegram.waiting import Waiting
@@ -309,6 +310,7 @@ class Saying:
                     told,
                     buttons=reply.buttons,
                     origin=event.text,
+                    **live_fact(reply.live, principal, event.language),
                 )
             updates.done_tx(tx, [row])
 
