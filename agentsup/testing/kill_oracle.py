@@ -15,14 +15,23 @@ from typing import Any, Final
 
 from agentsup.testing.kill_traffic import Record
 
-__all__ = ["check_after_kill", "check_at_the_end"]
+__all__ = [
+    "all_rows",
+    "check_after_kill",
+    "check_at_the_end",
+    "check_conservation",
+    "copy_of",
+    "effects_in",
+    "none_of",
+]
 
 STATES: Final = ("queued", "leased", "parked", "done", "dead", "cancelled")
 MAX_ATTEMPTS: Final = 4
 
 
 @contextlib.contextmanager
-def _copy(home: Path) -> Iterator[sqlite3.Connection]:
+def copy_of(home: Path) -> Iterator[sqlite3.Connection]:
+    """The store as a kill left it; looking changes nothing."""
     with tempfile.TemporaryDirectory() as place:
         for name in ("state.db", "state.db-wal"):
             if (home / name).exists():
@@ -32,16 +41,19 @@ def _copy(home: Path) -> Iterator[sqlite3.Connection]:
             yield connection
 
 
-def _all(connection: sqlite3.Connection, query: str, *parameters: Any) -> list[sqlite3.Row]:
+def all_rows(connection: sqlite3.Connection, query: str, *parameters: Any) -> list[sqlite3.Row]:
+    """The rows of a query."""
     return connection.execute(query, parameters).fetchall()
 
 
-def _none(connection: sqlite3.Connection, what: str, query: str, *parameters: Any) -> None:
-    found = [dict(row) for row in _all(connection, query, *parameters)]
+def none_of(connection: sqlite3.Connection, what: str, query: str, *parameters: Any) -> None:
+    """Raise ``AssertionError`` with ``what`` the rows of a query would mean, if there are any."""
+    found = [dict(row) for row in all_rows(connection, query, *parameters)]
     assert not found, f"{what}: {found[:5]} ({len(found)} in all)"
 
 
-def _effects(home: Path) -> Counter[str]:
+def effects_in(home: Path) -> Counter[str]:
+    """How often each message had its effect, by the files in the workspaces."""
     lines: Counter[str] = Counter()
     for path in home.glob("agents/*/workspace/effects.txt"):
         lines.update(path.read_text().split())
@@ -50,19 +62,19 @@ def _effects(home: Path) -> Counter[str]:
 
 def check_after_kill(home: Path, record: Record) -> None:
     """What must hold at every instant, so also in what a kill left behind."""
-    with _copy(home) as sql:
-        found = _all(sql, "PRAGMA quick_check")
+    with copy_of(home) as sql:
+        found = all_rows(sql, "PRAGMA quick_check")
         assert found[0][0] == "ok", [row[0] for row in found]
-        _conservation(sql)
+        check_conservation(sql)
         _once(sql, home, record)
         _kept(sql, record)
 
 
 def check_at_the_end(home: Path, record: Record) -> None:
     """What must hold once everything was given its time."""
-    with _copy(home) as sql:
-        assert _all(sql, "PRAGMA integrity_check")[0][0] == "ok"
-        _conservation(sql)
+    with copy_of(home) as sql:
+        assert all_rows(sql, "PRAGMA integrity_check")[0][0] == "ok"
+        check_conservation(sql)
         _once(sql, home, record)
         _kept(sql, record)
         _settled(sql, record)
@@ -71,16 +83,18 @@ def check_at_the_end(home: Path, record: Record) -> None:
         _stopped(sql, record)
 
 
-def _conservation(sql: sqlite3.Connection) -> None:
+def check_conservation(sql: sqlite3.Connection) -> None:
     """accepted = the rows of each state and what was pruned, per agent; the counts are true."""
     counts: dict[str, dict[str, int]] = {}
-    for row in _all(sql, "SELECT agent_id, state, count FROM counts"):
+    for row in all_rows(sql, "SELECT agent_id, state, count FROM counts"):
         counts.setdefault(row["agent_id"], {})[row["state"]] = row["count"]
     for agent_id, held in counts.items():
-        pruned = _all(sql, "SELECT total(count) n FROM totals WHERE agent_id = ?", agent_id)[0]["n"]
+        pruned = all_rows(sql, "SELECT total(count) n FROM totals WHERE agent_id = ?", agent_id)[0][
+            "n"
+        ]
         rows = {
             row["state"]: row["n"]
-            for row in _all(
+            for row in all_rows(
                 sql,
                 "SELECT state, count(*) n FROM messages WHERE agent_id = ? GROUP BY state",
                 agent_id,
@@ -93,35 +107,35 @@ def _conservation(sql: sqlite3.Connection) -> None:
 
 def _once(sql: sqlite3.Connection, home: Path, record: Record) -> None:
     """No input twice, no turn completed twice, no effect twice that nobody asked to repeat."""
-    _none(
+    none_of(
         sql,
         "one input became two messages",
         "SELECT source, external_id FROM ledger GROUP BY message_id HAVING count(*) > 1",
     )
-    _none(
+    none_of(
         sql,
         "a turn was completed twice",
         "SELECT message_id, role, count(*) n FROM transcript GROUP BY 1, 2 HAVING n > 1",
     )
-    _none(
+    none_of(
         sql,
         "an end was told twice",
         "SELECT message_id, count(*) n FROM events WHERE type IN"
         " ('message.done', 'message.dead', 'message.cancelled') GROUP BY 1 HAVING n > 1",
     )
-    _none(
+    none_of(
         sql,
         "an answer went out twice",
         "SELECT message_id, kind, part_no, count(*) n FROM outbox WHERE kind = 'answer'"
         " GROUP BY 1, 2, 3 HAVING n > 1",
     )
-    _none(
+    none_of(
         sql,
         "a part was shown twice",
         "SELECT data ->> 'outbox_id' part, count(*) n FROM events WHERE type = 'chat.out'"
         " AND part IS NOT NULL GROUP BY part HAVING n > 1",
     )
-    for message_id, lines in _effects(home).items():
+    for message_id, lines in effects_in(home).items():
         allowed = 1 + record.again.get(message_id, 0)
         assert lines <= allowed, f"{message_id} had its effect {lines} times, allowed {allowed}"
     for message_id, seen in record.answers_seen.items():
@@ -132,7 +146,7 @@ def _kept(sql: sqlite3.Connection, record: Record) -> None:
     """What was confirmed is there, under the id that was told, and an end that was seen stands."""
     rows = {
         row["message_id"]: row
-        for row in _all(sql, "SELECT message_id, state, outcome FROM messages")
+        for row in all_rows(sql, "SELECT message_id, state, outcome FROM messages")
     }
     for item in record.items:
         assert len(set(item.ids_given)) <= 1, f"one key, two ids: {item}"
@@ -147,37 +161,41 @@ def _kept(sql: sqlite3.Connection, record: Record) -> None:
 
 
 def _settled(sql: sqlite3.Connection, record: Record) -> None:
-    _none(
+    none_of(
         sql,
         "not at an end",
         "SELECT message_id, agent_id, state, attempts, error_text FROM messages"
         " WHERE state NOT IN ('done', 'dead', 'cancelled')",
     )
-    _none(
+    none_of(
         sql,
         "an end without its time or outcome",
         "SELECT message_id FROM messages WHERE finished_at IS NULL"
         " OR (state = 'done') <> (outcome IS NOT NULL)",
     )
-    _none(sql, "not delivered", "SELECT * FROM outbox WHERE state NOT IN ('delivered', 'dropped')")
-    _none(sql, "a wait for nothing", "SELECT * FROM waits")
-    _none(sql, "a question for nothing", "SELECT * FROM questions WHERE state = 'open'")
-    _none(
+    none_of(
+        sql, "not delivered", "SELECT * FROM outbox WHERE state NOT IN ('delivered', 'dropped')"
+    )
+    none_of(sql, "a wait for nothing", "SELECT * FROM waits")
+    none_of(sql, "a question for nothing", "SELECT * FROM questions WHERE state = 'open'")
+    none_of(
         sql,
         "dead without having been tried enough",
         "SELECT message_id, attempts, crashes, error_text FROM messages WHERE state = 'dead'"
         f" AND attempts < {MAX_ATTEMPTS}",
     )
-    for row in _all(sql, "SELECT message_id, error_text FROM messages WHERE outcome = 'failed'"):
+    for row in all_rows(
+        sql, "SELECT message_id, error_text FROM messages WHERE outcome = 'failed'"
+    ):
         assert row["message_id"] in record.left_out, f"failed without a reason: {dict(row)}"
 
 
 def _answered(sql: sqlite3.Connection, record: Record) -> None:
     """Every item has one end, and its answer came back to where it was asked."""
     bad_ends = "SELECT message_id FROM messages WHERE state = 'dead' OR outcome = 'failed'"
-    ended_badly = {row["message_id"] for row in _all(sql, bad_ends)}
+    ended_badly = {row["message_id"] for row in all_rows(sql, bad_ends)}
     delivered: dict[str, list[str]] = {}
-    for row in _all(
+    for row in all_rows(
         sql,
         "SELECT message_id, conversation, json_extract(data, '$.text') text FROM events"
         " WHERE type = 'chat.out' AND json_extract(data, '$.kind') IN ('answer', 'notice')",
@@ -202,7 +220,7 @@ def _answered(sql: sqlite3.Connection, record: Record) -> None:
 def _children(sql: sqlite3.Connection) -> dict[str, dict[str, str]]:
     """By message, what was asked or answered in reply to it: ids with their kinds."""
     children: dict[str, dict[str, str]] = {}
-    for row in _all(
+    for row in all_rows(
         sql, "SELECT in_reply_to, message_id, kind FROM messages WHERE in_reply_to <> ''"
     ):
         children.setdefault(row["in_reply_to"], {})[row["message_id"]] = row["kind"]
@@ -211,10 +229,10 @@ def _children(sql: sqlite3.Connection) -> dict[str, dict[str, str]]:
 
 def _worked(sql: sqlite3.Connection, home: Path, record: Record) -> None:
     """Calls between agents happened once, and what had an effect had it."""
-    effects = _effects(home)
+    effects = effects_in(home)
     ends = {
         row["message_id"]: row["state"]
-        for row in _all(sql, "SELECT message_id, state FROM messages")
+        for row in all_rows(sql, "SELECT message_id, state FROM messages")
     }
     children = _children(sql)
     for item in record.items:
@@ -239,7 +257,7 @@ def _stopped(sql: sqlite3.Connection, record: Record) -> None:
     """What was confirmed before a stop had ended when the stop was confirmed, and stayed so."""
     ends = {
         row["message_id"]: row
-        for row in _all(sql, "SELECT message_id, state, finished_at FROM messages")
+        for row in all_rows(sql, "SELECT message_id, state, finished_at FROM messages")
     }
     for at_ms, message_ids in record.stops:
         for message_id in message_ids:
