@@ -29,6 +29,8 @@ NAMES = (
     "peers",
     "turns",
     "tools",
+    "tasks",
+    "dispatch",
     "rows",
     "memory",
     "lag",

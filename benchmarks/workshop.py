@@ -1,0 +1,137 @@
+"""A store, a mailbox, a hub and agents whose work is a plain handler: what agents cost is left out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentsup.kit.clock import SystemClock
+from agentsup.kit.entropy import SystemEntropy
+from agentsup.kit.tasks import TaskOwner
+from agentsup.mailbox.bus import DirectoryEntry, InterAgentBus
+from agentsup.mailbox.dispatcher import Dispatcher
+from agentsup.mailbox.mailbox import Completion, Mailbox, MailboxLimits
+from agentsup.mailbox.pump import Handler, Pump, Work
+from agentsup.model.errors import NotFound
+from agentsup.model.ids import AgentId, InstanceId
+from agentsup.model.message import Lane, Outcome
+from agentsup.store.database import Database
+from agentsup.tasks.folders import Folders
+from agentsup.tasks.hub import TaskHub
+from agentsup.tasks.runs import Runs
+
+_SLOTS = dict.fromkeys(Lane, 8)
+
+
+class Directory:
+    """Agents whose ids are their names, all of one role and one team."""
+
+    def __init__(self, count: int) -> None:
+        self._entries = {
+            name: DirectoryEntry(AgentId(name), name, "running", role="worker", team="all")
+            for name in (f"agent-{n}" for n in range(count))
+        }
+
+    def lookup(self, name: str) -> DirectoryEntry:
+        found = self._entries.get(name)
+        if found is None:
+            raise NotFound(f"there is no agent {name!r}")
+        return found
+
+    def by_id(self, agent_id: str) -> DirectoryEntry | None:
+        return self._entries.get(agent_id)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What the agents of a daemon stand on, without agents."""
+
+    database: Database
+    mailbox: Mailbox
+    directory: Directory
+    runs: Runs
+    hub: TaskHub
+    dispatcher: Dispatcher
+
+
+@dataclass(frozen=True, slots=True)
+class AtOnce:
+    """Ends each message as soon as it is leased."""
+
+    mailbox: Mailbox
+
+    async def handle(self, work: Work) -> None:
+        await self.mailbox.complete(work.lease, Completion(Outcome.OK, "done"))
+
+
+@asynccontextmanager
+async def workshop(folder: Path, agents: int) -> AsyncIterator[Workshop]:
+    """The store is ``folder/state.db``, which may have been filled before; nobody works yet."""
+    clock = SystemClock()
+    entropy = SystemEntropy(clock)
+    database = await Database.open(folder / "state.db", clock=clock)
+    mailbox = Mailbox(
+        database, clock, entropy, boot_id="bench", limits=MailboxLimits(queue_limit=10_000_000)
+    )
+    await mailbox.load()
+    directory = Directory(agents)
+    runs = Runs(mailbox, database, abort=_nobody)
+    hub = TaskHub(
+        mailbox=mailbox,
+        database=database,
+        clock=clock,
+        entropy=entropy,
+        directory=directory,
+        runs=runs,
+        folders=Folders(folder / "tasks", lambda task_id: folder / "tasks" / task_id),
+        abort=_nobody,
+    )
+    bus = InterAgentBus(
+        mailbox=mailbox,
+        database=database,
+        directory=directory,
+        hex_digits=lambda count: entropy.new_id("x")[-count:],
+    )
+    dispatcher = Dispatcher(mailbox=mailbox, database=database, directory=directory, bus=bus)
+    try:
+        yield Workshop(database, mailbox, directory, runs, hub, dispatcher)
+    finally:
+        await database.close()
+
+
+@asynccontextmanager
+async def at_work(shop: Workshop, handler_of: Callable[[str], Handler]) -> AsyncIterator[None]:
+    """Every agent works with its handler inside the block."""
+    clock, draining = SystemClock(), asyncio.Event()
+    owner = TaskOwner("workshop")
+    ready = asyncio.Semaphore(0)
+    tasks = []
+    for name in shop.directory.names():
+        pump = Pump(
+            mailbox=shop.mailbox,
+            database=shop.database,
+            clock=clock,
+            agent_id=AgentId(name),
+            instance_id=InstanceId(f"ins-{name}"),
+            slots=_SLOTS,
+            handler=handler_of(name),
+        )
+        tasks.append(owner.spawn(pump.run(ready.release, draining), name=f"pump:{name}"))
+    try:
+        for _ in tasks:
+            await ready.acquire()
+        yield
+    finally:
+        draining.set()
+        await asyncio.wait(tasks, timeout=30)
+        await owner.close(1)
+
+
+async def _nobody(message_id: str) -> None:
+    """No turn is cancelled here."""
