@@ -74,10 +74,11 @@ types: setup ## mypy, strict
 unit: setup ## unit, contract, component, simulation: whatever may run side by side
 	@$(PYTEST) -q -n 4 --dist worksteal -m "not process and $(NOT_HERE)" tests
 
-# Two side by side and nothing beside them: these tests start real processes and watch the clock.
+# Nothing runs beside them, because they start real processes and watch the clock; but a test with
+# its processes computes for less than half of its time, so three leave two cores room to spare.
 # Exit code 5 is "nothing selected".
-process: setup ## tests that start real processes, two side by side
-	@$(PYTEST) -q -n 2 --dist worksteal -m "process and $(NOT_HERE)" tests/process || [ $$? -eq 5 ]
+process: setup ## tests that start real processes, three side by side
+	@$(PYTEST) -q -n 3 --dist worksteal -m "process and $(NOT_HERE)" tests/process || [ $$? -eq 5 ]
 
 # Tests are rewritten by pytest before they are compiled, so it has to collect them. What is wrong
 # with one is told by the run itself.
