@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
+from agentsup.catalogue import words
 from agentsup.mailbox import answering, outbox, sessions
 from agentsup.mailbox.accept import epochs_of, insert_tx
 from agentsup.mailbox.draft import draft
@@ -80,22 +81,26 @@ def deliver_tx(desk: Desk, tx: Tx, message: Message, result: Result, *, at: int)
 
 def _to_chat(tx: Tx, message: Message, to: DeliverTo, result: Result, at: int) -> None:
     agent_id = to.agent_id or message.agent_id
-    place = (to.channel, to.conversation)
+    place, text = (to.channel, to.conversation), result.text
+    if message.kind is Kind.TASK and message.summary and text:
+        # Nobody has just asked for it: people must see what it belongs to.
+        say = words(message.principal.language)
+        text = say("ended.of_work", what=message.summary, text=text)
     if result.word != "ok":
         notify_tx(
             tx,
             message_id=message.message_id,
             agent_id=agent_id,
             session_id=message.session_id,
-            text=result.text,
+            text=text,
             at=at,
             place=place,
             facts={"outcome": result.word, "code": result.code},
         )
         return
     bodies = [("file", {"path": part.path, "name": part.name}) for part in result.files]
-    if result.text or not bodies:
-        bodies.insert(0, ("answer", {"text": result.text, "outcome": result.word}))
+    if text or not bodies:
+        bodies.insert(0, ("answer", {"text": text, "outcome": result.word}))
     for kind, body in bodies:
         outbox.add_tx(
             tx,

@@ -8,11 +8,11 @@ from dataclasses import asdict, replace
 
 from agentsup.mailbox.bus import AgentDirectory, DirectoryEntry, check_may_send
 from agentsup.model.agent import MAIN
-from agentsup.model.errors import BadRequest, NotFound
+from agentsup.model.errors import BadRequest, Forbidden, NotFound
 from agentsup.model.message import IN_STORE, DeliverTo, Message
 from agentsup.model.principal import Principal, PrincipalKind
 from agentsup.model.task import MAX_NAME_CHARS, MAX_PROMPT_CHARS, NewTask, Task, TaskState
-from agentsup.tasks import lineage
+from agentsup.tasks import lineage, rights
 from agentsup.tasks.runs import to_asker
 
 __all__ = ["AGENTS", "check", "digest", "one_line", "task_from"]
@@ -40,6 +40,7 @@ def task_from(
 
     Raises ``NotFound`` and ``Gone`` (an agent), ``Forbidden`` and ``BadRequest``.
     """
+    rights.check_may_create(caller)
     check(new)
     worker, target = _worker(new, caller, directory)
     deliver_to = new.deliver_to
@@ -99,6 +100,13 @@ def _worker(
     if role:
         raise BadRequest("name an agent or a role, not both", field="role")
     check_may_send(own, other)
+    if own.can_delegate_to is None and other.role.casefold() not in ("", own.role.casefold()):
+        raise Forbidden(
+            f"{other.name} is in the role {other.role}, and work is handed across roles only where "
+            f'that is granted: write "can_delegate_to": ["{other.name}"] into the entry of '
+            f"{own.name} in agents.json",
+            agent=other.name,
+        )
     return own, lineage.agent_target(other.agent_id)
 
 

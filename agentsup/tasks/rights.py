@@ -6,7 +6,7 @@ from agentsup.model.errors import Forbidden
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.task import Task
 
-__all__ = ["check_owns", "check_sees", "is_theirs"]
+__all__ = ["check_may_create", "check_owns", "check_sees", "is_theirs"]
 
 _AGENTS = (PrincipalKind.AGENT, PrincipalKind.RUN)
 
@@ -19,6 +19,12 @@ def is_theirs(task: Task, who: Principal) -> bool:
     if who.kind is PrincipalKind.PERSON and task.asked_by == who.subject:
         return True
     return (task.owner.kind, task.owner.subject) == (who.kind, who.subject)
+
+
+def check_may_create(who: Principal) -> None:
+    """Raise ``Forbidden`` for a person who may only look."""
+    if who.kind is PrincipalKind.PERSON and who.role < PersonRole.USER:
+        raise Forbidden("viewers can't give tasks; an operator can make you a user")
 
 
 def check_sees(task: Task, who: Principal) -> None:

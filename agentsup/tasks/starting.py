@@ -17,6 +17,9 @@ from agentsup.tasks.runs import NewRun, Runs
 
 __all__ = ["Starter"]
 
+SHORT_ID_CHARS = 6
+"""Of an id's end, in texts: ``TaskHub.get`` finds the task by it."""
+
 
 class Starter:
     """Puts runs of tasks into their mailboxes. Implements ``schedules.SlotStarter``."""
@@ -65,7 +68,7 @@ class Starter:
                 task_id=task.task_id,
                 run_no=task.runs + 1,
                 slot_at=slot_at,
-                summary=f"task {task.task_id} “{task.name}”",
+                summary=f"task {task.task_id[-SHORT_ID_CHARS:]} “{task.name}”",
             ),
         )
         if run.run_no > task.runs:  # else its key is known, and so is the run
