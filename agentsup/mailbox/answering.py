@@ -84,14 +84,15 @@ def answered_by_agent_tx(desk: Desk, tx: Tx, question_id: str, answer: str, by: 
 def close_tx(
     tx: Tx, question: Question, state: QuestionState, answer: str, by: str, at: int
 ) -> Question:
-    """Close an open question; its message, if that is parked for it, is queued again."""
+    """Close an open question; its message, if that is parked and nothing else is asked about it, is
+    queued again."""
     tx.execute(
         "UPDATE questions SET state = ?, answer = ?, answered_at = ?, answered_by = ?"
         " WHERE question_id = ?",
         (state.value, answer, at, by, question.question_id),
     )
     message = need_message(tx, question.message_id)
-    if message.state is State.PARKED:
+    if message.state is State.PARKED and not _is_asked_more(tx, message.message_id):
         check_transition(message.message_id, message.state, State.QUEUED)
         tx.execute("UPDATE messages SET state = 'queued' WHERE seq = ?", (message.seq,))
     drop_pending_tx(tx, question.message_id, kind="question", detail=state.value, at=at)
@@ -102,6 +103,14 @@ def close_tx(
     tx.touch(f"agent:{question.agent_id}")
     tx.touch(f"done:{question.message_id}")
     return closed
+
+
+def _is_asked_more(tx: Tx, message_id: str) -> bool:
+    return bool(
+        tx.scalar(
+            "SELECT 1 FROM questions WHERE message_id = ? AND state = 'open' LIMIT 1", (message_id,)
+        )
+    )
 
 
 def _too_late(question: Question) -> str:

@@ -17,6 +17,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from agentsup.mailbox.bus import Asker
+from agentsup.mailbox.slots import Slots
 from agentsup.model.errors import (
     AgentsupError,
     Conflict,
@@ -84,7 +86,8 @@ LAWS = {
     " ON m.message_id = q.put_as WHERE q.state = 'open'"
     " AND m.state NOT IN ('queued', 'leased', 'parked')",
     "an agent is asked what is closed": "SELECT m.message_id FROM messages m JOIN questions q"
-    " ON q.put_as = m.message_id WHERE m.state = 'queued' AND q.state <> 'open'",
+    " ON q.put_as = m.message_id WHERE m.state = 'queued' AND q.state <> 'open'"
+    " AND m.started_at IS NULL",
     "parked for nothing": "SELECT message_id FROM messages m WHERE state = 'parked' AND NOT EXISTS"
     " (SELECT 1 FROM questions q WHERE q.message_id = m.message_id AND q.state = 'open')",
     "a wait for what has ended": "SELECT target_id FROM waits JOIN messages"
@@ -178,7 +181,9 @@ class TaskMachine(RuleBasedStateMachine):
                 assert known not in self.collected, f"{message.in_reply_to} is told once more"
             if message.kind is Kind.DIRECTIVE and message.deliver_to.kind == "question":
                 asked = self.run(self.rig.mail.mailbox.question(message.deliver_to.question_id))
-                assert asked.state is QuestionState.OPEN, "asked about what is closed"
+                # A turn that is at it when the question closes is not taken back.
+                is_open = asked.state is QuestionState.OPEN
+                assert is_open or lease.resumed, "asked about what is closed"
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data(), how=st.sampled_from(["ok", "ok", "failed", "retry", "release"]))
@@ -210,20 +215,24 @@ class TaskMachine(RuleBasedStateMachine):
         )
         self.leases.remove(lease)
 
+    @precondition(lambda self: self.leases)
     @rule()
     def daemon_restarts(self) -> None:
         self.run(self.rig.reboot())
         self.leases.clear()
 
+    @precondition(lambda self: self.tasks)
     @rule(seconds=st.sampled_from([1, 59, 61, 200, 20 * 60]))
     def time_passes(self, seconds: int) -> None:
         self.rig.mail.later(seconds)
         self.run(self.rig.mail.mailbox.expire())
 
+    @precondition(lambda self: len(self.tasks) > 2)
     @rule(scope=st.sampled_from(["all", "agent:ann", "agent:ben"]))
     def someone_stops(self, scope: str) -> None:
         self.run(self.rig.mail.mailbox.stop(scope, BOB))
 
+    @precondition(lambda self: self.tasks)
     @rule(data=st.data())
     def dead_mail_is_tried_again(self, data: st.DataObject) -> None:
         dead = [row[0] for row in self.sql("SELECT message_id FROM messages WHERE state = 'dead'")]
@@ -259,7 +268,7 @@ class TaskMachine(RuleBasedStateMachine):
         body = (prompt, kind, str(changes))
         if key:
             changes["idempotency_key"] = key
-        asker = self.rig.asker(lease) if lease is not None else None
+        asker = asker_of(lease) if lease is not None else None
         work = self.rig.create(prompt, caller, asker=asker, **changes)
         known = self.keys.get((caller.subject, key))
         before = len(self.sql("SELECT 1 FROM tasks"))
@@ -290,7 +299,7 @@ class TaskMachine(RuleBasedStateMachine):
         works = self.works(task_id)
         _, _, runs = self.row_of(task_id)
         lease = data.draw(st.sampled_from([None, *self.leases])) if self.leases else None
-        asker = self.rig.asker(lease) if lease is not None else None
+        asker = asker_of(lease) if lease is not None else None
         work = self.rig.hub.resume(
             task_id, "go on", caller=OPERATOR, asker=asker, idempotency_key=key
         )
@@ -338,6 +347,29 @@ class TaskMachine(RuleBasedStateMachine):
 
     # -- questions ---------------------------------------------------------------------------------
 
+    @rule(timeout_s=st.sampled_from([None, 60.0]), turn_goes_on=st.booleans())
+    def an_agents_task_asks_back(self, timeout_s: float | None, turn_goes_on: bool) -> None:
+        """What takes many steps by chance alone."""
+        mail, conversation = self.rig.mail, f"c{len(self.tasks)}-{len(self.deleted)}"
+        message_id = self.run(mail.put(conversation=conversation)).message_id
+        self.claim("ann")
+        turn = next((x for x in self.leases if x.message.message_id == message_id), None)
+        if turn is None:
+            return
+        asker = asker_of(turn)
+        task = self.attempt(self.rig.create(caller=ANN, asker=asker), DepthExceeded, LeaseLost)
+        if task is None:
+            return
+        self.tasks.append(task.task_id)
+        (self.rig.hub.folder_of(task.task_id) / "mine.txt").write_text(task.task_id)
+        if not turn_goes_on:
+            self.run(mail.finish(turn))
+            self.leases.remove(turn)
+        self.claim("ann")
+        for lease in [x for x in self.leases if x.message.message_id == task.current_run]:
+            self.run(mail.park(lease, kind="question", options=(), timeout_s=timeout_s))
+            self.leases.remove(lease)
+
     @precondition(lambda self: self.tasks)
     @rule(data=st.data(), text=st.sampled_from(["goats?", "cows?"]))
     def ask_parent(self, data: st.DataObject, text: str) -> None:
@@ -350,6 +382,7 @@ class TaskMachine(RuleBasedStateMachine):
         task_id = self.a_task(data)
         self.attempt(self.rig.hub.answer(task_id, "yes", caller=OPERATOR), Conflict, NotFound)
 
+    @precondition(lambda self: self.tasks)
     @rule(data=st.data())
     def a_button_is_pressed(self, data: st.DataObject) -> None:
         asked = [row[0] for row in self.sql("SELECT question_id FROM questions")]
@@ -391,11 +424,12 @@ class TaskMachine(RuleBasedStateMachine):
         lease, run_id = self.a_lease(data), self.a_run(data)
         if run_id is None or run_id == lease.message.message_id:
             return
-        work = self.rig.runs.wait(run_id, timeout_s, asker=self.rig.asker(lease))
+        work = self.rig.runs.wait(run_id, timeout_s, asker=asker_of(lease))
         report = self.attempt(work, LeaseLost)
         if report is not None and report.is_ended and run_id not in self.requeued:
             self.collected.add((run_id, lease.message.session_id))
 
+    @precondition(lambda self: self.tasks)
     @rule(data=st.data(), way=st.sampled_from(["stop", "cancel", "steer"]))
     def a_run_is_steered(self, data: st.DataObject, way: str) -> None:
         run_id = self.a_run(data)
@@ -414,6 +448,7 @@ class TaskMachine(RuleBasedStateMachine):
 
     # -- schedules ---------------------------------------------------------------------------------
 
+    @precondition(lambda self: self.scheduled)
     @rule(seconds=st.sampled_from([0, 61, 125, 3 * 3600]))
     def slots_come(self, seconds: int) -> None:
         self.rig.mail.later(seconds)
@@ -501,6 +536,11 @@ class TaskMachine(RuleBasedStateMachine):
             self.loop.close()
             self.home.cleanup()
             asyncio.set_event_loop(None)
+
+
+def asker_of(lease: Lease) -> Asker:
+    """The turn on ``lease`` as one that asks, with a slot that nobody else wants."""
+    return Asker(lease, Slots(dict.fromkeys(Lane, 1), lambda: None).take(lease.message.lane))
 
 
 async def _told(work: Coroutine[Any, Any, Any]) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from agentsup.model.message import Kind, State
 from agentsup.model.principal import OPERATOR
 from agentsup.model.question import Question
-from agentsup.model.task import Task
+from agentsup.model.task import Task, TaskState
 from agentsup.testing.task_rig import ANN, TaskRig
 
 Closing = Callable[[TaskRig, Task, Question], Awaitable[object]]
@@ -71,3 +71,30 @@ async def test_a_question_that_is_not_to_be_answered_is_answered_so(rig: TaskRig
     assert "There is no answer" in str(told.answer)
     events = "SELECT count(*) FROM events WHERE type = 'message.cancelled' AND message_id = ?"
     assert await rig.mail.sql(events, asked.put_as) == [(1,)]
+
+
+@pytest.mark.parametrize("way", ["cancel", "stop"])
+async def test_work_that_asks_twice_waits_for_both(rig: TaskRig, way: str) -> None:
+    """Else a question stays open for ever once its message is cancelled in the queue."""
+    task = await rig.create()
+    asked = await rig.mail.park(await rig.mail.one())
+    aside = await rig.hub.ask_parent(task.task_id, "goats too?", caller=ANN)
+    await rig.mail.mailbox.answer(asked.question_id, "yes", OPERATOR)
+    assert await rig.mail.claim() == []
+    assert (await rig.again(task)).state is TaskState.WAITING
+    if way == "cancel":
+        await rig.hub.cancel(task.task_id, caller=OPERATOR)
+    else:
+        await rig.mail.mailbox.stop("all", OPERATOR)
+    assert await rig.mail.mailbox.questions() == []
+    assert (await rig.mail.mailbox.question(aside.question_id)).state == "cancelled"
+
+
+async def test_work_that_asked_twice_goes_on_after_both(rig: TaskRig) -> None:
+    task = await rig.create()
+    asked = await rig.mail.park(await rig.mail.one())
+    aside = await rig.hub.ask_parent(task.task_id, "goats too?", caller=ANN)
+    await rig.mail.mailbox.answer(aside.question_id, "no", OPERATOR)
+    assert await rig.mail.claim() == []
+    await rig.mail.mailbox.answer(asked.question_id, "yes", OPERATOR)
+    assert (await rig.mail.one()).message.message_id == task.current_run
