@@ -98,9 +98,8 @@ class Stopper:
         scope = f"session:{session_id}"
         if cancelled is None:
             return self._report(scope, StopCounts(scope, 0), True, set(), 0, began_s)
-        agents, processes = await self._end(
-            lambda m: m.message_id == cancelled.message_id, STOP_CANCEL_S
-        )
+        ended = {cancelled.message_id, *cancelled.with_it}
+        agents, processes = await self._end(lambda m: m.message_id in ended, STOP_CANCEL_S)
         counts = StopCounts(
             scope,
             0,

@@ -57,7 +57,9 @@ def deliver_tx(desk: Desk, tx: Tx, message: Message, result: Result, *, at: int)
         _to_chat(tx, message, to, result, at)
         return "outbox"
     if to.kind == "mailbox" and not to.waited:
-        return "reply" if _reply(desk, tx, message, result, at) else "refused"
+        if _reply(desk, tx, message, result, at):
+            return "reply"
+        return _past_asker(tx, message, result, at)
     if to.kind == "question":
         by = Principal(PrincipalKind.AGENT, message.agent_id, name_of(tx, message.agent_id))
         said = result.text if result.word == "ok" else f"(There is no answer: {result.text})"
@@ -113,6 +115,24 @@ def _to_chat(tx: Tx, message: Message, to: DeliverTo, result: Result, at: int) -
             body=body,
             at=at,
         )
+
+
+def _past_asker(tx: Tx, message: Message, result: Result, at: int) -> str:
+    """Whoever handed it on was stopped since and gets no turn for it. A task's result is its owner's
+    all the same: people read it in the chat it was asked for in."""
+    to = message.deliver_to.then
+    while to is not None and to.kind != "chat":
+        to = to.then
+    if message.kind is not Kind.TASK or to is None or to.silent or not _is_of_task(tx, message):
+        return "refused"
+    _to_chat(tx, message, to, result, at)
+    return "outbox"
+
+
+def _is_of_task(tx: Tx, message: Message) -> bool:
+    return bool(
+        tx.scalar("SELECT 1 FROM runs WHERE run_id = ? AND task_id <> ''", (message.message_id,))
+    )
 
 
 def _reply(desk: Desk, tx: Tx, message: Message, result: Result, at: int) -> bool:

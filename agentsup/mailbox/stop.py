@@ -6,6 +6,7 @@ closed questions and waits, and one note per asker.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from agentsup.catalogue import words
@@ -14,14 +15,14 @@ from agentsup.mailbox import ending, waits
 from agentsup.mailbox.deliver import Result, deliver_tx
 from agentsup.mailbox.epoch import ALL, Also
 from agentsup.mailbox.notices import notify_tx
-from agentsup.mailbox.rows import IN_SESSION_SQL, OPEN_SQL, message_of, need_message
+from agentsup.mailbox.rows import IN_SESSION_SQL, OPEN_SQL, encode, message_of, need_message
 from agentsup.mailbox.values import Cancelled, Desk, StopCounts
 from agentsup.mailbox.withdrawing import cancel_queued_tx
 from agentsup.model.errors import BadRequest
 from agentsup.model.event import EventType
 from agentsup.model.message import Message, State, check_transition
 from agentsup.model.principal import SYSTEM, Principal
-from agentsup.store.database import Tx
+from agentsup.store.database import Reader, Tx
 from agentsup.store.events import append
 
 __all__ = ["cancel_tx", "interrupt_tx", "stop_tx", "stop_unwritten_tx"]
@@ -60,6 +61,8 @@ def stop_tx(
         (accepted_until, *params),
     )
     messages = [message_of(row) for row in rows]  # type: ignore[arg-type]  # Row is a mapping in all but name
+    if scope != ALL:
+        messages += _handed_on(tx, messages)
     text = f"stopped by {by.label}"
     queued = [message for message in messages if message.state is State.QUEUED]
     cancel_queued_tx(tx, queued, at=at, code="stopped", text=text)
@@ -99,6 +102,31 @@ def stop_tx(
     return counts
 
 
+def _handed_on(
+    reader: Reader, messages: Sequence[Message], *, waited_for: bool = False
+) -> list[Message]:
+    """The open runs that turns on ``messages`` have handed on, and those that these have: nobody
+    is left who wants them. Runs of tasks go on, for a task is its owner's; with ``waited_for``, so
+    does what nobody waits for."""
+    which = "m.deliver_to ->> '$.waited'" if waited_for else "1"
+    known = {message.message_id for message in messages}
+    found: list[Message] = []
+    above = [message.message_id for message in messages if message.state is not State.QUEUED]
+    while above:
+        rows = reader.all(
+            f"SELECT * FROM messages m WHERE kind = 'task' AND {OPEN_SQL}"  # noqa: S608 - a constant
+            f" AND {which} AND in_reply_to IN (SELECT value FROM json_each(?)) AND NOT EXISTS"
+            " (SELECT 1 FROM runs r WHERE r.run_id = m.message_id AND r.task_id <> '')"
+            " ORDER BY seq",
+            (encode(above),),
+        )
+        below = [message_of(row) for row in rows if row["message_id"] not in known]  # type: ignore[arg-type]  # as above
+        found += below
+        above = [message.message_id for message in below]
+        known.update(above)
+    return found
+
+
 def stop_unwritten_tx(desk: Desk, tx: Tx) -> None:
     """Carry out stops that could not be written when they were ordered."""
     for scope, at in desk.epochs.unwritten.items():
@@ -134,7 +162,11 @@ def cancel_tx(desk: Desk, tx: Tx, message_id: str, by: Principal) -> Cancelled:
         text=text,
         data={"delivered": delivered},
     )
-    return Cancelled(message_id, message.agent_id, message.session_id, was)
+    below = _handed_on(tx, [message], waited_for=True)  # the rest is told to the session later
+    for run in below:
+        ending.close_tx(tx, run, State.CANCELLED, at=at, code="cancelled", text=text)
+    with_it = tuple(run.message_id for run in below if run.state is not State.QUEUED)
+    return Cancelled(message_id, message.agent_id, message.session_id, was, with_it)
 
 
 def interrupt_tx(desk: Desk, tx: Tx, session_id: str, by: Principal) -> Cancelled | None:

@@ -145,12 +145,14 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """One message that was cancelled; ``was`` tells whether a turn has to be ended."""
+    """One message that was cancelled; ``was`` tells whether a turn has to be ended. ``with_it`` are
+    the runs it had handed on and that had begun: their turns have to be ended too."""
 
     message_id: str
     agent_id: str
     session_id: str
     was: State
+    with_it: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -271,7 +271,7 @@ class TaskHub:
             )
             working = rows.open_runs(tx, task.task_id)
             for run_id, was in working:
-                self._mailbox.cancel_tx(tx, run_id, caller)
+                running.extend(self._mailbox.cancel_tx(tx, run_id, caller).with_it)
                 if was != State.QUEUED:
                     running.append(run_id)
             if task.state is TaskState.TODO:

@@ -324,13 +324,18 @@ class Runs:
         report = await self.report(run_id)
         if report.is_ended:
             raise Conflict(f"run {run_id} is already {report.status}", run_id=run_id)
-        await self._mailbox.cancel(run_id, by)
-        await self._abort(run_id)
+        cancelled = await self._mailbox.cancel(run_id, by)
+        await self.end_turns(run_id, *cancelled.with_it)
         if asker is not None:
             await self._database.write(
                 lambda tx: self._collect_tx(tx, run_id, asker.lease), name="runs.collect"
             )
         return await self.report(run_id)
+
+    async def end_turns(self, *run_ids: str) -> None:
+        """End the turns of runs that were cancelled, and wait until they are gone."""
+        for run_id in run_ids:
+            await self._abort(run_id)
 
     async def ask_parent(self, run_id: str, text: str, options: Sequence[str] = ()) -> Question:
         """Ask whoever handed the run on, in the name of its turn, whose end then waits for the

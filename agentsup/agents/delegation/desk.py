@@ -252,8 +252,9 @@ class DelegationDesk:
             await self.s.database.write(
                 lambda tx: waits.expect_tx(tx, run_id), name="delegation.expect"
             )
-            with suppress(Conflict, NotFound):
+            with suppress(Conflict, NotFound):  # it was cancelled with its caller
                 await self.s.runs.stop(run_id, SYSTEM)
+            await self.s.runs.end_turns(run_id)
         finally:
             unlisten()
 

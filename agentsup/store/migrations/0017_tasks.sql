@@ -66,6 +66,8 @@ CREATE INDEX runs_session ON runs (session_id, created_at) WHERE session_id <> '
 CREATE INDEX runs_created ON runs (created_at);
 -- What became of a run's result is found from the run.
 CREATE INDEX messages_reply ON messages (in_reply_to) WHERE kind = 'reply';
+-- What a turn has handed on is stopped with it.
+CREATE INDEX messages_handed_on ON messages (in_reply_to) WHERE kind = 'task';
 
 CREATE TABLE schedules (
     task_id    TEXT PRIMARY KEY REFERENCES tasks (task_id) ON DELETE CASCADE,

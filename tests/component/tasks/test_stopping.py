@@ -1,0 +1,102 @@
+"""What a stop does to work that was handed on, in its own transaction: also if the daemon dies then."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentsup.model.message import Lane, Lease
+from agentsup.model.principal import OPERATOR
+from agentsup.model.task import NewTask, Run, RunKind, TaskState
+from agentsup.tasks.runs import NewRun, to_asker
+from agentsup.testing.mail import BOB
+from agentsup.testing.task_rig import ANN, TaskRig
+
+
+async def handed_on(
+    rig: TaskRig, turn: Lease, agent: str = "ben", *, waits: bool = True, **changes: object
+) -> Run:
+    """A run that the turn has started, and waits for or not."""
+    new = NewRun(
+        RunKind.ROUTE if agent != "ann" else RunKind.DELEGATE,
+        rig.directory.lookup(agent).agent_id,
+        "count the goats",
+        ANN,
+        to_asker(turn.message, waited=waits),
+        parent=turn.message,
+        lane=Lane.PEER,
+    )
+    return await rig.runs.start(new, waiter=turn if waits else None)
+
+
+@pytest.mark.parametrize(
+    "how,waits",
+    [
+        *[(how, waits) for how in ("session", "agent") for waits in (True, False)],
+        ("cancel", True),
+        ("interrupt", True),
+    ],
+)
+async def test_what_a_stopped_turn_has_handed_on_is_stopped_with_it(
+    rig: TaskRig, how: str, waits: bool
+) -> None:
+    await rig.mail.put("please count")
+    turn = await rig.mail.one()
+    child = await handed_on(rig, turn, waits=waits)
+    below = await rig.mail.one("ben")
+    grandchild = await handed_on(rig, below, "eve", waits=waits)
+    mailbox, message = rig.mail.mailbox, turn.message
+    if how == "cancel":
+        ended = set((await mailbox.cancel(message.message_id, BOB)).with_it)
+    elif how == "interrupt":
+        interrupted = await mailbox.interrupt(message.session_id, BOB)
+        assert interrupted is not None
+        ended = set(interrupted.with_it)
+    else:
+        scope = f"session:{message.session_id}" if how == "session" else "agent:ann"
+        counts = await mailbox.stop(scope, BOB)
+        assert (counts.running, counts.queued, counts.parked) == (2, 1, 0)
+        ended = set(counts.message_ids) - {message.message_id}
+    assert ended == {child.run_id}  # the grandchild had not begun
+    await rig.reboot()
+    for run in (child, grandchild):
+        assert await rig.mail.state_of(run.run_id) == "cancelled"
+    for agent in ("ann", "ben", "eve"):
+        assert await rig.mail.claim(agent) == []
+    await rig.mail.check()
+
+
+async def test_an_interrupt_leaves_what_nobody_waits_for(rig: TaskRig) -> None:
+    await rig.mail.put("please count")
+    turn = await rig.mail.one()
+    child = await handed_on(rig, turn, waits=False)
+    await rig.mail.mailbox.interrupt(turn.message.session_id, BOB)
+    run = await rig.mail.one("ben")
+    assert run.message.message_id == child.run_id
+    await rig.mail.finish(run, "three")
+    assert (await rig.mail.one()).message.text == "three"
+
+
+async def test_a_task_outlives_a_stop_of_the_chat_and_tells_its_result_there(rig: TaskRig) -> None:
+    await rig.mail.put("please count")
+    turn = await rig.mail.one()
+    task = await rig.hub.create(
+        NewTask("count the sheep", name="sheep"), caller=ANN, asker=rig.asker(turn)
+    )
+    run = await rig.mail.one()
+    await rig.mail.mailbox.stop(f"session:{turn.message.session_id}", BOB)
+    await rig.mail.finish(run, "twelve")
+    assert (await rig.again(task)).state is TaskState.DONE
+    assert await rig.mail.claim() == []  # no turn is made of it
+    answers = await rig.mail.outbox("kind = 'answer'")
+    assert [(row[1], row[2], row[3].splitlines()[-1]) for row in answers] == [
+        ("console", "c1", "twelve")
+    ]
+
+
+async def test_a_stop_of_everything_stops_tasks_too(rig: TaskRig) -> None:
+    await rig.mail.put("please count")
+    turn = await rig.mail.one()
+    task = await rig.hub.create(NewTask("count"), caller=ANN, asker=rig.asker(turn))
+    counts = await rig.mail.mailbox.stop("all", OPERATOR)
+    assert (counts.running, counts.queued) == (1, 1)
+    assert (await rig.again(task)).state is TaskState.CANCELLED
