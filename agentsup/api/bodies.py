@@ -60,13 +60,15 @@ PriorityName = Annotated[
 class Body(BaseModel):
     """A JSON body: exact types, no unknown fields."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", validate_by_name=True)
+    model_config = ConfigDict(  # built when first asked for: most daemons never hear most of them
+        strict=True, extra="forbid", validate_by_name=True, defer_build=True
+    )
 
 
 class Query(BaseModel):
     """A query string: text read as the type wanted, no unknown parameters."""
 
-    model_config = ConfigDict(extra="forbid", validate_by_name=False)
+    model_config = ConfigDict(extra="forbid", validate_by_name=False, defer_build=True)
 
 
 class Nothing(Body):
