@@ -150,6 +150,7 @@ def cancel_tx(desk: Desk, tx: Tx, message_id: str, by: Principal) -> Cancelled:
     check_transition(message_id, was, State.CANCELLED)
     at = desk.clock.now_ms()
     text = f"cancelled by {by.label}"
+    below = _handed_on(tx, [message], waited_for=True)  # the rest is told to the session later
     sentence = words(message.principal.language)("ended.cancelled", who=by.label)
     result = Result("cancelled", sentence, code="cancelled")
     delivered = deliver_tx(desk, tx, message, result, at=at)
@@ -162,7 +163,6 @@ def cancel_tx(desk: Desk, tx: Tx, message_id: str, by: Principal) -> Cancelled:
         text=text,
         data={"delivered": delivered},
     )
-    below = _handed_on(tx, [message], waited_for=True)  # the rest is told to the session later
     for run in below:
         ending.close_tx(tx, run, State.CANCELLED, at=at, code="cancelled", text=text)
     with_it = tuple(run.message_id for run in below if run.state is not State.QUEUED)
