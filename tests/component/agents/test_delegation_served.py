@@ -39,7 +39,7 @@ async def test_a_program_hands_work_on_over_mcp(household: Open) -> None:
     assert (in_place.ok, in_place.text) == (True, "[sums]\n\nby ben")
     assert team.ok
     assert all(text in team.text for text in ("by ben", "by cat"))
-    assert json.loads(task.text)["status"] == "queued"
+    assert json.loads(task.text)["status"] in ("queued", "running")
     assert not refused.ok
     assert "nobody" in refused.text
 
