@@ -163,7 +163,7 @@ def _shown(screen: Screen, one: dict[str, Any]) -> None:
             ("limits", _limits(one)),
             ("session", one["session_id"]),
             ("folder", one["folder"]),
-            *[(f"run {run['run_no']}", _run(run)) for run in reversed(one["run_list"])],
+            *[_run(run) for run in reversed(one["run_list"])],
             *[_asked(question) for question in reversed(one["questions"])],
             ("to do", one["prompt"]),
             ("result", one["result"]),
@@ -201,11 +201,13 @@ def _limits(one: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _run(run: dict[str, Any]) -> str:
+def _run(run: dict[str, Any]) -> tuple[str, str]:
+    if run["state"] == "skipped":  # a time of the schedule that had no run
+        return "let pass", f"{when(run['slot_at'])}: {shortened(run['why'], 120)}"
     state = run["state"] + (f" ({run['outcome']})" if run["outcome"] == "failed" else "")
-    why = run["why"] or run["error"]
     told = f"{run['kind']}, {state}, {when(run['finished_at'] or run['created_at'])}, {run['id']}"
-    return f"{told}: {shortened(why, 120)}" if why else told
+    why = shortened(run["error"], 120)
+    return f"run {run['run_no']}", f"{told}: {why}" if why else told
 
 
 def _asked(question: dict[str, Any]) -> tuple[str, str]:

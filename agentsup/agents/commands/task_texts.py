@@ -131,9 +131,10 @@ def _span(seconds: float) -> str:
 
 
 def _run(run: Run, now: int, say: Words) -> str:
-    ended = run.finished_at or run.started_at or run.created_at
+    ended = run.finished_at or run.started_at or run.slot_at or run.created_at
     state = run.outcome or run.state
-    told = f"{run.run_no}. {say(f'run_state.{state}')}"
+    number = "–" if run.state == "skipped" else f"{run.run_no}."
+    told = f"{number} {say(f'run_state.{state}')}"
     told += f", {say('tasks.ago', time=_age(ended, now))}"
     why = run.why or run.error_text
     return f"{told}: {one_line(why, 80)}" if why else told
