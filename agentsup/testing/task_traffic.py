@@ -71,8 +71,7 @@ RULES: Final[list[dict[str, Any]]] = [
         "match": r"askback (\S+)",
         "steps": [
             {"sleep": 0.05},
-            {"question": {"text": "parent of $1?"}},
-            _EFFECT,
+            {"tool": {"name": "ask_parent", "args": {"question": "parent of $1?"}}},
             {_SAY: "asked back $1: $result"},
         ],
     },
@@ -356,7 +355,8 @@ class Pressing:
 
     async def _press(self, daemon: DaemonProcess, asked: dict[str, Any]) -> None:
         said, message_id = "yes", asked["message_id"]
-        if asked["text"].startswith("parent of") and self._chance.random() < 0.8:
+        is_put = "SELECT 1 FROM questions WHERE question_id = ? AND put_as <> ''"
+        if daemon.sql(is_put, (asked["id"],)) and self._chance.random() < 0.8:
             return  # the agent that was asked answers; now and then a person is quicker
         if asked["kind"] == "uncertain":
             self._works.asked_about.add(message_id)

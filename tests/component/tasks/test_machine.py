@@ -367,7 +367,7 @@ class TaskMachine(RuleBasedStateMachine):
             self.leases.remove(turn)
         self.claim("ann")
         for lease in [x for x in self.leases if x.message.message_id == task.current_run]:
-            self.run(mail.park(lease, kind="question", options=(), timeout_s=timeout_s))
+            self.run(mail.park(lease, kind="ask_parent", options=(), timeout_s=timeout_s))
             self.leases.remove(lease)
 
     @precondition(lambda self: self.tasks)
