@@ -178,7 +178,8 @@ class TaskMachine(RuleBasedStateMachine):
             self.leases.append(lease)
             if message.kind is Kind.REPLY:
                 known = (message.in_reply_to, message.session_id)
-                assert known not in self.collected, f"{message.in_reply_to} is told once more"
+                is_new = lease.resumed or known not in self.collected
+                assert is_new, f"{message.in_reply_to} is told once more"
             if message.kind is Kind.DIRECTIVE and message.deliver_to.kind == "question":
                 asked = self.run(self.rig.mail.mailbox.question(message.deliver_to.question_id))
                 # A turn that is at it when the question closes is not taken back.
