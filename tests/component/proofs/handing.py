@@ -15,6 +15,7 @@ from agentsup.agents.delegation.desk import Caller, DelegationDesk
 from agentsup.agents.personas import SessionHandler
 from agentsup.agents.roles.bounds import Bounds
 from agentsup.agents.tools import teams
+from agentsup.mailbox import stop
 from agentsup.tasks import lineage
 from agentsup.tasks.reports import RunReport
 from agentsup.tasks.runs import NewRun
@@ -154,6 +155,7 @@ def work_that_nobody_ends(patch: pytest.MonkeyPatch) -> None:
         return None
 
     patch.setattr(DelegationDesk, "_stop_with", stop_with)
+    patch.setattr(stop, "_handed_on", lambda reader, messages, **more: [])
 
 
 def runs_that_nobody_counts(patch: pytest.MonkeyPatch) -> None:

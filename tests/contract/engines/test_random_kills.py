@@ -62,12 +62,14 @@ async def test_a_kill_at_any_instant_is_one_end_and_leaves_nothing(
     chance, before = random.Random(f"{SEED}.{name}"), living()
     rig = prepared(name, tmp_path)
     outcomes = set()
-    for _ in range(KILLS):
+    for number in range(KILLS):
         for leftover in (Path(f"{tmp_path / 'scenes.json'}.at"), tmp_path / "script.kept"):
             leftover.unlink(missing_ok=True)
         host = MemoryHost()
         session = await rig.open(host)
-        killing = asyncio.create_task(killed(host, chance.uniform(0, 0.9), chance))
+        # The first comes at once, before any program can have said its result.
+        wait_s = chance.uniform(0, 0.9) if number else 0.0
+        killing = asyncio.create_task(killed(host, wait_s, chance))
         events: list[EngineEvent] = []
         async with aclosing(session.run(segment())) as run, asyncio.timeout(15):
             events.extend([event async for event in run])
@@ -84,5 +86,5 @@ async def test_a_kill_at_any_instant_is_one_end_and_leaves_nothing(
         assert host.groups == {}, "a group is still on record"
         assert rig.children.berths.running == rig.children.berths.held == 0
         assert living() <= before, "a process of the run lives on"
-    assert "failed" in outcomes or KILLS < 4, "no kill hit a program at work"
+    assert "failed" in outcomes, "no kill hit a program at work"
     await rig.close()
