@@ -98,30 +98,32 @@ class TaskHub:
             zone = self._zone_of(task.agent_id) or machine_zone()
             parsed = slots.parse(new.schedule, now_ms=task.created_at, zone=zone)
 
-        def write(tx: Tx) -> str:
+        def write(tx: Tx) -> Task:
             at = task.created_at
             if new.idempotency_key:
                 body = digest(new)
                 known = rows.enter_tx(tx, task.owner, new.idempotency_key, task.task_id, body, at)
                 if known is not None:
-                    return known
+                    return rows.need_task(tx, known)
             if new.parent_task_id:
                 rights.check_sees(rows.need_task(tx, new.parent_task_id), caller)
             asked_by = rows.asked_by(tx, asker.lease.message if asker is not None else None)
-            rows.add_task_tx(tx, replace(task, asked_by=asked_by))
+            made = replace(task, asked_by=asked_by)
+            rows.add_task_tx(tx, made)
             self._tell(tx, EventType.TASK_CREATED, task, at, name=task.name)
             if parsed is not None:
                 schedules.add_tx(tx, task.task_id, parsed)
             elif new.start:
-                self.starter.start_tx(tx, task, RunKind.TASK, task.prompt, asker)
+                run = self.starter.start_tx(tx, task, RunKind.TASK, task.prompt, asker)
+                made = rows.begun(made, run)
             tx.after_commit(partial(faults.point, "task.after_commit"))
             faults.point("task.before_commit")
-            return task.task_id
+            return made
 
-        task_id = await self._database.write(write, name="tasks.create")
-        if task_id == task.task_id:
-            await asyncio.to_thread(self._folders.make, task_id, task.name)
-        return await self._database.read(lambda r: rows.need_task(r, task_id), name="tasks.get")
+        made = await self._database.write(write, name="tasks.create")
+        if made.task_id == task.task_id:
+            await asyncio.to_thread(self._folders.make, made.task_id, made.name)
+        return made
 
     # -- looking -----------------------------------------------------------------------------------
 

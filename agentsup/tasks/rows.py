@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from agentsup.mailbox.rows import OPEN_SQL
@@ -18,6 +19,7 @@ __all__ = [
     "add_run_tx",
     "add_task_tx",
     "begin_tx",
+    "begun",
     "check_rests",
     "delivery_of",
     "find_run",
@@ -126,6 +128,17 @@ def add_task_tx(tx: Tx, task: Task) -> None:
             task.parent_message_id,
             task.created_at,
         ),
+    )
+
+
+def begun(task: Task, run: Run) -> Task:
+    """The task as ``begin_tx`` leaves it."""
+    return replace(
+        task,
+        state=TaskState.QUEUED,
+        current_run=run.run_id,
+        session_id=run.session_id,
+        runs=run.run_no,
     )
 
 

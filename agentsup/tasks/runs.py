@@ -244,15 +244,15 @@ class Runs:
         A turn that waits (``asker``) gives its slot back meanwhile; what it is told here it is not
         told once more by a message. Raises ``NotFound`` and ``LeaseLost``.
         """
-        report = await self.report(run_id)
         if asker is None:
-            return await self._watched(report, timeout_s)
+            return await self._watched(run_id, timeout_s)
+        report = await self.report(run_id)
         if not report.is_ended and timeout_s > 0:
             if not await self._begin_to_wait(run_id, asker.lease):
                 return await self.report(run_id)
             try:
                 async with asker.slot.released():
-                    report = await self._watched(report, timeout_s)
+                    report = await self._watched(run_id, timeout_s)
             finally:
                 if not report.is_ended:
                     await self._database.write(
@@ -278,17 +278,17 @@ class Runs:
             return False
         return True
 
-    async def _watched(self, report: RunReport, timeout_s: float) -> RunReport:
-        run_id, changed = report.run.run_id, asyncio.Event()
+    async def _watched(self, run_id: str, timeout_s: float) -> RunReport:
+        changed = asyncio.Event()
         unlisten = self._database.listen(f"done:{run_id}", changed.set)
         try:
+            report = await self.report(run_id)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
                     while not report.is_ended:
+                        await changed.wait()
                         changed.clear()
                         report = await self.report(run_id)
-                        if not report.is_ended:
-                            await changed.wait()
         finally:
             unlisten()
         return report if report.is_ended else await self.report(run_id)
