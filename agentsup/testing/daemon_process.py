@@ -263,9 +263,12 @@ class DaemonProcess:
     async def request(
         self, method: str, path: str, *, timeout_s: float = REQUEST_S, **options: Any
     ) -> Answer:
-        """One request; `options` are aiohttp's (`json`, `data`, `headers`)."""
-        limit = aiohttp.ClientTimeout(total=timeout_s)
-        async with self.http().request(method, path, timeout=limit, **options) as response:
+        """One request; `options` are aiohttp's (`json`, `data`, `headers`). Raises `ConnectionError`
+        once this life is over."""
+        limit, http = aiohttp.ClientTimeout(total=timeout_s), self.http()
+        if http.closed:
+            raise ConnectionError("this life of the daemon is over")
+        async with http.request(method, path, timeout=limit, **options) as response:
             text = await response.text()
             try:
                 body = json.loads(text)
