@@ -109,13 +109,13 @@ class TaskHub:
                 rights.check_sees(rows.need_task(tx, new.parent_task_id), caller)
             asked_by = rows.asked_by(tx, asker.lease.message if asker is not None else None)
             made = replace(task, asked_by=asked_by)
-            rows.add_task_tx(tx, made)
             self._tell(tx, EventType.TASK_CREATED, task, at, name=task.name)
+            if parsed is None and new.start:
+                run = self.starter.first_tx(tx, task, asker)
+                made = rows.begun(made, run)
+            rows.add_task_tx(tx, made)
             if parsed is not None:
                 schedules.add_tx(tx, task.task_id, parsed)
-            elif new.start:
-                run = self.starter.start_tx(tx, task, RunKind.TASK, task.prompt, asker)
-                made = rows.begun(made, run)
             tx.after_commit(partial(faults.point, "task.after_commit"))
             faults.point("task.before_commit")
             return made

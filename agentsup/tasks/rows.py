@@ -104,12 +104,12 @@ def run_of(row: Mapping[str, Any]) -> Run:
 
 
 def add_task_tx(tx: Tx, task: Task) -> None:
-    """Write a task that has not been started."""
+    """Write a new task, as it is."""
     tx.execute(
         "INSERT INTO tasks (task_id, name, owner, owner_kind, owner_id, asked_by, agent_id, target,"
         " state, prompt, deliver_to, priority, timeout_s, max_usd, parent_task_id,"
-        " parent_message_id, created_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'todo', ?, ?, ?, ?, ?, ?, ?, ?)",
+        " parent_message_id, created_at, session_id, current_run, runs)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             task.task_id,
             task.name,
@@ -119,6 +119,7 @@ def add_task_tx(tx: Tx, task: Task) -> None:
             task.asked_by,
             task.agent_id,
             task.target,
+            task.state.value,
             task.prompt,
             json.dumps(task.deliver_to.to_json(), ensure_ascii=False),
             int(task.priority),
@@ -127,6 +128,9 @@ def add_task_tx(tx: Tx, task: Task) -> None:
             task.parent_task_id,
             task.parent_message_id,
             task.created_at,
+            task.session_id,
+            task.current_run,
+            task.runs,
         ),
     )
 

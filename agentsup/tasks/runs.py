@@ -139,10 +139,10 @@ class Runs:
             if known is None:
                 raise Conflict("this key was used for something that is no run", key=new.key)
             return known
-        depth = 1 + (rows.depth_in(tx, parent) if parent is not None else 0)
-        lineage.check_depth(depth)
-        root_id = (parent.root_id if parent is not None else "") or accepted.message_id
-        if new.kind is not RunKind.SLOT:
+        depth, root_id = 1, str(accepted.message_id)
+        if parent is not None:
+            depth, root_id = 1 + rows.depth_in(tx, parent), parent.root_id or root_id
+            lineage.check_depth(depth)
             lineage.check_count(rows.count_of_root(tx, root_id) + 1)
         at = self._mailbox.desk.clock.now_ms()
         run = Run(
@@ -169,18 +169,21 @@ class Runs:
         if new.fork_last and parent is not None:
             _fork_tx(tx, parent.session_id, accepted.session_id, new.fork_last)
         self._bound_tx(tx, new, run, at)
-        facts = {"kind": new.kind.value, "label": new.label, "depth": depth}
         if parent is not None:
-            facts["parent"] = parent.message_id
-        append(
-            tx,
-            EventType.RUN_STARTED,
-            at=at,
-            agent_id=new.agent_id,
-            session_id=accepted.session_id,
-            message_id=accepted.message_id,
-            data=facts,
-        )
+            append(
+                tx,
+                EventType.RUN_STARTED,
+                at=at,
+                agent_id=new.agent_id,
+                session_id=accepted.session_id,
+                message_id=accepted.message_id,
+                data={
+                    "kind": new.kind.value,
+                    "label": new.label,
+                    "depth": depth,
+                    "parent": parent.message_id,
+                },
+            )
         tx.after_commit(partial(faults.point, "run.after_start"))
         return run
 
@@ -214,12 +217,11 @@ class Runs:
 
     def _bound_tx(self, tx: Tx, new: NewRun, run: Run, at: int) -> None:
         """What the run may cost: its own bound, or that of all runs of its task."""
-        subject = new.task_id or run.run_id
-        if new.max_usd is not None:
-            nano_usd = round(new.max_usd * 1_000_000_000)
-            ledger.set_limit_tx(tx, ScopeKind.TASK, subject, nano_usd=nano_usd, tokens=None, at=at)
-        if new.max_usd is not None or new.task_id:
-            ledger.join_tx(tx, run.run_id, ScopeKind.TASK, subject)
+        if new.max_usd is None:
+            return
+        subject, nano_usd = new.task_id or run.run_id, round(new.max_usd * 1_000_000_000)
+        ledger.set_limit_tx(tx, ScopeKind.TASK, subject, nano_usd=nano_usd, tokens=None, at=at)
+        ledger.join_tx(tx, run.run_id, ScopeKind.TASK, subject)
 
     # -- looking -----------------------------------------------------------------------------------
 

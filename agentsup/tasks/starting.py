@@ -32,6 +32,10 @@ class Starter:
         self._runs = runs
         self._entropy = entropy
 
+    def first_tx(self, tx: Tx, task: Task, asker: Asker | None) -> Run:
+        """The first run of a task that is about to be written. Raises as ``start_tx``."""
+        return self._put_tx(tx, task, RunKind.TASK, task.prompt, asker)
+
     def start_tx(
         self,
         tx: Tx,
@@ -45,11 +49,27 @@ class Starter:
     ) -> Run:
         """Start a run of the task, told ``prompt``; with ``key`` a repeated start gives the same.
         Raises what ``Runs.start_tx`` raises."""
+        run = self._put_tx(tx, task, kind, prompt, asker, slot_at=slot_at, key=key)
+        if run.run_no > task.runs:  # else its key is known, and so is the run
+            rows.begin_tx(tx, task.task_id, run)
+        return run
+
+    def _put_tx(
+        self,
+        tx: Tx,
+        task: Task,
+        kind: RunKind,
+        prompt: str,
+        asker: Asker | None,
+        *,
+        slot_at: int | None = None,
+        key: str = "",
+    ) -> Run:
         if self._directory.by_id(task.agent_id) is None:
             raise NotFound("the agent whose work it is was removed", task_id=task.task_id)
         at, parent = self._clock.now_ms(), asker.lease.message if asker is not None else None
         expires_at = None if task.timeout_s is None else at + round(task.timeout_s * 1000)
-        run = self._runs.start_tx(
+        return self._runs.start_tx(
             tx,
             NewRun(
                 kind=kind,
@@ -71,9 +91,6 @@ class Starter:
                 summary=f"task {task.task_id[-SHORT_ID_CHARS:]} “{task.name}”",
             ),
         )
-        if run.run_no > task.runs:  # else its key is known, and so is the run
-            rows.begin_tx(tx, task.task_id, run)
-        return run
 
     # -- times of a schedule ---------------------------------------------------------------------------
 
