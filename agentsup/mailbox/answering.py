@@ -12,6 +12,7 @@ from agentsup.kit import faults
 from agentsup.mailbox import choices
 from agentsup.mailbox.notices import drop_pending_tx, place_of, touch_asked_tx
 from agentsup.mailbox.rows import find_question, need_message
+from agentsup.mailbox.telling import tell_task
 from agentsup.mailbox.values import Desk
 from agentsup.mailbox.withdrawing import take_back_tx
 from agentsup.model.errors import BadRequest, Conflict, Forbidden
@@ -99,6 +100,7 @@ def close_tx(
     closed = find_question(tx, question.question_id)
     place = None if question.put_as else place_of(tx, message)[1]
     tell(tx, EventType.QUESTION_CLOSED, closed, at, place)
+    tell_task(tx, message, at)
     touch_asked_tx(tx, message)
     tx.touch(f"agent:{question.agent_id}")
     tx.touch(f"done:{question.message_id}")

@@ -13,6 +13,7 @@ from typing import Any
 from agentsup.mailbox import ending
 from agentsup.mailbox.lanes import LEVEL_SQL, Head, pick
 from agentsup.mailbox.rows import OPEN_SQL, message_of, need_message
+from agentsup.mailbox.telling import tell_task
 from agentsup.mailbox.values import Claimed, Desk
 from agentsup.mailbox.waits import close_tx
 from agentsup.model.event import EventType
@@ -92,6 +93,7 @@ def claim_tx(
             message_id=message.message_id,
             data={"attempt": message.attempts, "fence": message.fence, "resumed": lease.resumed},
         )
+        tell_task(tx, message, now)
         leases.append(lease)
         if not lease.resumed:
             for follower in desk.followers:

@@ -8,6 +8,7 @@ from agentsup.mailbox import attempts, ending
 from agentsup.mailbox.accept import accept_tx
 from agentsup.mailbox.draft import draft
 from agentsup.mailbox.rows import message_of, need_message
+from agentsup.mailbox.telling import tell
 from agentsup.mailbox.values import Desk
 from agentsup.model.errors import Conflict
 from agentsup.model.event import EventType
@@ -22,7 +23,6 @@ from agentsup.model.message import (
 )
 from agentsup.model.principal import Principal
 from agentsup.store.database import Reader, Tx
-from agentsup.store.events import append
 
 __all__ = ["drop_tx", "list_of", "replay_tx", "requeue_tx"]
 
@@ -48,15 +48,8 @@ def requeue_tx(desk: Desk, tx: Tx, message_id: str, by: Principal) -> None:
         (message.seq,),
     )
     attempts.begin_anew_tx(tx, message_id, desk.clock.now_ms())
-    append(
-        tx,
-        EventType.MESSAGE_RETRY,
-        at=desk.clock.now_ms(),
-        agent_id=message.agent_id,
-        session_id=message.session_id,
-        message_id=message_id,
-        data={"code": "requeued", "by": by.to_json()},
-    )
+    facts = {"code": "requeued", "by": by.to_json()}
+    tell(tx, EventType.MESSAGE_RETRY, message, desk.clock.now_ms(), facts)
     tx.touch(f"agent:{message.agent_id}")
 
 

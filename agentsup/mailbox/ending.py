@@ -16,8 +16,9 @@ from agentsup.mailbox import waits
 from agentsup.mailbox.deliver import Result, deliver_tx
 from agentsup.mailbox.notices import drop_pending_tx, touch_asked_tx
 from agentsup.mailbox.rows import OPEN_SQL, need_message
+from agentsup.mailbox.telling import tell
 from agentsup.mailbox.values import Completion, Desk
-from agentsup.mailbox.withdrawing import take_back_tx, tell
+from agentsup.mailbox.withdrawing import take_back_tx
 from agentsup.model.errors import LeaseLost
 from agentsup.model.event import EventType
 from agentsup.model.message import Lease, Message, Outcome, State, check_transition

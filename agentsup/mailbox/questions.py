@@ -14,6 +14,7 @@ from agentsup.mailbox.answering import close_tx, tell
 from agentsup.mailbox.deliver import put_question_tx
 from agentsup.mailbox.notices import place_of
 from agentsup.mailbox.rows import encode, find_question, question_of
+from agentsup.mailbox.telling import tell_task
 from agentsup.mailbox.values import Desk, Expired
 from agentsup.mailbox.withdrawing import take_back_tx
 from agentsup.model.engine import Suspended
@@ -87,6 +88,7 @@ def ask_tx(
     if parks:
         tell(tx, EventType.MESSAGE_PARKED, question, at)
     tell(tx, EventType.QUESTION_ASKED, question, at, place)
+    tell_task(tx, message, at)
     tx.touch(f"agent:{message.agent_id}")
     tx.touch(f"done:{message.message_id}")
     for book in desk.approvals:

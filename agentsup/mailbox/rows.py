@@ -14,6 +14,7 @@ from agentsup.model.question import Question, QuestionState, Who, of_leave
 from agentsup.store.database import Reader
 
 __all__ = [
+    "FOLLOWING_SQL",
     "IN_SESSION_SQL",
     "OPEN_SQL",
     "encode",
@@ -25,6 +26,9 @@ __all__ = [
 
 OPEN_SQL = "state IN ('queued', 'leased', 'parked')"
 """Written out like the condition of the partial indexes, which SQLite uses only on this match."""
+
+FOLLOWING_SQL = "kind IN ('reply', 'task')"
+"""Likewise: messages that are found by the one they follow."""
 
 IN_SESSION_SQL = (
     "agent_id = (SELECT agent_id FROM sessions WHERE session_id = ?) AND session_id = ?"

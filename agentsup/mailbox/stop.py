@@ -15,7 +15,14 @@ from agentsup.mailbox import ending, waits
 from agentsup.mailbox.deliver import Result, deliver_tx
 from agentsup.mailbox.epoch import ALL, Also
 from agentsup.mailbox.notices import notify_tx
-from agentsup.mailbox.rows import IN_SESSION_SQL, OPEN_SQL, encode, message_of, need_message
+from agentsup.mailbox.rows import (
+    FOLLOWING_SQL,
+    IN_SESSION_SQL,
+    OPEN_SQL,
+    encode,
+    message_of,
+    need_message,
+)
 from agentsup.mailbox.values import Cancelled, Desk, StopCounts
 from agentsup.mailbox.withdrawing import cancel_queued_tx
 from agentsup.model.errors import BadRequest
@@ -114,7 +121,7 @@ def _handed_on(
     above = [message.message_id for message in messages if message.state is not State.QUEUED]
     while above:
         rows = reader.all(
-            f"SELECT * FROM messages m WHERE kind = 'task' AND {OPEN_SQL}"  # noqa: S608 - a constant
+            f"SELECT * FROM messages m WHERE {FOLLOWING_SQL} AND kind = 'task' AND {OPEN_SQL}"  # noqa: S608 - a constant
             f" AND {which} AND in_reply_to IN (SELECT value FROM json_each(?)) AND NOT EXISTS"
             " (SELECT 1 FROM runs r WHERE r.run_id = m.message_id AND r.task_id <> '')"
             " ORDER BY seq",

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from agentsup.mailbox.rows import message_of
+from agentsup.mailbox.telling import tell
 from agentsup.model.event import EventType
 from agentsup.model.message import Message, State, check_transition
 from agentsup.store.database import Tx
-from agentsup.store.events import append
 
-__all__ = ["cancel_queued_tx", "take_back_tx", "tell"]
+__all__ = ["cancel_queued_tx", "take_back_tx"]
 
 
 def cancel_queued_tx(tx: Tx, messages: Sequence[Message], *, at: int, code: str, text: str) -> None:
@@ -45,18 +44,3 @@ def take_back_tx(tx: Tx, question_id: str, *, at: int) -> None:
         message = message_of(row)  # type: ignore[arg-type]  # Row is a mapping in all but name
         text = "the question has been closed"
         cancel_queued_tx(tx, [message], at=at, code="taken_back", text=text)
-
-
-def tell(tx: Tx, event: EventType, message: Message, at: int, data: dict[str, Any]) -> None:
-    """The event of what happened to a message, in the conversation it came from."""
-    to = message.deliver_to
-    append(
-        tx,
-        event,
-        at=at,
-        agent_id=message.agent_id,
-        session_id=message.session_id,
-        message_id=message.message_id,
-        conversation=f"{to.channel}:{to.conversation}" if to.kind == "chat" else "",
-        data=data,
-    )

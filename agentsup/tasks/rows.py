@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from agentsup.mailbox.rows import OPEN_SQL
+from agentsup.mailbox.rows import FOLLOWING_SQL, OPEN_SQL
 from agentsup.model.errors import Conflict, NotFound
 from agentsup.model.ids import AgentId
 from agentsup.model.message import DeliverTo, Message, Priority
@@ -339,8 +339,8 @@ def delivery_of(reader: Reader, run_id: str, deliver_to: DeliverTo) -> DeliveryS
         return DeliveryState.NONE
     if deliver_to.kind == "mailbox":
         reply = reader.one(
-            "SELECT message_id, state FROM messages WHERE in_reply_to = ? AND kind = 'reply'"
-            " ORDER BY seq DESC LIMIT 1",
+            f"SELECT message_id, state FROM messages WHERE in_reply_to = ? AND {FOLLOWING_SQL}"  # noqa: S608 - a constant
+            " AND kind = 'reply' ORDER BY seq DESC LIMIT 1",
             (run_id,),
         )
         if reply is not None:

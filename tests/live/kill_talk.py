@@ -213,7 +213,10 @@ def _take(left: Counter[str], text: str) -> str:
 def _judge_files(number: int, room: Room, upto: int) -> None:
     wanted = [f"{number}-{index}" for index in range(upto) if kind_of(index) == "keep"]
     for name in wanted:
-        found = [data for file, data in room.files if file.endswith(f"{name}.bin")]
+        # A kill between keeping a file and taking its message leaves one behind, and the one that
+        # is fetched again is called name-2.
+        called = re.compile(rf"\d{{4}}-\d\d-\d\d-{name}(-\d+)?\.bin")
+        found = [data for file, data in room.files if called.fullmatch(file)]
         assert found, f"lost: the file {name}"
         assert len(found) == 1, f"sent {len(found)} times: the file {name}"
         assert found[0] == data_of(name), f"another file than was sent: {name}"

@@ -64,10 +64,9 @@ CREATE INDEX runs_root ON runs (root_id) WHERE root_id <> '';
 CREATE INDEX runs_parent ON runs (parent_message_id) WHERE parent_message_id <> '';
 CREATE INDEX runs_session ON runs (session_id, created_at) WHERE session_id <> '';
 CREATE INDEX runs_created ON runs (created_at);
--- What became of a run's result is found from the run.
-CREATE INDEX messages_reply ON messages (in_reply_to) WHERE kind = 'reply';
--- What a turn has handed on is stopped with it.
-CREATE INDEX messages_handed_on ON messages (in_reply_to) WHERE kind = 'task';
+-- What became of a run's result is found from the run, what a turn has handed on from the turn.
+-- One index for both, since each is looked at by every message that is accepted.
+CREATE INDEX messages_following ON messages (in_reply_to) WHERE kind IN ('reply', 'task');
 
 CREATE TABLE schedules (
     task_id    TEXT PRIMARY KEY REFERENCES tasks (task_id) ON DELETE CASCADE,
@@ -127,18 +126,8 @@ WHEN OLD.state = 'open' AND NEW.state <> 'open' BEGIN
             WHERE m.message_id = NEW.message_id AND m.state IN ('leased', 'queued'));
 END;
 
--- What is told of a run's message is told of its task, under the task's id.
+-- What is told of a task is told under its id.
 CREATE INDEX events_task ON events (message_id, seq) WHERE type >= 'task.' AND type < 'task/';
-CREATE TRIGGER events_task AFTER INSERT ON events
-WHEN NEW.type IN ('message.started', 'message.parked', 'message.retry', 'message.done',
-    'message.dead', 'message.cancelled', 'question.asked', 'question.closed')
-    AND NEW.message_id <> '' BEGIN
-    INSERT INTO events (at, type, agent_id, session_id, message_id, conversation, data)
-    SELECT NEW.at, 'task.changed', NEW.agent_id, NEW.session_id, t.task_id, '',
-        -- Ids and states are plain words, so this is JSON.
-        '{"task_id":"' || t.task_id || '","state":"' || t.state || '","runs":' || t.runs || '}'
-    FROM tasks t WHERE t.current_run = NEW.message_id;
-END;
 
 -- For whom a session works that was begun by a turn of the same agent: it may use no more than the
 -- session of that turn. Kept apart from messages, which are pruned.
