@@ -107,6 +107,7 @@ class Inbox:
                 principal,
                 language=language,
                 has_buttons=has_buttons,
+                key=external_id and f"{channel}:{entry.agent_id}:{conversation}:{external_id}",
             )
             reply = await self._commands.run(text, context)
             return InboxReply(

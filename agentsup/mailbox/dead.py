@@ -66,8 +66,9 @@ def drop_tx(desk: Desk, tx: Tx, message_id: str, by: Principal) -> None:
     )
 
 
-def replay_tx(desk: Desk, tx: Tx, message_id: str, by: Principal) -> Accepted:
-    """Run an ended message once more as a new one with ``replay_of``; it counts as new work.
+def replay_tx(desk: Desk, tx: Tx, message_id: str, by: Principal, key: str = "") -> Accepted:
+    """Run an ended message once more as a new one with ``replay_of``; it counts as new work. The
+    same ``key`` gives the same one.
 
     Nobody waits for it any more, so a waited answer goes to the asker's mailbox. Raises
     ``NotFound``, ``Conflict`` (it has not ended) and what accepting raises.
@@ -95,6 +96,7 @@ def replay_tx(desk: Desk, tx: Tx, message_id: str, by: Principal) -> Accepted:
         sender_agent_id=old.sender_agent_id,
         summary=f"replayed by {by.label}: {old.summary or old.text}"[:200],
         silent=old.silent,
+        idempotency_key=key and f"replay:{message_id}:{key}",
     )
     return accept_tx(desk, tx, draft(desk, new))
 

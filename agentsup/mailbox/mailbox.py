@@ -359,11 +359,11 @@ class Mailbox:
             lambda tx: dead.drop_tx(self.desk, tx, message_id, by), name="mailbox.drop"
         )
 
-    async def replay(self, message_id: str, by: Principal) -> Accepted:
-        """Run an ended message again as a new one. Raises ``NotFound``, ``Conflict`` and what
-        ``accept`` raises."""
+    async def replay(self, message_id: str, by: Principal, *, key: str = "") -> Accepted:
+        """Run an ended message again as a new one, once under one ``key``. Raises ``NotFound``,
+        ``Conflict`` and what ``accept`` raises."""
         return await self._db.write(
-            lambda tx: dead.replay_tx(self.desk, tx, message_id, by), name="mailbox.replay"
+            lambda tx: dead.replay_tx(self.desk, tx, message_id, by, key), name="mailbox.replay"
         )
 
     # -- sessions ----------------------------------------------------------------------------------

@@ -218,6 +218,9 @@ class CommandContext:
     """The channel shows buttons, so long lists come in pages."""
     is_pressed: bool = False
     """It was pressed, not typed."""
+    key: str = ""
+    """Names what was typed for good: a command that a kill has cut off is run again in the next life,
+    and what makes something new makes it once. Empty where nothing is ever run again."""
 
     @property
     def given_in(self) -> str:

@@ -87,7 +87,7 @@ class _MainCommandSet:
             await mailbox.requeue(message_id, context.principal)
             return CommandReply(say("dead.requeued", id=message_id), buttons=_to_dead(say))
         if verb == "replay" and message_id:
-            accepted = await mailbox.replay(message_id, context.principal)
+            accepted = await mailbox.replay(message_id, context.principal, key=context.key)
             return CommandReply(say("dead.replayed", id=accepted.message_id), buttons=_to_dead(say))
         if verb == "drop" and message_id:
             await mailbox.drop(message_id, context.principal)

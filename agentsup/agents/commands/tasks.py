@@ -148,7 +148,7 @@ class _TaskCommands:
             channel=context.channel,
             conversation=context.conversation,
         )
-        new = NewTask(text, agent=context.agent_name, deliver_to=back)
+        new = NewTask(text, agent=context.agent_name, deliver_to=back, idempotency_key=context.key)
         task = await hub.create(new, caller=context.principal)
         return await self._card(context, hub, task.task_id, say("tasks.begun"))
 
@@ -166,7 +166,12 @@ class _TaskCommands:
         """Go on with the text, or do the same once more."""
         say = words(context.language)
         task = await hub.get(task_id, caller=context.principal)
-        task = await hub.resume(task.task_id, text or task.prompt, caller=context.principal)
+        task = await hub.resume(
+            task.task_id,
+            text or task.prompt,
+            caller=context.principal,
+            idempotency_key=context.key,
+        )
         return await self._card(context, hub, task.task_id, say("tasks.goes_on"))
 
     async def _delete(

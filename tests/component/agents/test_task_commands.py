@@ -86,6 +86,34 @@ async def test_a_task_from_a_chat_comes_back_to_it(household: Open) -> None:
     assert (await run(house, "ann", f"/task {task_id[-8:]}")).text.endswith(f"id: {task_id}")
 
 
+async def test_what_a_kill_cut_off_and_the_next_life_runs_again_begins_once(
+    household: Open,
+) -> None:
+    house = await household(worker("ann"))
+
+    async def twice(text: str, update: str) -> str:
+        """The id of the task that both replies name."""
+        told = [await house.command("ann", text, external_id=update) for _ in range(2)]
+        assert all(reply.ok for reply in told), told
+        found = {re.findall(r"task_\w+", reply.text)[-1] for reply in told}
+        assert len(found) == 1, found
+        return found.pop()
+
+    async def runs(task_id: str) -> int:
+        return len(await house.sql("SELECT 1 FROM runs WHERE task_id = ?", task_id))
+
+    task_id = await twice("/task new count the birds", "update:1")
+    assert await twice("/task new count the birds", "update:2") != task_id, "said once more"
+    await until_state(house, task_id, "done")
+    assert await twice(f"/task resume {task_id} count the bees", "update:3") == task_id
+    await until_state(house, task_id, "done")
+    assert await runs(task_id) == 2
+    # Its run has ended since: that is no reason for another one.
+    assert await twice(f"/task resume {task_id} count the bees", "update:3") == task_id
+    assert await runs(task_id) == 2
+    assert len(await house.sql("SELECT 1 FROM tasks")) == 2
+
+
 async def test_lists_show_own_tasks_and_operators_all(household: Open) -> None:
     house = await household(worker("ann"), worker("ben"))
     await began(house, "ann", "hers")
