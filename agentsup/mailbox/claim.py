@@ -16,12 +16,14 @@ from agentsup.mailbox.rows import OPEN_SQL, message_of, need_message
 from agentsup.mailbox.telling import tell_task
 from agentsup.mailbox.values import Claimed, Desk
 from agentsup.mailbox.waits import close_tx
+from agentsup.mailbox.withdrawing import is_moot, put_away_tx
 from agentsup.model.event import EventType
 from agentsup.model.ids import InstanceId
 from agentsup.model.message import (
     AGING_MS,
     LEASE_MS,
     RESUME_WITHIN_MS,
+    Kind,
     Lane,
     Lease,
     State,
@@ -35,8 +37,8 @@ __all__ = ["claim_tx", "renew_tx"]
 
 _HEADS = f"""
 SELECT * FROM (
-  SELECT m.seq, m.message_id, m.session_id, m.lane, m.state, m.accepted_at, m.expires_at,
-         m.attempts, m.lease_until, h.level,
+  SELECT m.seq, m.message_id, m.session_id, m.lane, m.state, m.kind, m.accepted_at,
+         m.expires_at, m.attempts, m.lease_until, h.level,
          ROW_NUMBER() OVER (PARTITION BY m.lane ORDER BY h.level, m.seq) AS rank
   FROM (
     SELECT session_id,
@@ -128,6 +130,8 @@ def _heads(
             continue
         if desk.epochs.stops(agent_id, row["session_id"], row["accepted_at"]):
             continue
+        if row["kind"] == Kind.DIRECTIVE and _is_put_away(tx, row["message_id"], now):
+            continue
         if row["state"] == State.LEASED:
             message = need_message(tx, row["message_id"])
             if ending.put_down_tx(tx, message, now):
@@ -139,6 +143,15 @@ def _heads(
             continue
         check_transition(row["message_id"], State(row["state"]), State.LEASED)
         yield Head(row["seq"], row["session_id"], Lane(row["lane"]), row["level"])
+
+
+def _is_put_away(tx: Tx, message_id: str, now: int) -> bool:
+    """A question whose turn was cut off, and that was closed before another could begin."""
+    message = need_message(tx, message_id)
+    if not is_moot(tx, message):
+        return False
+    put_away_tx(tx, message, at=now)
+    return True
 
 
 def _may_take_over(desk: Desk, tx: Tx, row: Any, now: int) -> bool:

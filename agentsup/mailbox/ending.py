@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import partial
-from typing import Any
 
 from agentsup.catalogue import words
 from agentsup.kit import backoff, faults
 from agentsup.mailbox import waits
 from agentsup.mailbox.deliver import Result, deliver_tx
-from agentsup.mailbox.notices import drop_pending_tx, touch_asked_tx
 from agentsup.mailbox.rows import OPEN_SQL, need_message
 from agentsup.mailbox.telling import tell
 from agentsup.mailbox.values import Completion, Desk
-from agentsup.mailbox.withdrawing import take_back_tx
+from agentsup.mailbox.withdrawing import close_tx, is_moot, put_away_tx
 from agentsup.model.errors import LeaseLost
 from agentsup.model.event import EventType
 from agentsup.model.message import Lease, Message, Outcome, State, check_transition
@@ -124,12 +122,15 @@ def retry_tx(
 ) -> State:
     """A transient failure: back to the queue with a delay, or dead after the last attempt.
 
-    ``unit`` in [0, 1] places the delay within its jitter; it is never below ``least_s``.
-    ``is_last``: no other attempt is made. ``notice``: what the asker reads of a dead letter instead
+    A question that is closed is not asked again: its message is cancelled. ``unit`` in [0, 1] places
+    the delay within its jitter; it is never below ``least_s``. ``is_last``: no other attempt is made. ``notice``: what the asker reads of a dead letter instead
     of ``text``. Raises ``LeaseLost``.
     """
     message = held_tx(desk, tx, lease)
     at = desk.clock.now_ms()
+    if is_moot(tx, message):
+        put_away_tx(tx, message, at=at)
+        return State.CANCELLED
     if is_last or message.attempts >= desk.limits.max_attempts:
         sentence = f"{message.attempts} attempts failed, the last one: {text}"
         bury_tx(desk, tx, message.message_id, code=code, text=sentence, at=at, notice=notice)
@@ -157,6 +158,9 @@ def put_off_tx(
     an attempt. Raises ``LeaseLost``."""
     message = held_tx(desk, tx, lease)
     at = desk.clock.now_ms()
+    if is_moot(tx, message):
+        put_away_tx(tx, message, at=at)
+        return
     not_before = at + round((wait_s + unit) * 1000)
     attempts = message.attempts - 1
     _requeue(tx, message, attempts=attempts, not_before=not_before, code=code, text=text)
@@ -204,6 +208,9 @@ def let_go_tx(
 
 
 def _give_back(tx: Tx, message: Message, at: int) -> None:
+    if is_moot(tx, message):
+        put_away_tx(tx, message, at=at)
+        return
     state = _requeue(tx, message, attempts=message.attempts - 1)
     event = EventType.MESSAGE_PARKED if state is State.PARKED else EventType.MESSAGE_RETRY
     tell(tx, event, message, at, {"code": "released"})
@@ -229,6 +236,9 @@ def _is_asked(tx: Tx, message: Message) -> bool:
 
 
 def _crash(desk: Desk, tx: Tx, message: Message, text: str, at: int) -> None:
+    if is_moot(tx, message):
+        put_away_tx(tx, message, at=at)
+        return
     crashes = message.crashes + 1
     tx.execute("UPDATE messages SET crashes = ? WHERE seq = ?", (crashes, message.seq))
     if crashes >= desk.limits.max_crashes or message.attempts >= desk.limits.max_attempts:
@@ -276,72 +286,6 @@ def _follow_tx(
 ) -> None:
     for follower in desk.followers:
         follower.changed_tx(tx, message, what, at=at, code=code, text=text)
-
-
-def close_tx(
-    tx: Tx,
-    message: Message,
-    state: State,
-    *,
-    at: int,
-    outcome: Outcome | None = None,
-    result_text: str = "",
-    code: str = "",
-    text: str = "",
-    data: dict[str, Any] | None = None,
-) -> None:
-    """Write the end of a message, and end what hung on it: waits, questions, the session's hold."""
-    check_transition(message.message_id, message.state, state)
-    tx.execute(
-        "UPDATE messages SET state = ?, outcome = ?, result_text = ?, error_code = ?,"
-        " error_text = ?, finished_at = ?, lease_until = NULL WHERE seq = ?",
-        (
-            state.value,
-            None if outcome is None else outcome.value,
-            result_text,
-            code,
-            text,
-            at,
-            message.seq,
-        ),
-    )
-    waits.close_tx(tx, message.message_id)
-    if message.state in (State.PARKED, State.LEASED):
-        close_questions_tx(tx, message, at=at)
-    event = {
-        State.DONE: EventType.MESSAGE_DONE,
-        State.DEAD: EventType.MESSAGE_DEAD,
-        State.CANCELLED: EventType.MESSAGE_CANCELLED,
-    }[state]
-    facts: dict[str, Any] = {"from": message.state.value, **(data or {})}
-    if outcome is not None:
-        facts["outcome"] = outcome.value
-    if code:
-        facts |= {"code": code, "text": text}
-    tell(tx, event, message, at, facts)
-    tx.touch(f"done:{message.message_id}")
-    tx.touch(f"agent:{message.agent_id}")
-
-
-def close_questions_tx(tx: Tx, message: Message, *, at: int) -> None:
-    """The message ended without an answer: its open questions are void, shown or not."""
-    rows = tx.all(
-        "UPDATE questions SET state = 'cancelled', answered_at = ?"
-        " WHERE message_id = ? AND state = 'open' RETURNING question_id",
-        (at, message.message_id),
-    )
-    for row in rows:
-        tell(
-            tx,
-            EventType.QUESTION_CLOSED,
-            message,
-            at,
-            {"question_id": row["question_id"], "state": "cancelled"},
-        )
-        touch_asked_tx(tx, message)
-        take_back_tx(tx, row["question_id"], at=at)
-    if rows:
-        drop_pending_tx(tx, message.message_id, kind="question", detail="cancelled", at=at)
 
 
 def _requeue(

@@ -13,10 +13,10 @@ from agentsup.mailbox import choices, ending, outbox, waits
 from agentsup.mailbox.answering import close_tx, tell
 from agentsup.mailbox.deliver import put_question_tx
 from agentsup.mailbox.notices import place_of
-from agentsup.mailbox.rows import encode, find_question, question_of
+from agentsup.mailbox.rows import encode, find_question, need_message, question_of
 from agentsup.mailbox.telling import tell_task
 from agentsup.mailbox.values import Desk, Expired
-from agentsup.mailbox.withdrawing import take_back_tx
+from agentsup.mailbox.withdrawing import is_moot, put_away_tx, take_back_tx
 from agentsup.model.engine import Suspended
 from agentsup.model.event import EventType
 from agentsup.model.message import Kind, Lease, Message, State, check_transition
@@ -34,7 +34,8 @@ _EXPIRE_AT_ONCE = 200
 def park_tx(desk: Desk, tx: Tx, lease: Lease, suspended: Suspended) -> Question:
     """Ask and wait: the message is parked, keeps its session and gives its lease and slot back.
 
-    The attempt is not counted. Raises ``LeaseLost``.
+    The attempt is not counted. Nobody is asked for the sake of a question that is closed: the
+    message ends, and so does the new question. Raises ``LeaseLost``.
     """
     message = ending.held_tx(desk, tx, lease)
     check_transition(message.message_id, message.state, State.PARKED)
@@ -44,6 +45,9 @@ def park_tx(desk: Desk, tx: Tx, lease: Lease, suspended: Suspended) -> Question:
     )
     waits.close_tx(tx, message.message_id, as_target=False)
     question = ask_tx(desk, tx, message, suspended, parks=True)
+    if is_moot(tx, message):
+        put_away_tx(tx, need_message(tx, message.message_id), at=desk.clock.now_ms())
+        question = find_question(tx, question.question_id)
     tx.after_commit(partial(faults.point, "question.parked"))
     return question
 

@@ -73,7 +73,8 @@ def stop_tx(
     text = f"stopped by {by.label}"
     queued = [message for message in messages if message.state is State.QUEUED]
     cancel_queued_tx(tx, queued, at=at, code="stopped", text=text)
-    for message in messages:
+    # Backwards: a question put to an agent comes after the run that asks, with which it would end.
+    for message in sorted(messages, key=lambda message: message.seq, reverse=True):
         if message.state is not State.QUEUED:
             ending.close_tx(tx, message, State.CANCELLED, at=at, code="stopped", text=text)
     _note_askers(desk, tx, messages, by.label, at)

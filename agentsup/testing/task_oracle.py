@@ -55,8 +55,8 @@ AT_EVERY_INSTANT: Final = {
     "a part was shown twice": "SELECT data ->> 'outbox_id' part FROM events"
     " WHERE type = 'chat.out' AND part IS NOT NULL GROUP BY part HAVING count(*) > 1",
     "an agent is asked what is closed": "SELECT m.message_id FROM messages m JOIN questions q"
-    " ON q.put_as = m.message_id WHERE m.state = 'queued' AND q.state <> 'open'"
-    " AND m.started_at IS NULL",  # a turn that is at it is not taken back
+    " ON q.put_as = m.message_id WHERE m.state IN ('queued', 'parked')"
+    " AND q.state <> 'open'",  # a turn that is at it is let finish
     "nobody is asked": "SELECT q.question_id FROM questions q JOIN messages m"
     " ON m.message_id = q.put_as WHERE q.state = 'open'"
     " AND m.state NOT IN ('queued', 'leased', 'parked')",

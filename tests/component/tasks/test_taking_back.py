@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from agentsup.model.message import Kind, State
+from agentsup.model.message import Kind, Lease, State
 from agentsup.model.principal import OPERATOR
 from agentsup.model.question import Question
 from agentsup.model.task import Task, TaskState
@@ -98,3 +98,94 @@ async def test_work_that_asked_twice_goes_on_after_both(rig: TaskRig) -> None:
     assert await rig.mail.claim() == []
     await rig.mail.mailbox.answer(asked.question_id, "yes", OPERATOR)
     assert (await rig.mail.one()).message.message_id == task.current_run
+
+
+# -- while the agent is at it ----------------------------------------------------------------------
+
+
+async def _at_work(rig: TaskRig) -> tuple[Task, Question, Lease]:
+    """A task whose question the agent that gave it is at."""
+    await rig.mail.put("please count")
+    turn = await rig.mail.one()
+    task = await rig.create(caller=ANN, asker=rig.asker(turn))
+    await rig.mail.finish(turn, "begun")
+    asked = await rig.mail.park(
+        await rig.mail.one(), kind="ask_parent", text="goats too?", options=(), timeout_s=60.0
+    )
+    at_it = await rig.mail.one()
+    assert at_it.message.message_id == asked.put_as
+    return task, asked, at_it
+
+
+async def _is_killed(rig: TaskRig, at_it: Lease) -> None:
+    await rig.reboot()
+    await rig.mail.claim()
+
+
+CUTS: dict[str, Callable[[TaskRig, Lease], Awaitable[object]]] = {
+    "it fails for now": lambda rig, at_it: rig.mail.mailbox.retry(at_it, code="x", text="busy"),
+    "it is given back": lambda rig, at_it: rig.mail.mailbox.release(at_it),
+    "its agent crashes": lambda rig, at_it: rig.mail.mailbox.crashed("i1", "crashed"),
+    "the daemon is killed": _is_killed,
+    "it asks people": lambda rig, at_it: rig.mail.park(at_it),
+}
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_turn_that_is_cut_off_does_not_begin_anew_once_its_question_is_closed(
+    rig: TaskRig, way: str, cut: str
+) -> None:
+    task, asked, at_it = await _at_work(rig)
+    await WAYS[way](rig, task, asked)
+    assert await rig.mail.state_of(asked.put_as) == "leased", "who is at it is let finish"
+    await CUTS[cut](rig, at_it)
+    assert (await rig.mail.mailbox.get(asked.put_as)).error_code == "taken_back"
+    assert await rig.mail.mailbox.questions() == [], "and nobody else is asked for it"
+    assert not await rig.mail.outbox("state = 'pending' AND kind = 'question'")
+    rig.mail.later(300)
+    claimed = [lease.message.kind for lease in await rig.mail.claim()]
+    assert Kind.DIRECTIVE not in claimed
+    events = "SELECT count(*) FROM events WHERE type = 'message.cancelled' AND message_id = ?"
+    assert await rig.mail.sql(events, asked.put_as) == [(1,)]
+    assert await rig.mail.sql("SELECT * FROM waits") == []
+    await rig.mail.check()
+
+
+@pytest.mark.parametrize("way", [*WAYS, "everything is stopped"])
+async def test_a_person_who_was_asked_for_it_need_not_answer_any_more(
+    rig: TaskRig, way: str
+) -> None:
+    task, asked, at_it = await _at_work(rig)
+    onward = await rig.mail.park(at_it)
+    if way in WAYS:
+        await WAYS[way](rig, task, asked)
+    else:
+        await rig.mail.mailbox.stop("all", OPERATOR)
+    assert await rig.mail.state_of(asked.put_as) == "cancelled"
+    assert (await rig.mail.mailbox.question(onward.question_id)).state == "cancelled"
+    events = "SELECT message_id FROM events WHERE type = 'message.cancelled' GROUP BY 1"
+    assert not await rig.mail.sql(f"{events} HAVING count(*) > 1")
+    await rig.mail.check()
+
+
+async def test_a_turn_that_ends_after_its_question_is_closed_ends_as_it_does(rig: TaskRig) -> None:
+    _, asked, at_it = await _at_work(rig)
+    await rig.mail.mailbox.answer(asked.question_id, "no", OPERATOR)
+    await rig.mail.finish(at_it, "yes")
+    assert await rig.mail.state_of(asked.put_as) == "done"
+    assert (await rig.mail.mailbox.question(asked.question_id)).answer == "no"
+
+
+async def test_a_turn_whose_question_is_open_is_tried_again(rig: TaskRig) -> None:
+    _, asked, at_it = await _at_work(rig)
+    await rig.mail.mailbox.retry(at_it, code="x", text="busy")
+    rig.mail.later(10)
+    await rig.mail.park(await rig.mail.one(), timeout_s=30.0)
+    rig.mail.later(31)
+    await rig.mail.mailbox.expire()
+    await rig.reboot()
+    again = await rig.mail.one()
+    assert again.message.message_id == asked.put_as
+    await rig.mail.finish(again, "yes")
+    assert (await rig.mail.mailbox.question(asked.question_id)).answer == "yes"
