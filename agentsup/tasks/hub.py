@@ -301,7 +301,10 @@ class TaskHub:
             rows.check_rests(tx, task, "cancel it first")
             at = self._clock.now_ms()
             schedules.end_tx(tx, task.task_id, self.starter, "the task was deleted", at=at)
-            tx.execute("UPDATE runs SET task_id = '' WHERE task_id = ?", (task.task_id,))
+            # Without its task a run has no time of it either: two tasks may have run at the same one.
+            tx.execute(
+                "UPDATE runs SET task_id = '', slot_at = NULL WHERE task_id = ?", (task.task_id,)
+            )
             tx.execute("DELETE FROM tasks WHERE task_id = ?", (task.task_id,))
             self._tell(tx, EventType.TASK_DELETED, task, at, by=caller.label)
             return task.task_id

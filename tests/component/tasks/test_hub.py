@@ -10,7 +10,8 @@ import pytest
 from agentsup.model.errors import BadRequest, Conflict, Forbidden, NotFound
 from agentsup.model.message import DeliverTo, Kind, text_of
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
-from agentsup.model.task import DeliveryState, NewSchedule, TaskState
+from agentsup.model.task import DeliveryState, NewSchedule, Task, TaskState
+from agentsup.tasks.scheduler import settle_tx
 from agentsup.testing.mail import BOB
 from agentsup.testing.task_rig import ANN, BEN, TaskRig
 
@@ -435,3 +436,22 @@ async def test_a_result_in_a_chat_says_what_it_belongs_to(rig: TaskRig) -> None:
     await rig.mail.finish(await rig.mail.one(), "twelve")
     text = f"Result of task {task.task_id[-6:]} “sheep”:\ntwelve"
     assert await rig.mail.outbox() == [("answer", "console", "c1", text)]
+
+
+async def test_tasks_that_ran_at_the_same_times_can_all_be_deleted(rig: TaskRig) -> None:
+    tasks = [await rig.create(schedule=NewSchedule(cron="* * * * *")) for _ in range(3)]
+    for _ in range(2):
+        rig.mail.later(60)
+        for task in tasks:
+            await _settle(rig, task)
+    for lease in await rig.mail.claim():
+        await rig.mail.finish(lease)
+    for task in tasks:
+        await rig.hub.delete(task.task_id, caller=OPERATOR)
+    assert await rig.hub.list(caller=OPERATOR) == []
+
+
+async def _settle(rig: TaskRig, task: Task) -> None:
+    """Run or skip what has come of the task's times."""
+    now = rig.mail.clock.now_ms()
+    await rig.mail.db.write(lambda tx: settle_tx(tx, rig.hub.starter, task.task_id, now=now))
