@@ -18,7 +18,7 @@ from agentsup.mailbox.withdrawing import take_back_tx
 from agentsup.model.errors import BadRequest, Conflict, Forbidden
 from agentsup.model.event import EventType
 from agentsup.model.message import State, check_transition
-from agentsup.model.principal import Principal
+from agentsup.model.principal import Principal, PrincipalKind
 from agentsup.model.question import Question, QuestionState, Who, may_answer
 from agentsup.store.database import Tx
 from agentsup.store.events import append
@@ -46,7 +46,10 @@ def answer_tx(
             state=QuestionState.EXPIRED.value,
         )
     if not may_answer(question, need_message(tx, question.message_id).principal, by):
-        whose = "an operator's" if question.who is Who.OPERATORS else "somebody else's"
+        is_agent = by.kind in (PrincipalKind.AGENT, PrincipalKind.RUN)
+        whose = "somebody else's"
+        if question.who is Who.OPERATORS or is_agent:
+            whose = "an operator's" if question.who is Who.OPERATORS else "a person's"
         raise Forbidden(
             f"this question is {whose} to answer", question_id=question_id, who=question.who.value
         )

@@ -16,6 +16,8 @@ QUESTION = "question"
 """The kind of a question that an agent has for people."""
 ASK_PARENT = "ask_parent"
 """The kind of a question that a run has for whoever handed it on."""
+OF_AGENTS: Final = frozenset({QUESTION, ASK_PARENT})
+"""The kinds that agents may answer, too."""
 
 ASKED_BY_MODELS: Final[Mapping[str, Any]] = MappingProxyType(
     {
@@ -101,9 +103,12 @@ class Question:
 
 
 def may_answer(question: Question, asker: Principal, by: Principal) -> bool:
-    """Whether ``by`` may answer what was asked about a message of ``asker``."""
+    """Whether ``by`` may answer what was asked about a message of ``asker``. No agent gives leave,
+    not even for the work of its own tasks: it would give it to itself."""
     if by.is_operator:
         return True
+    if by.kind in (PrincipalKind.AGENT, PrincipalKind.RUN) and question.kind not in OF_AGENTS:
+        return False
     if by.kind is PrincipalKind.PERSON and by.role < PersonRole.USER:
         return False
     if question.who is Who.ASKER:

@@ -330,3 +330,29 @@ async def test_what_is_shown_cannot_lie(household: Open) -> None:
     assert len(inside) == 2
     assert "ann" in head
     assert "Otto" in tail
+
+
+async def test_no_agent_gives_leave_to_a_task_of_its_own(household: Open) -> None:
+    house = await household(
+        agent(
+            "ann",
+            rule("go", {"tool": {"name": "task_create", "args": {"prompt": "write it"}}}, SAY),
+            rule("write it", append("x"), SAY),
+            rule(
+                "yes (.*)",
+                {"tool": {"name": "task_answer", "args": {"task_id": "$1", "text": "once"}}},
+                SAY,
+            ),
+            tools=["*", "task_answer"],
+        )
+    )
+    made = await house.ask("ann", "go", who=OTTO)
+    task_id = json.loads(made.result_text)["task_id"]
+    question = await the_question(house)
+    told = await house.ask("ann", f"yes {task_id}", who=OTTO)
+    assert told.result_text == "this question is an operator's to answer"
+    assert log_of(house) == []
+    await house.daemon.mailbox.answer(question, "once", OTTO)
+    [(run_id,)] = await house.sql("SELECT current_run FROM tasks")
+    await house.daemon.mailbox.wait_done(run_id, 900)
+    assert log_of(house) == ["x"]

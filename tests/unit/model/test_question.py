@@ -40,3 +40,18 @@ def test_a_viewer_never_answers_not_even_about_an_own_message() -> None:
         "q_1", "a", "s", "m", "question", "?", (), QuestionState.OPEN, "", 1, None, None, ""
     )
     assert not may_answer(question, EVE, EVE)
+
+
+@pytest.mark.parametrize(
+    "kind, allowed",
+    [("question", True), ("ask_parent", True), ("approval", False), ("uncertain", False)],
+)
+@pytest.mark.parametrize("who", [Who.PEOPLE, Who.ASKER])
+def test_an_agent_gives_no_leave_not_even_for_work_that_it_asked_for(
+    kind: str, allowed: bool, who: Who
+) -> None:
+    question = Question(
+        "q_1", "a", "s", "m", kind, "?", (), QuestionState.OPEN, "", 1, None, None, "", who
+    )
+    assert may_answer(question, PEER, PEER) is allowed
+    assert may_answer(question, PEER, OPERATOR)
