@@ -50,6 +50,7 @@ FOLLOWED_MS = 86_400_000
 _LATEST = 1000
 """Parts of the outbox among which cards are looked for."""
 _AT_ONCE = 5
+"""Cards of one look: a stop that ends many tasks must not take all of a chat's room."""
 _TRIES = 20
 _CLOSE_S = 1.0
 
@@ -106,6 +107,8 @@ class Following:
         """What each card says, by its part of the outbox, as far as this life has edited it."""
         self._missed: dict[str, int] = {}
         """Tasks whose change could not be shown yet, most often because of a press, with how often."""
+        self._later: tuple[int, ...] = ()
+        """Cards for which the last look had no room, by their parts of the outbox."""
         self._keyboards: dict[int, tuple[object, _Keyboard]] = {}
         """What hangs below each card, and what it stands for: the same stays the same."""
         self._wake = asyncio.Event()
@@ -169,9 +172,10 @@ class Following:
                     after, is_edited = await self._look(after)
                 except (StoreUnavailable, Overloaded) as error:
                     _log.info("cards are not followed now: %s", error)
-                if self._missed:
+                is_left = bool(self._missed or self._later)
+                if is_left:
                     self._wake.set()
-                await self._rest(draining, PAUSE_S if is_edited or self._missed else _GATHER_S)
+                await self._rest(draining, PAUSE_S if is_edited or is_left else _GATHER_S)
         finally:
             unlisten()
             await self._tasks.close(_CLOSE_S)
@@ -185,8 +189,8 @@ class Following:
             await self._wake.wait()
 
     async def _look(self, after: int | None) -> tuple[int, bool]:
-        """Edit the cards of what has changed after that event (None: all). Returns the latest event
-        and whether something was edited."""
+        """Edit the cards of what has changed after that event (None: all), some now and the others
+        with the next look. Returns the latest event and whether something was edited."""
 
         missed = frozenset(self._missed)
 
@@ -195,11 +199,14 @@ class Following:
             return last, self._changed(reader, after, missed)
 
         last, cards = await self._database.read(read, name="telegram.cards")
-        is_edited = False
-        for card in cards:
-            is_edited |= await self._refresh(card)
         for task_id in missed - {card.task_id for card in cards}:
             self._missed.pop(task_id, None)
+        waited = {outbox_id: place for place, outbox_id in enumerate(self._later)}
+        cards.sort(key=lambda card: waited.get(card.outbox_id, len(waited)))
+        self._later = tuple(card.outbox_id for card in cards[_AT_ONCE:])
+        is_edited = False
+        for card in cards[:_AT_ONCE]:
+            is_edited |= await self._refresh(card)
         return last, is_edited
 
     def _changed(self, reader: Reader, after: int | None, missed: frozenset[str]) -> list[_Card]:
@@ -211,7 +218,7 @@ class Following:
                 (after,),
             )
             tasks = {*missed, *(str(row[0]) for row in rows)}
-            if not tasks:
+            if not tasks and not self._later:
                 return []
         found = reader.all(
             "SELECT outbox_id, conversation, platform_ids, body ->> '$.live' AS live FROM outbox"
@@ -226,9 +233,10 @@ class Following:
             if len(ids) != 1:
                 continue
             card = _Card(row["outbox_id"], row["conversation"], int(ids[0]), live)
-            if tasks is None or card.task_id in tasks:
+            is_left = card.outbox_id in self._later
+            if tasks is None or is_left or card.task_id in tasks:
                 cards.append(card)
-        return cards[:_AT_ONCE]
+        return cards
 
     async def _refresh(self, card: _Card) -> bool:
         """Show how things are, if that is something else; whether it was edited."""
