@@ -15,7 +15,7 @@ from agentsup.model.task import MAX_NAME_CHARS, MAX_PROMPT_CHARS, NewTask, Task,
 from agentsup.tasks import lineage, rights
 from agentsup.tasks.runs import to_asker
 
-__all__ = ["AGENTS", "check", "digest", "one_line", "task_from"]
+__all__ = ["AGENTS", "as_stand_in", "check", "digest", "one_line", "task_from"]
 
 AGENTS = (PrincipalKind.AGENT, PrincipalKind.RUN)
 """Who acts for an agent."""
@@ -78,7 +78,32 @@ def task_from(
         started_at=None,
         finished_at=None,
         deliver_to=deliver_to or IN_STORE,
+        parent_session_id=_session_of(parent, worker),
     )
+
+
+def _session_of(parent: Message | None, worker: DirectoryEntry) -> str:
+    is_own = parent is not None and parent.agent_id == worker.agent_id
+    return parent.session_id if parent is not None and is_own else ""
+
+
+def as_stand_in(task: Task, agent: str, persona: str, directory: AgentDirectory) -> Task:
+    """The task as one creates it who works in another's place: ``persona`` is its id, ``agent``
+    whom it has named. Without a name it does the task itself; whoever else it names, it must be
+    allowed to, as well as the one it works for.
+
+    Raises ``NotFound`` (it was removed since), ``Forbidden`` and ``LoopDetected``.
+    """
+    if not agent:
+        return task
+    own, other = directory.by_id(persona), directory.lookup(agent)
+    if own is None:
+        raise NotFound("the agent in whose place this is done was removed", agent=persona)
+    if other.agent_id == own.agent_id:
+        return replace(task, target="")
+    lineage.check_new(other.agent_id, (task.agent_id,))
+    _check_hands_on(own, other)
+    return task
 
 
 def _worker(
@@ -99,6 +124,11 @@ def _worker(
         return own, role
     if role:
         raise BadRequest("name an agent or a role, not both", field="role")
+    _check_hands_on(own, other)
+    return own, lineage.agent_target(other.agent_id)
+
+
+def _check_hands_on(own: DirectoryEntry, other: DirectoryEntry) -> None:
     check_may_send(own, other)
     if own.can_delegate_to is None and other.role.casefold() not in ("", own.role.casefold()):
         raise Forbidden(
@@ -107,7 +137,6 @@ def _worker(
             f"{own.name} in agents.json",
             agent=other.name,
         )
-    return own, lineage.agent_target(other.agent_id)
 
 
 def check(new: NewTask) -> None:
@@ -118,8 +147,8 @@ def check(new: NewTask) -> None:
         raise BadRequest(f"the prompt has over {MAX_PROMPT_CHARS} characters", field="prompt")
     if new.timeout_s is not None and not 0 < new.timeout_s <= 366 * 86_400:
         raise BadRequest("timeout must be over 0 and at most a year", field="timeout")
-    if new.max_usd is not None and not 0 <= new.max_usd <= 1e6:
-        raise BadRequest("max_usd must be from 0 to 1,000,000", field="max_usd")
+    if new.max_usd is not None and not 0 < new.max_usd <= 1e6:
+        raise BadRequest("max_usd must be over 0 and at most 1,000,000", field="max_usd")
 
 
 def digest(new: NewTask) -> str:

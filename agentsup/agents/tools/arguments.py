@@ -1,15 +1,22 @@
-"""Checking what a model passes to a tool: a clear sentence back instead of a stack trace."""
+"""Checking what a model passes to a tool: a clear sentence back instead of a stack trace.
+
+An argument that is null is one that is not given: many models fill in what they leave out.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from agentsup.model.errors import BadRequest
 
+MAX_NUMBER = 10**18
+"""A whole number beyond it is no amount of anything that is asked for here."""
+
 
 def text(args: dict[str, Any], name: str, *, default: str | None = None) -> str:
     """A string argument. Raises ``BadRequest`` naming the field."""
-    value = args.get(name, default)
+    value = _given(args, name, default)
     if value is None:
         raise BadRequest(f"the argument {name!r} is missing", field=name)
     if not isinstance(value, str):
@@ -17,17 +24,31 @@ def text(args: dict[str, Any], name: str, *, default: str | None = None) -> str:
     return value
 
 
+def short(args: dict[str, Any], name: str, most: int) -> str:
+    """A string of one line of at most ``most`` characters, empty where it is missing. Raises
+    ``BadRequest`` naming the field."""
+    found = text(args, name, default="").strip()
+    if len(found) > most or len(found.splitlines()) > 1:
+        raise BadRequest(
+            f"the argument {name!r} must be one line of at most {most} characters", field=name
+        )
+    return found
+
+
 def number(args: dict[str, Any], name: str, *, default: float) -> float:
-    """A number argument. Raises ``BadRequest`` naming the field."""
-    value = args.get(name, default)
+    """A finite number. Raises ``BadRequest`` naming the field."""
+    value = _given(args, name, default)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadRequest(f"the argument {name!r} must be a number", field=name)
+    # JSON as models write it may have NaN, Infinity and numbers of any length.
+    if not (math.isfinite(value) if isinstance(value, float) else abs(value) <= MAX_NUMBER):
+        raise BadRequest(f"the argument {name!r} must be a finite number", field=name)
     return float(value)
 
 
-def flag(args: dict[str, Any], name: str) -> bool:
-    """A boolean argument, false where it is missing. Raises ``BadRequest`` naming the field."""
-    value = args.get(name, False)
+def flag(args: dict[str, Any], name: str, *, default: bool = False) -> bool:
+    """A boolean argument. Raises ``BadRequest`` naming the field."""
+    value = _given(args, name, default)
     if not isinstance(value, bool):
         raise BadRequest(f"the argument {name!r} must be true or false", field=name)
     return value
@@ -78,3 +99,8 @@ def choice(args: dict[str, Any], name: str, options: tuple[str, ...]) -> str:
     if found not in options:
         raise BadRequest(f"the argument {name!r} must be one of {', '.join(options)}", field=name)
     return found
+
+
+def _given(args: dict[str, Any], name: str, default: Any) -> Any:
+    value = args.get(name)
+    return default if value is None else value

@@ -24,7 +24,9 @@ from agentsup.tasks.runs import NewRun
 WAIT_S = 600.0
 BACKGROUND_USD = 1.0
 """What a run in the background may cost where nothing is said."""
+MAX_USD = 1e6
 MAX_MINDS = 5
+MAX_LABEL_CHARS = 120
 _LABEL = re.compile(r"[a-z0-9-]{1,32}")
 
 _TIMEOUT = {"type": "number", "description": f"Seconds to wait at most; default {WAIT_S:.0f}."}
@@ -126,7 +128,7 @@ class _Delegation:
 
     async def delegate(self, context: ToolContext, args: dict[str, Any]) -> str:
         prompt = arguments.needed(args, "prompt", "task")
-        label = arguments.text(args, "label", default="")
+        label = arguments.short(args, "label", MAX_LABEL_CHARS)
         is_short = arguments.choice(args, "return_mode", ("full", "summary")) == "summary"
         background, timeout_s = arguments.flag(args, "background"), wait_s(args)
         if background and not _LABEL.fullmatch(label):
@@ -135,6 +137,11 @@ class _Delegation:
                 field="label",
             )
         max_usd = arguments.optional_number(args, "max_cost_usd")
+        if max_usd is not None and not 0 < max_usd <= MAX_USD:
+            raise BadRequest(
+                f"the argument 'max_cost_usd' must be over 0 and at most {MAX_USD:,.0f}",
+                field="max_cost_usd",
+            )
         if background and "max_cost_usd" not in args:
             max_usd = BACKGROUND_USD
         caller = await self._desk.caller(context)
@@ -202,7 +209,8 @@ class _Delegation:
         header = self._desk.s.tracer.header_of(context.message_id, context.call_id)
         wanted: list[Wanted | tuple[str, Refused]] = []
         for number, (prompt, who) in enumerate(asked, 1):
-            name = arguments.text(minds[number - 1], "label", default="") or who or f"mind {number}"
+            label = arguments.short(minds[number - 1], "label", MAX_LABEL_CHARS)
+            name = label or who or f"mind {number}"
             try:
                 new = await self._mind(caller, prompt, who, number, header)
             except Refused as error:
@@ -212,7 +220,8 @@ class _Delegation:
         found = await self._fan_out.run(caller, wanted, timeout_s)
         good = [(each.name, each.text) for each in found if each.ok]
         if not good:
-            raise EngineFailed("; ".join(f"{each.name}: {each.text}" for each in found))
+            why = "; ".join(f"{each.name}: {each.text}" for each in found)
+            raise EngineFailed(answers.cut(why, answers.MIXTURE_CHARS))
         blocks = [(each.name, each.text if each.ok else f"({each.text})") for each in found]
         if not synthesis:
             return answers.blocks(blocks, answers.MIXTURE_CHARS)

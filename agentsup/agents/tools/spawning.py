@@ -12,9 +12,9 @@ from agentsup.agents.delegation.desk import Caller, DelegationDesk
 from agentsup.agents.pipeline.ceiling import matches
 from agentsup.agents.roles.bounds import bounds_of
 from agentsup.agents.tools import arguments
-from agentsup.agents.tools.delegation import wait_s
+from agentsup.agents.tools.delegation import MAX_LABEL_CHARS, wait_s
 from agentsup.kit.clock import Clock
-from agentsup.model.errors import Conflict, Forbidden, Gone, NotFound
+from agentsup.model.errors import BadRequest, Conflict, Forbidden, Gone, NotFound
 from agentsup.model.ids import AgentId
 from agentsup.model.task import RunKind
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
@@ -23,6 +23,7 @@ from agentsup.tasks.runs import NewRun
 
 WAIT_S = 300.0
 MAX_INHERITED = 50
+MAX_QUEUED_S = 366 * 86_400.0
 
 _ID = {"type": "string", "description": "What agent_spawn gave back."}
 _SPAWN = {
@@ -113,9 +114,13 @@ class _Spawning:
 
     async def spawn(self, context: ToolContext, args: dict[str, Any]) -> str:
         instruction = arguments.needed(args, "instruction")
-        named = arguments.text(args, "agent", default="")
+        named = arguments.short(args, "agent", MAX_LABEL_CHARS)
         allowed = arguments.texts(args, "allowed_tools")
         timeout_s = arguments.optional_number(args, "timeout")
+        if timeout_s is not None and not 0 < timeout_s <= MAX_QUEUED_S:
+            raise BadRequest(
+                "the argument 'timeout' must be over 0 seconds and at most a year", field="timeout"
+            )
         inherited = arguments.whole(args, "inherit_last", default=0, low=0, high=MAX_INHERITED)
         reason = arguments.text(args, "spawn_reason", default="")
         caller = await self._desk.caller(context)

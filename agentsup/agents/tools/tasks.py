@@ -153,7 +153,7 @@ class _Tasks:
             or arguments.text(args, "name", default=""),
             agent=agent,
             role=role,
-            start=args.get("start") is None or arguments.flag(args, "start"),
+            start=arguments.flag(args, "start", default=True),
             schedule=_schedule(args),
             priority=Priority.parse(wanted),
             timeout_s=timeout_s,

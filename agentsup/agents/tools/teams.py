@@ -32,6 +32,8 @@ from agentsup.teams.routing import Match, Ranking
 
 MAX_TASKS, MAX_RETRIES, RETRIES = 12, 5, 2
 WAIT_S = 3600.0
+WHY_CHARS = 1_000
+"""Of why one of many has not answered."""
 
 _CAPABILITY = {
     "type": "string",
@@ -181,8 +183,7 @@ class _Teams:
         if last.report is not None and not last.report.is_ended:
             return f"{last.name} is {last.text}."
         raise EngineFailed(
-            f"nobody could do it after {attempts} attempts: "
-            + "; ".join(f"{each.name}: {each.text}" for each in found)
+            f"nobody could do it after {attempts} attempts: " + "; ".join(map(_why, found))
         )
 
     async def _attempts(
@@ -323,7 +324,8 @@ class _Teams:
             return answers.as_json({"broadcast_id": sent.broadcast_id, "delivered": delivered})
         found = await self._ask_all(caller, members, prompt, RunKind.BROADCAST, timeout_s, header)
         good = [(each.name, each.text) for each in found if each.ok]
-        missing = "; ".join(f"{each.name}: {each.text}" for each in found if not each.ok)
+        missing = "; ".join(_why(each) for each in found if not each.ok)
+        missing = answers.cut(missing, answers.FAN_OUT_CHARS // 2)
         if not good:
             raise EngineFailed(f"nobody answered: {missing}")
         trailer = f"\n\n---\n\nNot answered: {missing}" if missing else ""
@@ -403,6 +405,10 @@ class _Teams:
 
 MAX_FAN_OUT = 200
 """No bound of these tools' own; that of the settings holds."""
+
+
+def _why(found: Found) -> str:
+    return f"{found.name}: {answers.cut(found.text, WHY_CHARS)}"
 
 
 def _record(found: Found, most: int) -> dict[str, Any]:

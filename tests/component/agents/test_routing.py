@@ -267,3 +267,21 @@ async def test_a_member_asks_back_over_a_kill_and_one_answer_comes(
     await house.clock.sleep(100)
     assert sum("red!" in text for text in house.texts()) == 1
     assert await house.sql("SELECT count(*) FROM messages WHERE state NOT IN ('done')") == [(0,)]
+
+
+async def test_why_many_have_failed_is_told_in_bounds(household: Open) -> None:
+    broken = {"match": ".*", "steps": [{"fail": "x" * 10_000}]}
+    house = await household(
+        agent(
+            "ann",
+            call("ask", "broadcast_to_agents", prompt="do it", mode="ask"),
+            call("give", "route_to_agent", **ROUTE, retries=5),
+            tools=TEAM,
+        ),
+        *(member(name, broken) for name in ("ben", "cat", "dan")),
+    )
+    for text in ("ask", "give"):
+        told = await said(house, "ann", text)
+        assert len(told) < 4_000
+        assert all(f"{name}: xxx" in told for name in ("ben", "cat", "dan"))
+        assert told.count("[cut: 10000 characters in all]") == 3

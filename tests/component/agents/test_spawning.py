@@ -257,3 +257,37 @@ async def test_a_crash_after_a_call_begins_no_second_task(household: Open) -> No
     await house.restart(kill=True)
     made = json.loads((await house.daemon.mailbox.wait_done(message, 600)).result_text)
     assert [row[0] for row in await tasks_of(house)] == [made["task_id"]]
+
+
+@pytest.mark.parametrize(
+    "tool, args, field",
+    [
+        ("agent_spawn", {"instruction": "dig", "timeout": 0}, "timeout"),
+        ("agent_spawn", {"instruction": "dig", "timeout": 1e12}, "timeout"),
+        ("agent_spawn", {"instruction": "dig", "agent": "x" * 121}, "agent"),
+        ("agent_spawn", {"instruction": "dig", "agent": "two\nlines"}, "agent"),
+        ("delegate_task", {"prompt": "dig", "label": "x" * 121}, "label"),
+        ("delegate_task", {"prompt": "dig", "max_cost_usd": 0}, "max_cost_usd"),
+        ("delegate_task", {"prompt": "dig", "max_cost_usd": -1}, "max_cost_usd"),
+        ("task_create", {"prompt": "dig", "max_cost_usd": 0}, "max_usd"),
+    ],
+)
+async def test_what_makes_no_sense_starts_nothing(
+    household: Open, tool: str, args: dict[str, Any], field: str
+) -> None:
+    house = await household(agent("ann", call("go", tool, **args), tools=OWN))
+    assert field in await said(house, "ann", "go")
+    assert await runs(house) == []
+
+
+async def test_an_argument_that_is_null_is_not_given(household: Open) -> None:
+    nothing = dict.fromkeys(("agent", "role", "personality", "label", "timeout", "background"))
+    house = await household(
+        agent(
+            "ann",
+            call("go", "delegate_task", prompt="dig", **nothing),
+            say("dig", "dug"),
+            tools=OWN,
+        )
+    )
+    assert await said(house, "ann", "go") == "dug"
