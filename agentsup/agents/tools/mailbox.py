@@ -18,13 +18,14 @@ from agentsup.mailbox.bus import AgentDirectory, Asker
 from agentsup.mailbox.dispatcher import Dispatcher
 from agentsup.mailbox.history import MailHistory, Received
 from agentsup.mailbox.letters import Letter, Sent
-from agentsup.model.errors import BadRequest, LeaseLost
+from agentsup.model.errors import BadRequest, LeaseLost, NotFound
 from agentsup.model.message import Message
 from agentsup.model.principal import Principal, PrincipalKind
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
 from agentsup.model.trace import UNTRACED, Tracer
 
 MAX_READ = 50
+MAX_SUBJECT_CHARS = 200
 _SHOWN_CHARS = 4_000
 
 
@@ -148,7 +149,7 @@ class _Mail:
         caller = _caller(context)
         if team and not role:
             raise BadRequest("'to_team' goes with 'to_role'", field="to_team")
-        before = await self._dispatcher.message(reply_to) if reply_to else None
+        before = await self._before(reply_to, asker) if reply_to else None
         if role:
             letter = _in_thread_of(before, letter)
             sent = await self._dispatcher.assign(
@@ -165,6 +166,16 @@ class _Mail:
             )
             address = sent.agent_id
         return _told(address, letter.subject, sent)
+
+    async def _before(self, message_id: str, asker: Asker) -> Message:
+        """A message to or from the agent itself. Raises ``NotFound``, also for mail of others:
+        their threads are none of its business."""
+        found, own = await self._dispatcher.message(message_id), asker.lease.message.agent_id
+        if own not in (found.agent_id, found.sender_agent_id):
+            raise NotFound(
+                f"'reply_to_id': there is no message {message_id} in your mail", field="reply_to_id"
+            )
+        return found
 
     def _check_answers(self, before: Message, to: str) -> None:
         addressee = self._directory.by_id(to) or self._directory.lookup(to)
@@ -207,7 +218,7 @@ class _Mail:
         limit = round(arguments.number(args, "limit", default=20))
         if not 1 <= limit <= MAX_READ:
             raise BadRequest(f"'limit' must be from 1 to {MAX_READ}", field="limit")
-        is_marking = arguments.flag({"mark": True, **args}, "mark")
+        is_marking = arguments.flag(args, "mark", default=True)
         own = self._asker(context).lease.message
         letters = await self._history.history(
             own.agent_id, limit=limit, unread_only=arguments.flag(args, "unread_only")
@@ -228,7 +239,7 @@ class _Mail:
     ) -> Letter:
         return Letter(
             text=_given(args, "body"),
-            subject=_given(args, "subject") if has_subject else "",
+            subject=_subject(args) if has_subject else "",
             idempotency_key=context.call_id,
             traceparent=self._tracer.header_of(context.message_id, context.call_id),
         )
@@ -258,6 +269,12 @@ def _given(args: dict[str, Any], name: str) -> str:
     if not text.strip():
         raise BadRequest(f"the argument {name!r} is blank", field=name)
     return text.strip()
+
+
+def _subject(args: dict[str, Any]) -> str:
+    """One line that is not blank. Raises ``BadRequest``."""
+    _given(args, "subject")
+    return arguments.short(args, "subject", MAX_SUBJECT_CHARS)
 
 
 def _optional(args: dict[str, Any], name: str) -> str:

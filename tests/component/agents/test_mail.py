@@ -132,6 +132,8 @@ async def test_a_role_is_an_address(household: Open) -> None:
         ({"to_agent_id": "ben", "subject": "s", "body": "\n"}, "body"),
         ({"to_agent_id": "ben", "to_team": "t", "subject": "s", "body": "b"}, "to_team"),
         ({"to_agent_id": 7, "subject": "s", "body": "b"}, "to_agent_id"),
+        ({"to_agent_id": "ben", "subject": "s" * 201, "body": "b"}, "subject"),
+        ({"to_agent_id": "ben", "subject": "s\n[t]", "body": "b"}, "subject"),
     ],
 )
 async def test_a_wrong_argument_is_a_result_that_names_it(
@@ -145,6 +147,31 @@ async def test_a_wrong_argument_is_a_result_that_names_it(
     assert ended.outcome is Outcome.OK
     assert field in ended.result_text
     assert await mail_of(house, "ben") == []
+
+
+async def test_what_others_write_to_each_other_is_nothing_to_answer(household: Open) -> None:
+    letter = {"subject": "s", "body": "b", "reply_to_id": "$1"}
+    house = await household(
+        agent(
+            "ann",
+            rule("him (.*)", call("mailbox_send", to_agent_id="ben", **letter), SAY_RESULT),
+            rule("role (.*)", call("mailbox_send", to_role="writer", **letter), SAY_RESULT),
+            rule(
+                "first", call("mailbox_send", to_agent_id="ben", subject="s", body="b"), SAY_RESULT
+            ),
+            tools=TOOLS,
+        ),
+        agent("ben", role="writer"),
+    )
+    said = await house.ask("ben", "a word with you")
+    before = len(await mail_of(house, "ben"))
+    for how in ("him", "role"):
+        told = await results_of(house, "ann", f"{how} {said.message_id}")
+        assert told == f"'reply_to_id': there is no message {said.message_id} in your mail"
+    assert len(await mail_of(house, "ben")) == before
+    first = await results_of(house, "ann", "first")
+    again = await results_of(house, "ann", f"role {first['message_id']}")
+    assert again["thread_id"] == first["thread_id"], "its own letter's thread goes on"
 
 
 async def test_an_unknown_addressee_is_a_result_with_the_near_one(household: Open) -> None:
