@@ -19,6 +19,8 @@ from agentsup.store.database import Reader, Tx
 __all__ = ["PUT", "answer_tx", "ask_tx", "questions_of"]
 
 
+MAX_TEXT_CHARS = 20_000
+MAX_OPTIONS, MAX_OPTION_CHARS = 20, 200
 PUT = (
     "The question has been put to whoever gave you this work. End your turn now with a word on how "
     "far you are; the work waits, and goes on here as soon as there is an answer."
@@ -34,8 +36,7 @@ def ask_tx(
 
     Raises ``BadRequest`` and ``Conflict`` (no turn of it runs, or it waits for another answer).
     """
-    if not text.strip():
-        raise BadRequest("the question is empty", field="question")
+    _check(text, options)
     message = find_message(tx, run_id)
     if message is None or message.state not in (State.LEASED, State.PARKED):
         raise Conflict(f"nothing of {of} runs that could ask", run_id=run_id)
@@ -52,6 +53,27 @@ def ask_tx(
         )
     asked = Suspended(b"", text, tuple(options), kind=ASK_PARENT, call_id=ASIDE)
     return questions.ask_tx(mailbox.desk, tx, message, asked)
+
+
+def _check(text: str, options: Sequence[str]) -> None:
+    """Raise ``BadRequest`` for what nobody could be shown, or answer."""
+    if not text.strip():
+        raise BadRequest("the question is empty", field="question")
+    if len(text) > MAX_TEXT_CHARS:
+        raise BadRequest(
+            f"the question has {len(text)} characters, the most are {MAX_TEXT_CHARS}",
+            field="question",
+        )
+    if len(options) > MAX_OPTIONS:
+        raise BadRequest(
+            f"there are {len(options)} options, the most are {MAX_OPTIONS}", field="options"
+        )
+    if any(not 0 < len(each.strip()) <= MAX_OPTION_CHARS for each in options):
+        raise BadRequest(
+            f"each option must be a text of 1 to {MAX_OPTION_CHARS} characters", field="options"
+        )
+    if len({each.strip().casefold() for each in options}) < len(options):
+        raise BadRequest("two of the options are the same", field="options")
 
 
 def answer_tx(

@@ -152,6 +152,27 @@ async def test_a_question_put_from_outside_survives_and_is_told(rig: TaskRig) ->
         await rig.hub.answer(task.task_id, "no", caller=OPERATOR)
 
 
+@pytest.mark.parametrize(
+    "text, options",
+    [
+        (" ", ()),
+        ("x" * 20_001, ()),
+        ("which?", ("", "b")),
+        ("which?", ("a", "x" * 201)),
+        ("which?", ("Yes", "yes ")),
+        ("which?", tuple(map(str, range(21)))),
+    ],
+)
+async def test_what_nobody_could_be_shown_is_not_asked(
+    rig: TaskRig, text: str, options: tuple[str, ...]
+) -> None:
+    task = await rig.create(deliver_to=CHAT)
+    await rig.mail.one()
+    with pytest.raises(BadRequest):
+        await rig.hub.ask_parent(task.task_id, text, caller=ANN, options=options)
+    assert (await rig.again(task)).state is TaskState.RUNNING
+
+
 async def test_the_parent_agent_is_asked_and_its_answer_is_the_answer(rig: TaskRig) -> None:
     await rig.mail.put("please count")
     turn = await rig.mail.one()
@@ -356,6 +377,7 @@ async def test_bad_input_stores_nothing(rig: TaskRig) -> None:
         {"prompt": "  "},
         {"timeout_s": 0},
         {"max_usd": -1},
+        {"max_usd": 0},
         {"schedule": NewSchedule()},
         {"agent": "anna"},
         {"parent_task_id": "task_gone"},
