@@ -93,18 +93,17 @@ class TaskHub:
             directory=self._directory,
             at=self._clock.now_ms(),
         )
-        parsed = None
-        if new.schedule is not None:
-            zone = self._zone_of(task.agent_id) or machine_zone()
-            parsed = slots.parse(new.schedule, now_ms=task.created_at, zone=zone)
+        zone = self._zone_of(task.agent_id) or machine_zone() if new.schedule is not None else ""
 
         def write(tx: Tx) -> Task:
-            at = task.created_at
+            at, parsed = task.created_at, None
             if new.idempotency_key:
                 body = digest(new)
                 known = rows.enter_tx(tx, task.owner, new.idempotency_key, task.task_id, body, at)
                 if known is not None:
                     return rows.need_task(tx, known)
+            if new.schedule is not None:  # after the key: its time may be past when it is repeated
+                parsed = slots.parse(new.schedule, now_ms=at, zone=zone)
             if new.parent_task_id:
                 rights.check_sees(rows.need_task(tx, new.parent_task_id), caller)
             asked_by = rows.asked_by(tx, asker.lease.message if asker is not None else None)
@@ -122,7 +121,7 @@ class TaskHub:
 
         made = await self._database.write(write, name="tasks.create")
         if made.task_id == task.task_id:
-            await asyncio.to_thread(self._folders.make, made.task_id, made.name)
+            await asyncio.to_thread(self._folders.prepare, made.task_id, made.name)
         return made
 
     # -- looking -----------------------------------------------------------------------------------
@@ -209,9 +208,11 @@ class TaskHub:
             task = self._find(tx, task_id)
             rights.check_owns(task, caller)
             key = f"resume:{task.task_id}:{idempotency_key}" if idempotency_key else ""
-            if not key or not rows.is_entered(tx, task.owner, key):
+            is_known = bool(key) and rows.is_entered(tx, task.owner, key)
+            if not is_known:
                 rows.check_rests(tx, task, "it goes on by itself")
-            text = prompt or (task.prompt if task.runs == 0 else "")
+            # Without a prompt only a todo is begun, and known by that beginning.
+            text = prompt or (task.prompt if task.runs == 0 or is_known else "")
             if not text.strip():
                 raise BadRequest("say what it is to do now", field="prompt")
             kind = RunKind.RESUME if task.runs else RunKind.TASK
@@ -239,8 +240,9 @@ class TaskHub:
         def write(tx: Tx) -> Question:
             task = self._find(tx, task_id)
             rights.check_sees(task, caller)
-            of = f"task {task.task_id}"
-            return asking.ask_tx(self._mailbox, tx, task.current_run, text, options, of=of)
+            working = rows.open_runs(tx, task.task_id)  # later ones may wait behind the one at work
+            run_id, of = working[0][0] if working else task.current_run, f"task {task.task_id}"
+            return asking.ask_tx(self._mailbox, tx, run_id, text, options, of=of)
 
         return await self._database.write(write, name="tasks.ask_parent")
 
@@ -355,6 +357,9 @@ class TaskHub:
                         "without runs can be set to todo, done or cancelled",
                         task_id=now.task_id,
                     )
+                if state in ENDED:
+                    why = f"set to {state.value} by {caller.label}"
+                    schedules.end_tx(tx, now.task_id, self.starter, why, at=at)
                 self._set_tx(tx, now, state, at)
 
         await self._database.write(write, name="tasks.update")
