@@ -59,7 +59,14 @@ class Briefing:
         told = [_told(each) for each in closed]
         if task is None:
             return Brief("\n".join(told), hard_s=self._timeout_s(), told=ids)
-        folder, notes = await asyncio.to_thread(self._read, task)
+        try:
+            folder, notes = await asyncio.to_thread(self._read, task)
+        except OSError as error:
+            lines = [
+                f"You work on task {task.task_id}, “{task.name}”. It has no folder now: {error}."
+            ]
+            env = {"AGENTSUP_TASK": task.task_id}
+            return Brief("\n".join([*lines, *told]), env=env, hard_s=self._timeout_s(), told=ids)
         lines = [
             (
                 f"You work on task {task.task_id}, “{task.name}”. Its folder is {folder}; what its later "

@@ -6,8 +6,10 @@ without a row is left where it is, and a row without a folder gets a new one.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +17,8 @@ __all__ = ["NOTES", "Folders"]
 
 NOTES = "TASKMEMORY.md"
 DELETED = ".deleted"
+_log = logging.getLogger(__name__)
+
 MAX_NOTES_BYTES = 256 * 1024
 """A file that has grown beyond this is appended to no more."""
 
@@ -38,12 +42,19 @@ class Folders:
             return folder
         return folder
 
+    def prepare(self, task_id: str, heading: str) -> None:
+        """``make``, unless the disk refuses: the task is written down, and its turn tries again."""
+        try:
+            self.make(task_id, heading)
+        except OSError as error:
+            _log.warning("the folder of %s could not be made: %s", task_id, error)
+
     def note(self, task_id: str, heading: str, text: str) -> None:
         """Append a paragraph to TASKMEMORY.md. Raises ``OSError``: also where it is no plain file,
         or full."""
         path = self.make(task_id, heading) / NOTES
         given = (text.rstrip() + "\n").encode("utf-8", "replace")
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+        descriptor = _open_file(path, os.O_WRONLY | os.O_APPEND)
         try:
             if os.fstat(descriptor).st_size + len(given) > MAX_NOTES_BYTES:
                 raise OSError(f"{NOTES} is full ({MAX_NOTES_BYTES} bytes); shorten it")
@@ -55,7 +66,7 @@ class Folders:
     def read(self, task_id: str, limit: int) -> str:
         """The beginning of TASKMEMORY.md, at most ``limit`` characters; empty if there is none."""
         try:
-            descriptor = os.open(self.of(task_id) / NOTES, os.O_RDONLY | os.O_NOFOLLOW)
+            descriptor = _open_file(self.of(task_id) / NOTES, os.O_RDONLY)
         except OSError:
             return ""
         with os.fdopen(descriptor, "rb") as notes:
@@ -63,7 +74,15 @@ class Folders:
         return text if len(text) <= limit else text[: limit - 1] + "…"
 
     def put_away(self, task_id: str) -> Path | None:
-        """Move the folder of a deleted task to ``.deleted/``; None if there is none."""
+        """Move the folder of a deleted task to ``.deleted/``; None if there is none, or if it has
+        to stay where it is."""
+        try:
+            return self._put_away(task_id)
+        except OSError as error:
+            _log.warning("the folder of %s stays: %s", task_id, error)
+            return None
+
+    def _put_away(self, task_id: str) -> Path | None:
         folder = self.of(task_id)
         if not folder.is_dir():
             return None
@@ -93,3 +112,12 @@ class Folders:
                 shutil.rmtree(entry.path)
                 gone.append(entry.name)
         return gone
+
+
+def _open_file(path: Path, flags: int) -> int:
+    """Open a plain file. A pipe under its name, which would keep its reader waiting, is none."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(f"{path.name} is no plain file")

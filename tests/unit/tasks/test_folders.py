@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,19 @@ def test_only_what_was_put_away_long_ago_goes(folders: Folders) -> None:
     assert folders.purge(moved_at + 1) == ["task_1"]
     assert [path.name for path in away.parent.iterdir()] == ["somebody's"]
     assert folders.of("task_2").is_dir()
+
+
+@pytest.mark.timeout(5)
+def test_a_pipe_instead_of_the_notes_keeps_nobody_waiting(folders: Folders) -> None:
+    folder = folders.make("task_1", "sheep")
+    (folder / NOTES).unlink()
+    os.mkfifo(folder / NOTES)
+    assert folders.read("task_1", 50) == ""
+    with pytest.raises(OSError, match=r"[Nn]o such device|no plain file"):
+        folders.note("task_1", "sheep", "x")
+    descriptor = os.open(folder / NOTES, os.O_RDWR | os.O_NONBLOCK)  # somebody reads from it
+    try:
+        with pytest.raises(OSError, match="no plain file"):
+            folders.note("task_1", "sheep", "x")
+    finally:
+        os.close(descriptor)
