@@ -238,6 +238,9 @@ class RoleDesk(Protocol):
     async def document(self) -> Mapping[str, Any]:
         """Every role, and what is wrong with their files."""
 
+    async def problem_of(self, name: str) -> str:
+        """Why nobody can be put into the role of that name; empty if one can."""
+
     async def route_document(self, text: str) -> Mapping[str, Any]:
         """Which role a text is for, and why."""
 

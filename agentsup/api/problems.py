@@ -121,6 +121,8 @@ def _finding(loc: tuple[int | str, ...], kind: str, message: str) -> tuple[str, 
     if kind in ("model_type", "model_attributes_type", "dict_type") and not field:
         return "", "must be a JSON object"
     text = message.removeprefix("Value error, ")
+    if kind == "too_long" and text.startswith("Value should"):  # a text that was checked before
+        text = text.replace("items after validation", "characters")
     return field, text[:1].lower() + text[1:]
 
 

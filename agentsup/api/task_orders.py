@@ -6,7 +6,7 @@ from agentsup.api import task_shapes
 from agentsup.api.route import Call
 from agentsup.mailbox import sessions
 from agentsup.model.agent import MAIN
-from agentsup.model.errors import BadRequest
+from agentsup.model.errors import BadRequest, NotFound
 from agentsup.model.message import DeliverTo
 from agentsup.model.principal import Principal, PrincipalKind
 from agentsup.model.task import NewSchedule
@@ -50,6 +50,14 @@ async def check_engine(call: Call, body: task_shapes.CreateTaskBody, agent: str)
                 f"{has[field] or 'its default'}; leave it out, or name another agent in 'agent'",
                 field=field,
             )
+
+
+async def check_role(call: Call, role: str | None) -> None:
+    """A run in a role that there is not would have no tools at all. Raises `NotFound`."""
+    if role and call.deps.roles is not None:
+        problem = await call.deps.roles.problem_of(role)
+        if problem:
+            raise NotFound(f"field 'role': {problem}", field="role")
 
 
 async def deliver_to(

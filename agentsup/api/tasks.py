@@ -70,6 +70,7 @@ async def create(call: Call) -> web.Response:
     caller = _acting(call, body.from_)
     own = caller.name if caller.kind is PrincipalKind.AGENT else MAIN
     await task_orders.check_engine(call, body, body.agent or own)
+    await task_orders.check_role(call, body.role)
     new = NewTask(
         prompt=body.prompt,
         name=body.name or "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentsup.agents.roles.book import RoleShelf
+from agentsup.agents.roles.bounds import usable
 from agentsup.agents.roles.partition import partition
 from agentsup.agents.roles.role import ESSENTIAL
 from agentsup.agents.roles.routing import Route, route
@@ -37,6 +38,10 @@ class RoleDesk:
             "unmatched": [each.tool for each in given if not each.role],
             "findings": [str(finding) for finding in book.findings],
         }
+
+    async def problem_of(self, name: str) -> str:
+        """Why nobody can be put into the role of that name; empty if one can."""
+        return usable(name, await self._shelf.refresh())[1]
 
     async def route(self, text: str) -> Route:
         """Which of the roles that have tools here the text is for, and why."""

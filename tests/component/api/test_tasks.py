@@ -89,6 +89,12 @@ async def test_a_failure_is_never_success(rig: Rig) -> None:
     assert (one["state"], one["success"], one["error"]) == ("failed", False, "no birds anywhere")
 
 
+async def test_a_text_that_is_too_long_is_said_in_characters(rig: Rig) -> None:
+    status, document, _ = await rig.call("POST", CREATE, {"prompt": "x" * 200_001})
+    assert (status, document["field"]) == (400, "prompt")
+    assert document["error"].endswith("at most 200000 characters, not 200001")
+
+
 async def test_the_owner_is_the_token(rig: Rig) -> None:
     """`from` is the operator's alone; an agent acts for itself, a run for its agent."""
     worker, scout = rig.agent_tokens["worker"], rig.agent_tokens["Scout"]

@@ -83,6 +83,7 @@ WRONG = (
     ("create x --cron odd", 1, "cron"),
     ("create x --every 5s --cron *", 1, "exactly one"),
     ("create x --agent ghost", 1, "ghost"),
+    ("create x --role operatr", 1, "there is no role 'operatr'; did you mean 'operator'?"),
     ("show nothing", 1, "there is no task nothing"),
     ("list --state odd", 1, "must be one or more of"),
     ("answer x", 2, "TEXT"),
