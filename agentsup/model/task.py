@@ -171,6 +171,8 @@ class Task:
     started_at: int | None
     finished_at: int | None
     deliver_to: DeliverTo = NOWHERE
+    parent_session_id: str = ""
+    """Where the turn was at work that created it: its runs may use no more than that one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from agentsup.store.database import Database, Reader, Tx
 from agentsup.store.events import append, of_task
 from agentsup.tasks import asking, rights, rows, schedules, slots
 from agentsup.tasks.folders import Folders
-from agentsup.tasks.making import AGENTS, digest, one_line, task_from
+from agentsup.tasks.making import AGENTS, as_stand_in, digest, one_line, task_from
 from agentsup.tasks.runs import Runs
 from agentsup.tasks.starting import Starter
 from agentsup.tasks.zones import machine_zone
@@ -108,9 +108,12 @@ class TaskHub:
                 rights.check_sees(rows.need_task(tx, new.parent_task_id), caller)
             asked_by = rows.asked_by(tx, asker.lease.message if asker is not None else None)
             made = replace(task, asked_by=asked_by)
+            persona = rows.persona_in(tx, task.parent_session_id)
+            if persona:
+                made = as_stand_in(made, new.agent, persona, self._directory)
             self._tell(tx, EventType.TASK_CREATED, task, at, name=task.name)
             if parsed is None and new.start:
-                run = self.starter.first_tx(tx, task, asker)
+                run = self.starter.first_tx(tx, made, asker)
                 made = rows.begun(made, run)
             rows.add_task_tx(tx, made)
             if parsed is not None:

@@ -6,7 +6,15 @@ from agentsup.model.errors import DepthExceeded, LoopDetected
 from agentsup.model.message import Message
 from agentsup.model.task import MAX_DELEGATIONS, MAX_RUN_DEPTH
 
-__all__ = ["agent_target", "check_count", "check_depth", "path_to", "role_target", "subject_of"]
+__all__ = [
+    "agent_target",
+    "check_count",
+    "check_depth",
+    "check_new",
+    "path_to",
+    "role_target",
+    "subject_of",
+]
 
 _AGENT, _ROLE = "agent:", "role:"
 
@@ -36,17 +44,18 @@ def path_to(parent: Message | None, agent_id: str, target: str) -> tuple[str, ..
     above = parent.path
     if agent_id != parent.agent_id:
         above = (*above, parent.agent_id)
-        _check_new(agent_id, above)
+        check_new(agent_id, above)
         return above
     as_agent, as_role = subject_of(target)
     stand_in = as_agent or (target if as_role else "")
     if not stand_in:
         return above
-    _check_new(stand_in, (*above, parent.agent_id))
+    check_new(stand_in, (*above, parent.agent_id))
     return (*above, stand_in)
 
 
-def _check_new(whose: str, above: tuple[str, ...]) -> None:
+def check_new(whose: str, above: tuple[str, ...]) -> None:
+    """Raise ``LoopDetected`` for whoever is on the way ``above`` already."""
     if whose in above:
         raise LoopDetected(
             "this work can't be handed to whoever handed it on: they are at it already. "

@@ -70,6 +70,7 @@ def task_of(row: Mapping[str, Any]) -> Task:
         started_at=row["started_at"],
         finished_at=row["finished_at"],
         deliver_to=DeliverTo.from_json(json.loads(row["deliver_to"])),
+        parent_session_id=row["parent_session_id"],
     )
 
 
@@ -108,8 +109,8 @@ def add_task_tx(tx: Tx, task: Task) -> None:
     tx.execute(
         "INSERT INTO tasks (task_id, name, owner, owner_kind, owner_id, asked_by, agent_id, target,"
         " state, prompt, deliver_to, priority, timeout_s, max_usd, parent_task_id,"
-        " parent_message_id, created_at, session_id, current_run, runs)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " parent_message_id, created_at, session_id, current_run, runs, parent_session_id)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             task.task_id,
             task.name,
@@ -131,6 +132,7 @@ def add_task_tx(tx: Tx, task: Task) -> None:
             task.session_id,
             task.current_run,
             task.runs,
+            task.parent_session_id,
         ),
     )
 
@@ -180,6 +182,14 @@ def asked_by(reader: Reader, parent: Message | None) -> str:
         (parent.root_id,),
     )
     return str(found or "")
+
+
+def persona_in(reader: Reader, session_id: str) -> str:
+    """The id of the agent in whose place a session's turns are done; empty: their own."""
+    return str(
+        reader.scalar("SELECT agent_id FROM session_personas WHERE session_id = ?", (session_id,))
+        or ""
+    )
 
 
 def ending_with(reader: Reader, end: str, *, limit: int = 8) -> list[str]:

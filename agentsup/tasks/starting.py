@@ -12,7 +12,7 @@ from agentsup.model.ids import AgentId
 from agentsup.model.principal import Principal
 from agentsup.model.task import Run, RunKind, Task
 from agentsup.store.database import Tx
-from agentsup.tasks import rows
+from agentsup.tasks import lineage, rows
 from agentsup.tasks.runs import NewRun, Runs
 
 __all__ = ["Starter"]
@@ -69,7 +69,7 @@ class Starter:
             raise NotFound("the agent whose work it is was removed", task_id=task.task_id)
         at, parent = self._clock.now_ms(), asker.lease.message if asker is not None else None
         expires_at = None if task.timeout_s is None else at + round(task.timeout_s * 1000)
-        return self._runs.start_tx(
+        run = self._runs.start_tx(
             tx,
             NewRun(
                 kind=kind,
@@ -91,6 +91,14 @@ class Starter:
                 summary=f"task {task.task_id[-SHORT_ID_CHARS:]} “{task.name}”",
             ),
         )
+        if task.parent_session_id and not lineage.subject_of(task.target)[0]:
+            # Created in another's place: it is done by that one, perhaps in a role.
+            tx.execute(
+                "INSERT INTO session_personas (session_id, agent_id) SELECT ?, agent_id"
+                " FROM session_personas WHERE session_id = ? ON CONFLICT DO NOTHING",
+                (run.session_id, task.parent_session_id),
+            )
+        return run
 
     # -- times of a schedule ---------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ class _Directory:
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
+        self._bounds: dict[str, tuple[str, ...]] = {}
 
     def lookup(self, name: str) -> DirectoryEntry:
         found = self.by_id(name.casefold())
@@ -41,10 +42,20 @@ class _Directory:
     def by_id(self, agent_id: str) -> DirectoryEntry | None:
         if agent_id not in self._names:
             return None
-        return DirectoryEntry(AgentId(agent_id), agent_id, "running", is_wanted_up=True)
+        return DirectoryEntry(
+            AgentId(agent_id),
+            agent_id,
+            "running",
+            can_delegate_to=self._bounds.get(agent_id),
+            is_wanted_up=True,
+        )
 
     def names(self) -> tuple[str, ...]:
         return self._names
+
+    def bound(self, name: str, *to: str) -> None:
+        """Let an agent hand work to those alone."""
+        self._bounds[name] = to
 
     def remove(self, name: str) -> None:
         self._names = tuple(each for each in self._names if each != name)

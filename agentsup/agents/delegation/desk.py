@@ -150,6 +150,11 @@ class DelegationDesk:
             _allow(permits.why_not_agent(spec, _role_of(caller, spec), other))
         return lineage.agent_target(entry.agent_id)
 
+    def is_itself(self, caller: Caller, name: str) -> bool:
+        """Whether the name is that of the one who works. Raises ``NotFound`` and ``Gone``."""
+        at_it = caller.persona or caller.message.agent_id
+        return self.s.directory.lookup(name).agent_id == at_it
+
     async def place(self, caller: Caller, name: str) -> str:
         """As ``target``, for a name that means an agent or, where there is none, a role."""
         if not name:

@@ -145,6 +145,8 @@ class _Tasks:
         caller = await self._desk.caller(context)
         agent = arguments.text(args, "agent", default="")
         role = arguments.text(args, "role", default="")
+        if agent and self._desk.is_itself(caller, agent):
+            agent = ""
         target = await self._desk.target(caller, agent=agent, role=role)
         _, role = lineage.subject_of(target)
         new = NewTask(

@@ -29,6 +29,8 @@ CREATE TABLE tasks (
     max_usd            REAL,
     parent_task_id     TEXT NOT NULL DEFAULT '',
     parent_message_id  TEXT NOT NULL DEFAULT '',
+    -- Where the turn was at work that created it, kept apart from its message, which is pruned.
+    parent_session_id  TEXT NOT NULL DEFAULT '',
     created_at         INTEGER NOT NULL,
     started_at         INTEGER,
     finished_at        INTEGER
@@ -140,10 +142,7 @@ CREATE TRIGGER runs_session AFTER INSERT ON runs WHEN NEW.why = '' BEGIN
     SELECT m.session_id, coalesce(
         (SELECT p.session_id FROM messages p WHERE p.message_id = NEW.parent_message_id
             AND p.agent_id = m.agent_id),
-        (SELECT p.session_id FROM tasks t JOIN messages p ON p.message_id = t.parent_message_id
-            WHERE t.task_id = NEW.task_id AND p.agent_id = m.agent_id),
-        (SELECT o.parent_session_id FROM tasks t JOIN session_parents o USING (session_id)
-            WHERE t.task_id = NEW.task_id)) AS parent
+        (SELECT nullif(t.parent_session_id, '') FROM tasks t WHERE t.task_id = NEW.task_id)) AS parent
     FROM messages m WHERE m.message_id = NEW.run_id AND parent IS NOT NULL
         AND parent <> m.session_id;
 END;

@@ -260,3 +260,39 @@ async def test_who_works_in_anothers_place_asks_only_whom_both_may(household: Op
     assert "can't send to itself" in (await run_as(house, "ann", "ben", "ask ann")).result_text
     refused = (await run_as(house, "ann", "eve", "ask cat")).result_text
     assert "eve may not send to cat" in refused
+
+
+@pytest.mark.parametrize("named", [{}, {"agent": "ben"}, {"role": "writer"}])
+async def test_a_task_created_in_anothers_place_is_done_by_that_one_within_its_tools(
+    household: Open, named: dict[str, str]
+) -> None:
+    task = {
+        "match": ".*hand it on",
+        "steps": [{"tool": {"name": "task_create", "args": {"prompt": "fs_write", **named}}}],
+    }
+    write = use("fs_write", path="made.txt", content="x")
+    ann, ben = (
+        agent("ann", write, {"match": "go", "steps": [_delegated("ben")]}),
+        agent("ben", write, task, tools=["fs_list", "task_create"]),
+    )
+    house = await household(ann, {**ben, "can_delegate_to": ["writer"]})
+    path = house.home.roles / "writer" / "AGENT.md"
+    path.parent.mkdir(parents=True)
+    path.write_text("---\nname: writer\nmax_tools: [fs_*]\n---\nWrite.\n", encoding="utf-8")
+    await house.ask("ann", "go")
+
+    async def result() -> str:
+        ((found,),) = await house.sql("SELECT coalesce(max(result), '') FROM tasks")
+        return str(found)
+
+    async def is_done() -> bool:
+        return bool(await result())
+
+    await house.until(is_done)
+    assert await result() == "fs_write is not among the tools of ben"
+    assert not (house.home.workspace("ann") / "made.txt").exists()
+
+
+def _delegated(to: str) -> Mapping[str, Any]:
+    args = {"prompt": "hand it on", "agent": to}
+    return {"tool": {"name": "delegate_task", "args": args}}
