@@ -24,7 +24,7 @@ from agentsup.mailbox.rows import (
     need_message,
 )
 from agentsup.mailbox.values import Cancelled, Desk, StopCounts
-from agentsup.mailbox.withdrawing import cancel_queued_tx
+from agentsup.mailbox.withdrawing import cancel_queued_tx, take_notes_back_tx
 from agentsup.model.errors import BadRequest
 from agentsup.model.event import EventType
 from agentsup.model.message import Message, State, check_transition
@@ -68,11 +68,13 @@ def stop_tx(
         (accepted_until, *params),
     )
     messages = [message_of(row) for row in rows]  # type: ignore[arg-type]  # Row is a mapping in all but name
-    if scope != ALL:
-        messages += _handed_on(tx, messages)
+    below = [] if scope == ALL else _handed_on(tx, messages)
+    messages += below
     text = f"stopped by {by.label}"
     queued = [message for message in messages if message.state is State.QUEUED]
     cancel_queued_tx(tx, queued, at=at, code="stopped", text=text)
+    for run in below:
+        take_notes_back_tx(tx, run, at=at, code="stopped", text=text)
     # Backwards: a question put to an agent comes after the run that asks, with which it would end.
     for message in sorted(messages, key=lambda message: message.seq, reverse=True):
         if message.state is not State.QUEUED:

@@ -166,14 +166,20 @@ def _edges(desk: Desk, reader: Reader, message_id: str) -> list[str]:
             "SELECT target_id FROM waits WHERE waiter_id = ? AND waiter_fence = ?",
             (message_id, row["fence"]),
         )
-        return [row["target_id"] for row in rows]
+        # A turn that has asked goes on, but its end waits for the answer.
+        return [*(row["target_id"] for row in rows), *_put_to_agents(reader, message_id)]
     if row["state"] == State.PARKED:  # for a person, or for an agent that was sent its question
-        rows = reader.all(
-            "SELECT put_as FROM questions WHERE message_id = ? AND state = 'open' AND put_as <> ''",
-            (message_id,),
-        )
-        return [row["put_as"] for row in rows]
+        return _put_to_agents(reader, message_id)
     return []  # ended: waits for nothing
+
+
+def _put_to_agents(reader: Reader, message_id: str) -> list[str]:
+    """The messages by which open questions about that message were put to agents."""
+    rows = reader.all(
+        "SELECT put_as FROM questions WHERE message_id = ? AND state = 'open' AND put_as <> ''",
+        (message_id,),
+    )
+    return [row["put_as"] for row in rows]
 
 
 def holders(reader: Reader, session_id: str) -> list[str]:

@@ -11,13 +11,20 @@ from typing import Any
 
 from agentsup.mailbox import waits
 from agentsup.mailbox.notices import drop_pending_tx, touch_asked_tx
-from agentsup.mailbox.rows import message_of
+from agentsup.mailbox.rows import OPEN_SQL, message_of
 from agentsup.mailbox.telling import tell
 from agentsup.model.event import EventType
-from agentsup.model.message import Message, Outcome, State, check_transition
+from agentsup.model.message import Kind, Message, Outcome, State, check_transition
 from agentsup.store.database import Reader, Tx
 
-__all__ = ["cancel_queued_tx", "close_tx", "is_moot", "put_away_tx", "take_back_tx"]
+__all__ = [
+    "cancel_queued_tx",
+    "close_tx",
+    "is_moot",
+    "put_away_tx",
+    "take_back_tx",
+    "take_notes_back_tx",
+]
 
 
 def close_tx(
@@ -50,6 +57,8 @@ def close_tx(
     waits.close_tx(tx, message.message_id)
     if message.state in (State.PARKED, State.LEASED):
         _close_questions_tx(tx, message, at=at)
+    if message.kind is Kind.TASK and state is State.CANCELLED:
+        take_notes_back_tx(tx, message, at=at, code=code, text=text)
     event = {
         State.DONE: EventType.MESSAGE_DONE,
         State.DEAD: EventType.MESSAGE_DEAD,
@@ -83,6 +92,18 @@ def cancel_queued_tx(tx: Tx, messages: Sequence[Message], *, at: int, code: str,
         tell(tx, EventType.MESSAGE_CANCELLED, message, at, facts)
         tx.touch(f"done:{message.message_id}")
         tx.touch(f"agent:{message.agent_id}")
+
+
+def take_notes_back_tx(tx: Tx, run: Message, *, at: int, code: str, text: str) -> None:
+    """The run is ended before its time: what it was to be told besides begins no turn of its own."""
+    rows = tx.all(
+        f"SELECT * FROM messages WHERE agent_id = ? AND session_id = ? AND {OPEN_SQL}"  # noqa: S608 - a constant
+        " AND state = 'queued' AND kind = 'directive' AND in_reply_to = ?"
+        " AND deliver_to ->> '$.kind' <> 'question'",
+        (run.agent_id, run.session_id, run.message_id),
+    )
+    notes = [message_of(row) for row in rows]  # type: ignore[arg-type]  # Row is a mapping in all but name
+    cancel_queued_tx(tx, notes, at=at, code=code, text=text)
 
 
 def _close_questions_tx(tx: Tx, message: Message, *, at: int) -> None:

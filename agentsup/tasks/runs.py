@@ -216,7 +216,10 @@ class Runs:
         )
 
     def _bound_tx(self, tx: Tx, new: NewRun, run: Run, at: int) -> None:
-        """What the run may cost: its own bound, or that of all runs of its task."""
+        """What the run may cost: its own bound, or that of all runs of its task; and what it was
+        handed on by, which it is a part of."""
+        if new.parent is not None:
+            ledger.join_as_tx(tx, run.run_id, new.parent.message_id)
         if new.max_usd is None:
             return
         subject, nano_usd = new.task_id or run.run_id, round(new.max_usd * 1_000_000_000)

@@ -46,6 +46,7 @@ __all__ = [
     "drop_void_tx",
     "has_rows",
     "hold_tx",
+    "join_as_tx",
     "join_tx",
     "limits_by_rows",
     "mark_told_tx",
@@ -314,6 +315,15 @@ def join_tx(tx: Tx, message_id: str, kind: ScopeKind, subject: str) -> None:
     tx.execute(
         "INSERT INTO budget_members VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
         (message_id, kind, subject),
+    )
+
+
+def join_as_tx(tx: Tx, message_id: str, other_id: str) -> None:
+    """From now on, its turns count for what those of the other message count for."""
+    tx.execute(
+        "INSERT INTO budget_members SELECT ?, kind, subject FROM budget_members"
+        " WHERE message_id = ? ON CONFLICT DO NOTHING",
+        (message_id, other_id),
     )
 
 

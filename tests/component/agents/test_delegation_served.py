@@ -63,3 +63,25 @@ async def test_a_task_costs_no_more_than_its_bound_over_all_its_runs(household: 
     assert errors[-1] == "budget_exceeded"
     ((spent,),) = await house.sql("SELECT sum(usd) FROM usage")
     assert spent <= 1.2 + 1e-9
+
+
+async def test_what_a_bounded_task_hands_on_is_within_its_bound(household: Open) -> None:
+    used = {"input": 10, "output": 10, "usd": 0.6}
+    parts = [{"tool": {"name": "delegate_task", "args": {"prompt": f"dig {n}"}}} for n in range(4)]
+    house = await household(
+        agent(
+            "ann",
+            {"match": "all of it", "steps": [*parts, {"say": "$result"}]},
+            {"match": "dig.*", "steps": [{"usage": used}, {"say": "dug"}]},
+        )
+    )
+    hub = hub_of(house)
+    task = await hub.create(NewTask("all of it", agent="ann", max_usd=1.0), caller=OPERATOR)
+    await house.daemon.mailbox.wait_done(task.current_run, 60)
+    ended = await house.sql(
+        "SELECT error_code FROM messages WHERE in_reply_to = ? ORDER BY seq", task.current_run
+    )
+    codes = [code for (code,) in ended]
+    assert (codes[0], codes[-1]) == ("", "budget_exceeded"), codes
+    ((spent,),) = await house.sql("SELECT sum(usd) FROM usage")
+    assert spent <= 1.2 + 1e-9

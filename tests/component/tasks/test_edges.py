@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from agentsup.model.errors import Conflict
+from agentsup.model.ids import AgentId
+from agentsup.model.message import Lease
 from agentsup.model.principal import OPERATOR
-from agentsup.model.task import NewSchedule, Overlap, Task, TaskState
+from agentsup.model.task import NewSchedule, Overlap, Run, RunKind, Task, TaskState
 from agentsup.tasks.brief import Briefing
 from agentsup.tasks.folders import Folders
+from agentsup.tasks.runs import NewRun, to_asker
 from agentsup.tasks.scheduler import settle_tx
-from agentsup.testing.task_rig import TaskRig
+from agentsup.testing.task_rig import ANN, TaskRig
 
 
 async def test_a_key_stands_for_its_task_also_when_its_time_is_past(rig: TaskRig) -> None:
@@ -84,3 +88,78 @@ async def _settle(rig: TaskRig, task: Task) -> None:
     """Run or skip what has come of the task's times."""
     now = rig.mail.clock.now_ms()
     await rig.mail.db.write(lambda tx: settle_tx(tx, rig.hub.starter, task.task_id, now=now))
+
+
+# -- what hangs on a run ---------------------------------------------------------------------------
+
+
+async def _handed_on(rig: TaskRig) -> tuple[Lease, Run]:
+    """A turn of ann's, and a run in the background that it has started."""
+    await rig.mail.put("please count")
+    turn = await rig.mail.one()
+    back = to_asker(turn.message, waited=False)
+    new = NewRun(RunKind.SPAWN, AgentId("ann"), "count", ANN, back, parent=turn.message)
+    return turn, await rig.runs.start(new)
+
+
+@pytest.mark.parametrize("is_begun", [True, False])
+async def test_a_note_to_a_run_begins_no_turn_once_that_is_stopped(
+    rig: TaskRig, is_begun: bool
+) -> None:
+    _, run = await _handed_on(rig)
+    if is_begun:
+        await rig.mail.one()
+    await rig.runs.steer(run.run_id, "hurry", ANN)
+    await rig.runs.stop(run.run_id, ANN)
+    assert await rig.mail.claim() == []
+    await rig.mail.check()
+
+
+@pytest.mark.parametrize("is_begun", [True, False])
+async def test_a_note_to_a_run_begins_no_turn_once_whoever_wants_it_is_stopped(
+    rig: TaskRig, is_begun: bool
+) -> None:
+    turn, run = await _handed_on(rig)
+    if is_begun:
+        await rig.mail.one()
+    await rig.runs.steer(run.run_id, "hurry", ANN)
+    await rig.mail.mailbox.stop(f"session:{turn.message.session_id}", OPERATOR)
+    assert await rig.mail.state_of(run.run_id) == "cancelled"
+    assert await rig.mail.claim() == []
+    await rig.mail.check()
+
+
+async def test_a_note_to_a_cancelled_task_begins_no_turn(rig: TaskRig) -> None:
+    task = await rig.create()
+    await rig.mail.one()
+    await rig.runs.steer(task.current_run, "hurry", OPERATOR)
+    await rig.hub.cancel(task.task_id, caller=OPERATOR)
+    assert await rig.mail.claim() == []
+
+
+async def test_nobody_waits_for_a_run_whose_end_waits_for_their_own_answer(rig: TaskRig) -> None:
+    turn, run = await _handed_on(rig)
+    await rig.mail.one()
+    await rig.runs.ask_parent(run.run_id, "goats too?")  # its turn goes on meanwhile
+    began_s = rig.mail.clock.monotonic()
+    report = await rig.runs.wait(run.run_id, 300, asker=rig.asker(turn))
+    assert report.question == "goats too?"
+    assert rig.mail.clock.monotonic() - began_s < 1
+    await rig.mail.finish(turn)
+    assert (await rig.mail.one()).message.text.startswith("goats too?")
+
+
+async def test_what_a_bounded_run_hands_on_counts_for_its_bound(rig: TaskRig) -> None:
+    task = await rig.create(caller=ANN, max_usd=1.0)
+    lease = await rig.mail.one()
+    back = to_asker(lease.message, waited=False)
+    new = NewRun(
+        RunKind.SPAWN, AgentId("ann"), "count", ANN, back, parent=lease.message, max_usd=0.5
+    )
+    run = await rig.runs.start(new)
+    below = (await rig.mail.one()).message
+    deeper = await rig.runs.start(replace(new, parent=below, max_usd=None))
+    counted = await rig.mail.sql(
+        "SELECT subject FROM budget_members WHERE message_id = ? ORDER BY subject", deeper.run_id
+    )
+    assert counted == [(run.run_id,), (task.task_id,)]
