@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from aiohttp import web
 
-from agentsup.api import bodies, documents, shapes
+from agentsup.api import bodies, documents, shapes, task_orders
 from agentsup.api.access import Access, is_agent
 from agentsup.api.route import Call, Route, reply
 from agentsup.mailbox.bus import BusRequest
@@ -116,6 +117,7 @@ async def send_async(call: Call) -> web.Response:
         topic_id=body.topic_id or "",
     )
     target = call.deps.directory.lookup(body.to)
+    request = await _placed(call, request, caller)
     accepted = await call.deps.bus.send_async(
         request, caller=caller, asker=call.deps.asker_of(call.who)
     )
@@ -130,6 +132,19 @@ async def send_async(call: Call) -> web.Response:
         },
         202,
     )
+
+
+async def _placed(call: Call, request: BusRequest, caller: Principal) -> BusRequest:
+    """The request with the chat that it names as the agent has it whose chat that is."""
+    if not request.chat_id:
+        return request
+    agent_id = caller.subject if caller.kind is PrincipalKind.AGENT else ""
+    if named := request.reply_to or request.sender:
+        agent_id = call.deps.directory.lookup(named).agent_id
+    channel, conversation, _ = await task_orders.place_of(
+        call, agent_id, request.chat_id, request.topic_id
+    )
+    return replace(request, channel=channel, chat_id=conversation, topic_id="")
 
 
 async def result(call: Call) -> web.Response:

@@ -75,16 +75,21 @@ async def deliver_to(
     agent_id = caller.subject
     if not is_agent:
         agent_id = call.deps.directory.lookup(body.agent or MAIN).agent_id
-    names = [body.chat_id]
-    if body.topic_id:
-        names = [f"{body.chat_id}/{body.topic_id}", f"{body.chat_id}:{body.topic_id}"]
-    channel, conversation, session_id = await call.deps.web.database.read(
-        lambda reader: _place(reader, agent_id, names), name="api.place"
+    channel, conversation, session_id = await place_of(
+        call, agent_id, body.chat_id, body.topic_id or ""
     )
     chat = DeliverTo("chat", agent_id=agent_id, channel=channel, conversation=conversation)
     if not is_agent:
         return chat
     return DeliverTo("mailbox", agent_id=agent_id, session_id=session_id, then=chat)
+
+
+async def place_of(call: Call, agent_id: str, chat_id: str, topic_id: str) -> tuple[str, str, str]:
+    """Channel, conversation and session (or nothing) of an agent's chat as platforms name it."""
+    names = [f"{chat_id}/{topic_id}", f"{chat_id}:{topic_id}"] if topic_id else [chat_id]
+    return await call.deps.web.database.read(
+        lambda reader: _place(reader, agent_id, names), name="api.place"
+    )
 
 
 def _place(reader: Reader, agent_id: str, names: list[str]) -> tuple[str, str, str]:

@@ -101,6 +101,8 @@ class BusRequest:
     """The agent that is to get the result instead of the sender (Sygen's word, HTTP edge only)."""
     chat_id: str = ""
     topic_id: str = ""
+    channel: str = "console"
+    """Whose ``chat_id`` that is."""
     traceparent: str = ""
     expires_at: int | None = None
 
@@ -328,7 +330,10 @@ class InterAgentBus:
         if request.chat_id:
             conversation = ":".join(p for p in (request.chat_id, request.topic_id) if p)
             then = DeliverTo(
-                "chat", agent_id=back_to.agent_id, channel="console", conversation=conversation
+                "chat",
+                agent_id=back_to.agent_id,
+                channel=request.channel,
+                conversation=conversation,
             )
         return DeliverTo("mailbox", agent_id=back_to.agent_id, silent=request.silent, then=then)
 

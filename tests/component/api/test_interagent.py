@@ -10,8 +10,9 @@ import pytest
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.bus import Asker
 from agentsup.mailbox.slots import Slots
-from agentsup.model.message import Lane, State
-from tests.component.api.conftest import LIMITS, Rig
+from agentsup.model.message import DeliverTo, Lane, NewMessage, State, text_parts
+from agentsup.model.principal import OPERATOR
+from tests.component.api.conftest import LIMITS, OPERATOR_TOKEN, Rig
 
 SEND = "/interagent/send"
 SEND_ASYNC = "/interagent/send_async"
@@ -245,6 +246,34 @@ async def test_numbers_are_taken_as_chat_and_topic(rig: Rig) -> None:
     assert then.conversation == "-100:7"
     status, document, _ = await rig.call("POST", SEND_ASYNC, {**body, "chat_id": True})
     assert (status, document["field"]) == (400, "chat_id")
+
+
+async def test_a_chat_that_is_named_is_that_of_its_platform(rig: Rig) -> None:
+    """As the predecessor's scripts name the chat and topic that they work for."""
+    await rig.mailbox.accept(
+        NewMessage(
+            agent_id="agt_worker",  # type: ignore[arg-type]  # an id is a text in all but name
+            session_key="chat:telegram:-100/7",
+            parts=text_parts("please"),
+            principal=OPERATOR,
+            deliver_to=DeliverTo("chat", agent_id="agt_worker", channel="telegram"),
+        )
+    )
+    named = {"message": "x", "chat_id": -100, "topic_id": "7"}
+    for body, token in (
+        ({"to": "Scout", **named}, rig.agent_tokens["worker"]),
+        ({"to": "Scout", "from": "worker", **named}, OPERATOR_TOKEN),
+        ({"to": "main", "from": "Scout", "reply_to": "worker", **named}, OPERATOR_TOKEN),
+    ):
+        status, document, _ = await rig.call("POST", SEND_ASYNC, body, token=token)
+        assert status == 202, document
+        to = (await rig.mailbox.get(document["task_id"])).deliver_to
+        assert to.then is not None
+        assert (to.agent_id, to.then.channel, to.then.conversation) == (
+            "agt_worker",
+            "telegram",
+            "-100/7",
+        )
 
 
 async def test_a_result_tells_its_times_and_waits_when_asked(rig: Rig) -> None:
