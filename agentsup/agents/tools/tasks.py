@@ -23,6 +23,10 @@ NO_ANSWER = "Nobody has answered; decide by yourself, or say so."
 RUN = "msg_"
 """How the ids of runs begin."""
 MAX_TAIL, TAIL, LINE_CHARS, MAX_LISTED = 100, 20, 300, 100
+MAX_LOOKED_AT = 1000
+"""Of the latest tasks, where the parts of one are looked for."""
+_SAME_STATES = {"in_progress": "running", "blocked": "waiting", "completed": "done"}
+"""As programs know them from elsewhere."""
 
 _ID = {"type": "string", "description": "The id of a task, or of a run you have started."}
 _SCHEDULE = {
@@ -64,7 +68,12 @@ _OF_ONE = _object(("task_id",), task_id=_ID)
 _LOGS = _object(
     ("task_id",), task_id=_ID, tail={"type": "integer", "description": f"1 to {MAX_TAIL}."}
 )
-_LIST = _object((), status={"type": "string"}, limit={"type": "integer"})
+_LIST = _object(
+    (),
+    status={"type": "string"},
+    parent_id={"type": "string", "description": "Only the parts of that task."},
+    limit={"type": "integer"},
+)
 _UPDATE = _object(
     ("task_id",),
     task_id=_ID,
@@ -223,9 +232,15 @@ class _Tasks:
         caller = await self._desk.caller(context)
         state = _state(args)
         limit = arguments.whole(args, "limit", default=20, low=1, high=MAX_LISTED)
+        parent = arguments.text(args, "parent_id", default="").strip()
+        if parent:
+            parent = (await self._hub.get(parent, caller=caller.principal)).task_id
         tasks = await self._hub.list(
-            caller=caller.principal, states=() if state is None else (state,), limit=limit
+            caller=caller.principal,
+            states=() if state is None else (state,),
+            limit=MAX_LOOKED_AT if parent else limit,
         )
+        tasks = [task for task in tasks if parent in ("", task.parent_task_id)][:limit]
         rows = [{"task_id": t.task_id, "name": t.name, "status": t.state.value} for t in tasks]
         return answers.as_json({"tasks": rows, "count": len(rows)})
 
@@ -282,7 +297,7 @@ def _state(args: dict[str, Any]) -> TaskState | None:
     if not wanted:
         return None
     try:
-        return TaskState(wanted)
+        return TaskState(_SAME_STATES.get(wanted, wanted))
     except ValueError:
         known = ", ".join(TaskState)
         raise BadRequest(

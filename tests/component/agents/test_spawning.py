@@ -291,3 +291,25 @@ async def test_an_argument_that_is_null_is_not_given(household: Open) -> None:
         )
     )
     assert await said(house, "ann", "go") == "dug"
+
+
+async def test_tasks_are_listed_by_state_and_by_what_they_are_part_of(household: Open) -> None:
+    house = await household(
+        agent(
+            "ann",
+            call("whole", "task_create", title="whole", start=False),
+            call("part (.*)", "task_create", title="part", start=False, parent_id="$1"),
+            call("of (.*)", "task_list", parent_id="$1"),
+            call("state (.*)", "task_list", status="$1"),
+            tools=OWN,
+        )
+    )
+    whole = (await document(house, "ann", "whole"))["task_id"]
+    part = (await document(house, "ann", f"part {whole}"))["task_id"]
+    row = {"task_id": part, "name": "part", "status": "todo"}
+    assert await document(house, "ann", f"of {whole}") == {"tasks": [row], "count": 1}
+    assert (await document(house, "ann", "state todo"))["count"] == 2
+    for word in ("in_progress", "blocked", "completed", "running"):
+        assert await document(house, "ann", f"state {word}") == {"tasks": [], "count": 0}
+    assert "there is no status 'odd'" in await said(house, "ann", "state odd")
+    assert "there is no task task_no" in await said(house, "ann", "of task_no")
