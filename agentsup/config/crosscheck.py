@@ -38,27 +38,28 @@ def cross_check(
     base: Path,
     environ: Mapping[str, str],
     has_people: Container[str],
+    roles: Iterable[str] = (),
 ) -> tuple[Finding, ...]:
     """Findings over all specs. Reads `file:` secrets to compare them; shows none.
 
-    `has_people`: platforms on which `[people]` names somebody, who may talk to every agent there.
+    `roles` are the names of all that there are. `has_people`: platforms on which `[people]` names somebody, who may talk to every agent there.
     """
     checked = list(specs)
     found = [*_identities(checked, place, base, environ)]
     names = {spec.name.casefold(): spec.name for spec in checked}
+    helpers = names | {role.casefold(): role for role in roles}
     for spec in checked:
         found += _channels(spec, place, has_people=has_people)
         found += _servers(spec, place, base, environ)
         found += _models(spec, place)
         for index, name in enumerate(spec.can_delegate_to or ()):
-            if name.casefold() not in names:
+            if name.casefold() not in helpers:
                 at = place(spec.name, ("can_delegate_to", index))
-                hint: str | None = (
-                    did_you_mean(name, names.values()) or "it holds only if it names a role"
-                )
-                found.append(_warning(at, f"there is no agent called {name!r}", hint))
-        for index, text in enumerate(spec.subscriptions):
-            name = Watch.parse(text).name
+                hint = did_you_mean(name, helpers.values())
+                text = f"there is neither an agent nor a role called {name!r}"
+                found.append(_warning(at, text, hint))
+        for index, watch in enumerate(spec.subscriptions):
+            name = Watch.parse(watch).name
             if name != ANYONE and name.casefold() not in names:
                 at = place(spec.name, ("subscriptions", index))
                 hint = did_you_mean(name, names.values())

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from agentsup.config.findings import KeyPath, did_you_mean, kind_of
 from agentsup.config.mcp import name_problem as server_name_problem
 from agentsup.config.sygen import ENTRY_KEYS, mode_of
-from agentsup.model.name import name_problem
+from agentsup.model.name import BUILTIN_ROLES, name_problem
 from agentsup.model.watch import Watch
 
 MAX_OPTION_DEPTH = 16
@@ -33,6 +33,10 @@ def _name(text: str) -> str:
     if problem := name_problem(text):
         raise ValueError(problem)
     return text
+
+
+def _name_or_role(text: str) -> str:
+    return text if text.casefold() in BUILTIN_ROLES else _name(text)
 
 
 def _secret(text: str) -> str:
@@ -140,6 +144,7 @@ def _options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 Name = Annotated[str, AfterValidator(_name)]
+NameOrRole = Annotated[str, AfterValidator(_name_or_role)]
 SecretText = Annotated[str, AfterValidator(_secret)]
 PasswordText = Annotated[str, AfterValidator(_password)]
 Url = Annotated[str, AfterValidator(_url)]
@@ -317,7 +322,7 @@ class AgentFields(Strict):
     idle_timeout_s: Seconds | None = None
     tools: Words | None = None
     mcp: dict[Annotated[str, AfterValidator(_server_name)], McpServerBlock] | None = None
-    can_delegate_to: list[Name] | None = None
+    can_delegate_to: list[NameOrRole] | None = None
     subscriptions: list[Annotated[str, AfterValidator(_watch)]] | None = None
     slots: SlotsBlock | None = None
     queue_limit: Count | None = None

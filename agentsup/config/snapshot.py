@@ -44,6 +44,7 @@ from agentsup.config.merge import (
 from agentsup.config.settings import LoadedSettings, Settings, parse_settings, unknown_variables
 from agentsup.model.agent import BLOCKS, MAIN, AgentSpec, Secret, field_info
 from agentsup.model.errors import BadRequest, ConfigErrors, NotFound
+from agentsup.model.name import BUILTIN_ROLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,7 @@ def load(
             for kind, ids in (("telegram", person.telegram), ("matrix", person.matrix))
             if ids
         },
+        roles=(*BUILTIN_ROLES, *_roles_in(home.roles)),
     )
     for check in checks:
         for spec in made.specs.values():
@@ -202,6 +204,14 @@ def _read(path: Path, previous: ConfigSnapshot | None, found: list[Finding]) -> 
         hint = None
     found.append(Finding(Severity.ERROR, message, path.name, 1, 1, "(file)", hint))
     return None
+
+
+def _roles_in(directory: Path) -> tuple[str, ...]:
+    """The roles of the home by name. What is wrong in one is told where roles are read."""
+    try:
+        return tuple(each.parent.name for each in sorted(directory.glob("*/AGENT.md")))
+    except OSError:
+        return ()
 
 
 def content_hash(data: bytes | None) -> str | None:

@@ -10,6 +10,18 @@ from agentsup.model.errors import ConfigError
 
 RESERVED_NAMES = frozenset({"all", "broadcast", "operator", "system"})
 
+BUILTIN_ROLES = (
+    "librarian",
+    "chronicler",
+    "automator",
+    "navigator",
+    "vault",
+    "ontologist",
+    "operator",
+    "planner",
+)
+"""The roles that are shipped, in the order in which tools are given to them."""
+
 _MAX_NAME = 64
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 

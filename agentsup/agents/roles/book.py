@@ -9,8 +9,9 @@ from functools import cache
 from pathlib import Path
 
 from agentsup.agents.roles.parse import MAX_CHARS, parse_role
-from agentsup.agents.roles.role import BUILTIN, Role, Source, Status, order_of
+from agentsup.agents.roles.role import Role, Source, Status, order_of
 from agentsup.model.errors import ConfigError, ConfigErrors
+from agentsup.model.name import BUILTIN_ROLES
 from agentsup.model.tool import Tool
 from agentsup.observe.logging import get_logger
 
@@ -46,7 +47,7 @@ class RoleBook:
 def shipped() -> Mapping[str, Role]:
     """The roles that come with the program. Blocks on the disk, once."""
     found: dict[str, Role] = {}
-    for name in BUILTIN:
+    for name in BUILTIN_ROLES:
         text = (SHIPPED / name / FILE).read_text(encoding="utf-8")
         found[name] = parse_role(text, f"{name}/{FILE} (built in)", source=Source.BUILTIN)
     return found
@@ -104,7 +105,7 @@ def _read(path: Path) -> Role:
 def _check_place(role: Role, path: Path, known: Mapping[str, Role]) -> None:
     """A role is called as its directory, and never as a shipped one."""
     problem, hint = "", None
-    if role.name.casefold() in BUILTIN:
+    if role.name.casefold() in BUILTIN_ROLES:
         problem = f"the role {role.name!r} is built in and can't be taken over"
         hint = "call yours otherwise, such as my-" + role.name.casefold()
     elif role.name != path.parent.name:

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import yaml
 from pydantic import AfterValidator, Field, ValidationError
 
-from agentsup.agents.roles.role import BUILTIN, NONE, Role, Rule, Source, Status, prefix_pattern
+from agentsup.agents.roles.role import NONE, Role, Rule, Source, Status, prefix_pattern
 from agentsup.config.entry import Strict
 from agentsup.config.findings import KeyPath, Report, did_you_mean, raise_errors
 from agentsup.model.errors import ConfigError, ConfigErrors
-from agentsup.model.name import name_problem
+from agentsup.model.name import BUILTIN_ROLES, name_problem
 
 MAX_CHARS = 100_000
 FENCE = "---"
@@ -23,7 +23,7 @@ _MAX_NODES = 5_000
 
 
 def _name(text: str) -> str:
-    if text in BUILTIN:  # one of them is a name that no agent may have
+    if text in BUILTIN_ROLES:  # one of them is a name that no agent may have
         return text
     if problem := name_problem(text):
         raise ValueError(problem)

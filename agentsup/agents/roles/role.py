@@ -9,19 +9,8 @@ from enum import StrEnum
 from typing import Any
 
 from agentsup.agents.pipeline.ceiling import matches
+from agentsup.model.name import BUILTIN_ROLES
 from agentsup.model.tool import Tool
-
-BUILTIN = (
-    "librarian",
-    "chronicler",
-    "automator",
-    "navigator",
-    "vault",
-    "ontologist",
-    "operator",
-    "planner",
-)
-"""The roles that are shipped, in the order in which tools are given to them."""
 
 NONE = "none"
 """What is written for no role at all."""
@@ -131,5 +120,5 @@ def prefix_pattern(text: str) -> str:
 def order_of(role: Role) -> tuple[int, int, str]:
     """Where a role stands: the shipped ones in their order, then people's by priority and name."""
     if role.source is Source.BUILTIN:
-        return 0, BUILTIN.index(role.name), role.name
+        return 0, BUILTIN_ROLES.index(role.name), role.name
     return 1, role.priority, role.name

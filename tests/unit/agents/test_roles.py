@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from agentsup.agents.roles.book import read_roles, shipped
 from agentsup.agents.roles.parse import parse_role
 from agentsup.agents.roles.partition import partition
-from agentsup.agents.roles.role import BUILTIN, ESSENTIAL, Role, Status
+from agentsup.agents.roles.role import ESSENTIAL, Role, Status
 from agentsup.agents.roles.routing import route
 from agentsup.model.errors import ConfigErrors
+from agentsup.model.name import BUILTIN_ROLES
 from agentsup.model.tool import Tool, ToolContext
 
 WHOLE = """---
@@ -108,7 +109,7 @@ def test_a_wrong_file_is_told_by_path_and_line(text: str, line: int | None, part
 
 def test_the_shipped_roles_are_whole() -> None:
     roles = shipped()
-    assert tuple(roles) == BUILTIN
+    assert tuple(roles) == BUILTIN_ROLES
     for name, role in roles.items():
         assert role.name == name
         assert role.status is Status.ACTIVE
@@ -138,7 +139,7 @@ def test_a_broken_file_leaves_the_others_and_keeps_what_was_good(tmp_path: Path)
     (finding,) = again.findings
     assert (finding.path, finding.line) == (str(bad), 3)
     assert again.broken == {"bad"}
-    assert {r.name for r in again.all()} == {*BUILTIN, "good", "bad"}
+    assert {r.name for r in again.all()} == {*BUILTIN_ROLES, "good", "bad"}
     kept = again.find("BAD")
     assert kept is not None
     assert kept.ceiling == ("fs_read",)
@@ -158,7 +159,7 @@ def test_a_shipped_name_cannot_be_taken_over(tmp_path: Path) -> None:
     operator = book.find("operator")
     assert operator is not None
     assert operator.source == "builtin"
-    assert [r.name for r in book.all()] == list(BUILTIN)
+    assert [r.name for r in book.all()] == list(BUILTIN_ROLES)
 
 
 def test_a_file_that_is_no_text_is_a_finding(tmp_path: Path) -> None:

@@ -120,7 +120,11 @@ def test_what_keeps_a_channel_from_starting_is_a_warning(files: Files) -> None:
     assert fields.count("a.telegram_token") == 2
     assert "a.transports" in fields
     assert fields.count("b.matrix.user_id") == 3, "no homeserver, no secret, nobody allowed"
-    assert ("b.can_delegate_to[1]", "there is no agent called 'bb'", "did you mean 'b'?") in told
+    assert (
+        "b.can_delegate_to[1]",
+        "there is neither an agent nor a role called 'bb'",
+        "did you mean 'b'?",
+    ) in told
 
 
 def test_a_file_that_vanished_removes_nobody(files: Files) -> None:
@@ -311,3 +315,26 @@ def test_a_diff_names_exactly_the_leaves_that_differ(one: AgentSpec, other: Agen
 def test_a_plan_without_anything_is_empty() -> None:
     assert Plan().is_empty
     assert not Plan(added=("a",)).is_empty
+
+
+def test_a_role_may_be_listed_like_an_agent(files: Files) -> None:
+    for name in ("writer", "torn"):
+        (files.home.roles / name).mkdir(parents=True)
+    (files.home.roles / "writer" / "AGENT.md").write_text("---\nname: writer\n---\nWrite.\n")
+    names = ["Writer", "planner", "operator", "A", "writr", "torn", "plannr", "bb"]
+    files.agents({"name": "a"}, {"name": "b", "can_delegate_to": names})
+    told = {str(each.field): (each.message, each.hint) for each in files.load().warnings}
+    assert {field for field in told if "can_delegate_to" in field} == {
+        f"b.can_delegate_to[{index}]" for index in (4, 5, 6, 7)
+    }
+    unknown = "there is neither an agent nor a role called"
+    assert told["b.can_delegate_to[4]"] == (f"{unknown} 'writr'", "did you mean 'writer'?")
+    assert told["b.can_delegate_to[5]"][0] == f"{unknown} 'torn'"
+    assert told["b.can_delegate_to[6]"] == (f"{unknown} 'plannr'", "did you mean 'planner'?")
+
+
+def test_what_is_reserved_and_no_role_is_refused_there(files: Files) -> None:
+    for name in ("all", "broadcast", "system"):
+        files.agents({"name": "b", "can_delegate_to": [name]})
+        (found,) = files.refused()
+        assert "reserved" in found.message
