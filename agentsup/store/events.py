@@ -14,12 +14,23 @@ from typing import Any, Self
 from agentsup.model.event import Event, EventType
 from agentsup.store.database import Database, Reader, Tx
 
-__all__ = ["TOPIC", "EventLog", "Page", "Subscription", "append", "append_all", "of_task"]
+__all__ = [
+    "TOPIC",
+    "EventLog",
+    "Page",
+    "Subscription",
+    "append",
+    "append_all",
+    "of_message",
+    "of_task",
+]
 
 TOPIC = "events"
 """Touched by each append; `Database.listen` wakes on it."""
 MAX_READ = 1_000
 """Most events in one answer."""
+_LOOKED_AT = 20_000
+"""Latest events, among which those of a message are looked for."""
 _INSERT = (
     "INSERT INTO events (at, type, agent_id, session_id, message_id, conversation, data)"
     " VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -245,6 +256,16 @@ def of_task(reader: Reader, task_id: str, *, limit: int) -> list[Event]:
         "SELECT * FROM events WHERE message_id = ? AND type >= 'task.' AND type < 'task/'"
         " ORDER BY seq DESC LIMIT ?",
         (task_id, max(1, min(limit, MAX_READ))),
+    )
+    return [_event(row) for row in reversed(rows)]
+
+
+def of_message(reader: Reader, message_id: str, *, limit: int) -> list[Event]:
+    """The newest `limit` events of a message, as far as they are among the latest of all, oldest
+    first: there is no index over them, since every message would pay for it."""
+    rows = reader.all(
+        "SELECT * FROM events WHERE seq > ? AND message_id = ? ORDER BY seq DESC LIMIT ?",
+        (_last_seq(reader) - _LOOKED_AT, message_id, max(1, min(limit, MAX_READ))),
     )
     return [_event(row) for row in reversed(rows)]
 

@@ -15,6 +15,7 @@ from agentsup.model.message import Priority
 from agentsup.model.question import QuestionState
 from agentsup.model.task import Misfire, NewSchedule, NewTask, Overlap, Task, TaskState
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
+from agentsup.store.events import of_message
 from agentsup.tasks import lineage
 from agentsup.tasks.asking import PUT
 from agentsup.tasks.hub import TaskHub
@@ -116,7 +117,7 @@ def task_tools(desk: DelegationDesk, hub: Callable[[], TaskHub | None]) -> tuple
         Tool("task_status", "How a task or run is.", _OF_ONE, run.status, read, safe),
         more("task_result", "What a task or run came to.", _OF_ONE, run.result, read, safe),
         more("task_cancel", "End a task or run.", _OF_ONE, run.cancel, same, moderate),
-        more("task_logs", "What happened with a task of late.", _LOGS, run.logs, read, safe),
+        more("task_logs", "What happened with a task or run of late.", _LOGS, run.logs, read, safe),
         more("task_list", "Your tasks, the newest first.", _LIST, run.listed, read, safe),
         more("task_update", "Tell how far a task is.", _UPDATE, run.update, same, safe),
         Tool(
@@ -225,7 +226,13 @@ class _Tasks:
     async def logs(self, context: ToolContext, args: dict[str, Any]) -> str:
         caller, wanted = await self._of(context, args)
         tail = arguments.whole(args, "tail", default=TAIL, low=1, high=MAX_TAIL)
-        events = await self._hub.log(wanted, caller=caller.principal, tail=tail)
+        if wanted.startswith(RUN):
+            await self._desk.known(caller, wanted)
+            events = await self._desk.s.database.read(
+                lambda reader: of_message(reader, wanted, limit=tail), name="tasks.log"
+            )
+        else:
+            events = await self._hub.log(wanted, caller=caller.principal, tail=tail)
         return answers.cut("\n".join(map(_line, events)) or "Nothing yet.", answers.RESULT_CHARS)
 
     async def listed(self, context: ToolContext, args: dict[str, Any]) -> str:

@@ -61,6 +61,13 @@ async def test_a_run_is_started_looked_at_and_waited_for(household: Open) -> Non
     assert (await document(house, "ann", f"wait {run_id}"))["timeout"] is True
     assert 5 <= house.clock.monotonic() - began_s < 6
     assert (await document(house, "ann", f"status {run_id}"))["status"] == "running"
+    logged = (await said(house, "ann", f"logs {run_id}")).splitlines()
+    assert [line.split()[1] for line in logged] == [
+        "message.accepted",
+        "run.started",
+        "message.started",
+    ]
+    assert "not found" in await said(house, "ann", "logs msg_nothing")
     ended = await document(house, "ann", f"long {run_id}")
     assert ended == {"agent_id": run_id, "status": "completed", "result": "dug", "error": ""}
     assert await document(house, "ann", f"look {run_id}") == ended
