@@ -1,9 +1,10 @@
-"""P2, P5, P6, P7: work that is handed on starts nothing twice, ends with whoever waits for it, stays
-within bounds and widens nothing."""
+"""P1, P2, P5, P6, P7, P8: work that is handed on is lost to nobody, starts nothing twice, ends with
+whoever waits for it, stays within bounds, widens nothing, and gives people their time."""
 
 import asyncio
 import itertools
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,17 @@ from agentsup.agents.delegation.desk import Caller, DelegationDesk
 from agentsup.agents.personas import SessionHandler
 from agentsup.agents.roles.bounds import Bounds
 from agentsup.agents.tools import teams
-from agentsup.mailbox import stop
+from agentsup.engines import guard
+from agentsup.mailbox import claim, stop, waits
+from agentsup.store.database import Tx
 from agentsup.tasks import lineage
 from agentsup.tasks.reports import RunReport
 from agentsup.tasks.runs import NewRun
 from tests.component.proofs.house import EVA, House, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
-once, stopped, bounded, within = Claim("P2"), Claim("P5"), Claim("P6"), Claim("P7")
+kept, once, stopped, bounded = Claim("P1"), Claim("P2"), Claim("P5"), Claim("P6")
+within, patient = Claim("P7"), Claim("P8")
 
 TEAM = {"team": "red", "capabilities": ["code"]}
 ROUTE = {"name": "route_to_agent", "args": {"capability": "code", "prompt": "write"}}
@@ -41,7 +45,61 @@ async def count_of_runs(house: House) -> int:
     return int((await house.sql("SELECT count(*) FROM runs"))[0][0])
 
 
+async def answered(house: House) -> None:
+    """A person answers the one question that is open."""
+    ((question_id,),) = await house.sql("SELECT question_id FROM questions WHERE state = 'open'")
+    await house.daemon.mailbox.answer(question_id, "here", EVA)
+
+
 # -- proofs ----------------------------------------------------------------------------------------
+
+
+ASKING = [
+    agent("main"),
+    agent(
+        "ann",
+        [
+            calls("go", {"name": "dispatch_team", "args": {"team": "red", "prompt": "dig"}}),
+            rule(r"(?s).*dug here.*", {"say": "it is done"}),
+        ],
+        tools=["*", "dispatch_team"],
+    ),
+    agent(
+        "ben",
+        [
+            rule(
+                "dig", {"question": {"text": "where?", "options": ["here"]}}, {"say": "dug $result"}
+            )
+        ],
+        **TEAM,
+    ),
+]
+"""ann waits for ben, and ben for a person."""
+
+
+async def a_result_outlives_who_waited_for_it(home: Path) -> None:
+    """A kill ends the wait, and by the time somebody answers nobody asks for the result again."""
+    async with House(home, ASKING) as house:
+        await house.say("ann", "go")
+        await asyncio.sleep(5)
+        await house.crash()
+        await asyncio.sleep(3600)
+        await house.open()
+        await asyncio.sleep(60)
+        await answered(house)
+        await kept.comes(lambda: house.heard("it is done"), 120, "nobody heard of the result")
+
+
+async def a_person_may_take_long_to_answer_a_member(home: Path) -> None:
+    async with House(home, ASKING) as house:
+        await house.say("ann", "go")
+        await asyncio.sleep(3500)
+        await answered(house)
+        await patient.comes(
+            lambda: house.heard("it said:") and house.heard("dug here"),
+            60,
+            "the turn of who waits for a member has run out of time",
+        )
 
 
 async def a_choice_outlives_a_crash(home: Path) -> None:
@@ -127,6 +185,20 @@ async def a_stand_in_may_use_what_both_may(home: Path) -> None:
 # -- what is taken out -----------------------------------------------------------------------------
 
 
+def waits_that_nobody_takes_back(patch: pytest.MonkeyPatch) -> None:
+    def close_tx(tx: Tx, message_id: str, *, as_target: bool = True) -> None:
+        tx.execute("DELETE FROM waits WHERE waiter_id = ?", (message_id,))
+        if as_target:
+            tx.execute("DELETE FROM waits WHERE target_id = ?", (message_id,))
+
+    patch.setattr(waits, "close_tx", close_tx)
+    patch.setattr(claim, "close_tx", close_tx)
+
+
+def time_that_others_take_counted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(guard._GuardedHost, "resting_with_slot", lambda self: nullcontext())
+
+
 def a_key_for_each_attempt(patch: pytest.MonkeyPatch) -> None:
     run, numbers = teams._Teams._run, itertools.count()
 
@@ -172,6 +244,18 @@ def bounds_of_the_other_alone(patch: pytest.MonkeyPatch) -> None:
 
 
 PROOFS = (
+    Proof(
+        "a result outlives who waited for it",
+        "P1",
+        a_result_outlives_who_waited_for_it,
+        (Removal("waits that nobody takes back", waits_that_nobody_takes_back),),
+    ),
+    Proof(
+        "a person may take long to answer a member",
+        "P8",
+        a_person_may_take_long_to_answer_a_member,
+        (Removal("time that others take counted", time_that_others_take_counted),),
+    ),
     Proof(
         "a choice outlives a crash",
         "P2",

@@ -4,17 +4,32 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agentsup.engines import guard
+from agentsup.engines.guard import RunLimits, open_guarded
 from agentsup.kit import procgroup
 from agentsup.kit.procgroup import GroupRecord, ProcessGroup
+from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.values import StopCounts
+from agentsup.model.engine import (
+    Done,
+    EngineCaps,
+    EngineEvent,
+    EngineHost,
+    EngineSession,
+    EngineSpec,
+    Segment,
+    TextDelta,
+)
 from agentsup.model.principal import Principal
 from agentsup.testing.daemon_process import group_members
+from agentsup.testing.engine_host import MemoryHost, segment
 from tests.component.proofs.house import EVA, House, agent
 from tests.component.proofs.proof import Claim, Proof, Removal
 
@@ -69,6 +84,46 @@ async def what_was_stopped_stays_stopped(home: Path) -> None:
         await claim.comes(lambda: house.heard("answer to next"), 30, "the agent does not answer")
 
 
+class Deaf:
+    """An engine that hears no request to end for a while, and then works on. Both parts in one."""
+
+    name = "deaf"
+    caps = EngineCaps()
+
+    def __init__(self) -> None:
+        self.works_on = False
+
+    async def open(self, spec: EngineSpec, host: EngineHost) -> EngineSession:
+        return self
+
+    async def close(self) -> None:
+        return None
+
+    async def run(self, segment: Segment) -> AsyncIterator[EngineEvent]:
+        yield TextDelta("begun")
+        loop = asyncio.get_running_loop()
+        until = loop.time() + 1.2
+        while (left_s := until - loop.time()) > 0:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(left_s)
+        await asyncio.sleep(60)
+        self.works_on = True
+        yield Done("ok", text="too late")
+
+
+async def who_was_left_behind_does_nothing_more(home: Path) -> None:
+    """It ignores both requests, and hears again once its turn has been given up."""
+    engine = Deaf()
+    session = await open_guarded(
+        engine, EngineSpec("deaf"), MemoryHost(), limits=RunLimits(cancel_s=0.5)
+    )
+    async with contextlib.aclosing(session.run(segment())) as running:
+        await anext(running)
+    await session.close()
+    await asyncio.sleep(100)
+    claim.holds(not engine.works_on, "it worked on beside the turn that got its slot")
+
+
 # -- removals --------------------------------------------------------------------------------------
 
 
@@ -84,6 +139,17 @@ def _leader_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ProcessGroup, "_has_members", lambda self: False)
     patch.setattr(ProcessGroup, "_find_strays", lambda self: None)
     patch.setattr(procgroup, "sweep", sweep)
+
+
+def _left_to_itself(patch: pytest.MonkeyPatch) -> None:
+    class Owner(TaskOwner):
+        """Tells of nothing that is left."""
+
+        @property
+        def tasks(self) -> frozenset[asyncio.Task[Any]]:
+            return frozenset()
+
+    patch.setattr(guard, "TaskOwner", Owner)
 
 
 def _unwritten_stop(patch: pytest.MonkeyPatch) -> None:
@@ -108,5 +174,11 @@ PROOFS = (
         "P5",
         what_was_stopped_stays_stopped,
         (Removal("a stop that is not written", _unwritten_stop),),
+    ),
+    Proof(
+        "who was left behind does nothing more",
+        "P5",
+        who_was_left_behind_does_nothing_more,
+        (Removal("an engine left to itself", _left_to_itself),),
     ),
 )
