@@ -219,8 +219,8 @@ class CommandContext:
     is_pressed: bool = False
     """It was pressed, not typed."""
     key: str = ""
-    """Names what was typed for good: a command that a kill has cut off is run again in the next life,
-    and what makes something new makes it once. Empty where nothing is ever run again."""
+    """Names what was typed for good, where it may come once more: a page says again what a daemon
+    that was killed had not answered, and what makes something new makes it once."""
 
     @property
     def given_in(self) -> str:
