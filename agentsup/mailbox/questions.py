@@ -84,7 +84,7 @@ def ask_tx(
         ),
     )
     place: tuple[str, str] | None = None
-    if _is_for_parent(message, suspended):
+    if is_for_parent(message, suspended):
         put_question_tx(desk, tx, message, question_id, suspended, at=at)
     else:
         place = _show_tx(tx, message, question_id, suspended, deadline_at, at)
@@ -102,7 +102,7 @@ def ask_tx(
     return question
 
 
-def _is_for_parent(message: Message, suspended: Suspended) -> bool:
+def is_for_parent(message: Message, suspended: Suspended) -> bool:
     """Whether the agent whose turn handed the work on is asked: not while that turn waits for this
     very work, and not where only its name was given to it."""
     to = message.deliver_to

@@ -17,6 +17,8 @@ MAX_RUN_DEPTH = 3
 """How deep runs may start runs."""
 MAX_DELEGATIONS = 10
 """Runs that one request of a person may set off, all of them together."""
+MAX_SCHEDULES = 100
+"""Schedules that go on, of tasks that the turns of one agent have made."""
 MAX_PROMPT_CHARS = 200_000
 MAX_NAME_CHARS = 120
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentsup.mailbox import answering, questions
+from agentsup.mailbox.accept import check_root
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.questions import ASIDE
 from agentsup.mailbox.rows import find_message, question_of
@@ -34,7 +35,8 @@ def ask_tx(
     """Ask whoever handed the run on, in the name of its running turn. The same question is put once;
     asked again when it is closed, it is the one that was answered. ``of`` is what the run is of.
 
-    Raises ``BadRequest`` and ``Conflict`` (no turn of it runs, or it waits for another answer).
+    Raises ``BadRequest``, ``Conflict`` (no turn of it runs, or it waits for another answer) and
+    ``DepthExceeded`` (an agent was to be asked, and the work has used its messages).
     """
     _check(text, options)
     message = find_message(tx, run_id)
@@ -52,6 +54,8 @@ def ask_tx(
             question_id=still.question_id,
         )
     asked = Suspended(b"", text, tuple(options), kind=ASK_PARENT, call_id=ASIDE)
+    if questions.is_for_parent(message, asked):  # a turn of an agent, as any message between them
+        check_root(mailbox.desk, tx, message.root_id)
     return questions.ask_tx(mailbox.desk, tx, message, asked)
 
 

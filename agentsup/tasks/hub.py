@@ -104,6 +104,7 @@ class TaskHub:
                     return rows.need_task(tx, known)
             if new.schedule is not None:  # after the key: its time may be past when it is repeated
                 parsed = slots.parse(new.schedule, now_ms=at, zone=zone)
+                self.starter.check_schedule_tx(tx, task, asker)
             if new.parent_task_id:
                 rights.check_sees(rows.need_task(tx, new.parent_task_id), caller)
             asked_by = rows.asked_by(tx, asker.lease.message if asker is not None else None)
@@ -306,10 +307,7 @@ class TaskHub:
             rows.check_rests(tx, task, "cancel it first")
             at = self._clock.now_ms()
             schedules.end_tx(tx, task.task_id, self.starter, "the task was deleted", at=at)
-            # Without its task a run has no time of it either: two tasks may have run at the same one.
-            tx.execute(
-                "UPDATE runs SET task_id = '', slot_at = NULL WHERE task_id = ?", (task.task_id,)
-            )
+            rows.orphan_tx(tx, task.task_id)
             tx.execute("DELETE FROM tasks WHERE task_id = ?", (task.task_id,))
             self._tell(tx, EventType.TASK_DELETED, task, at, by=caller.label)
             return task.task_id

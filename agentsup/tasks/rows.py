@@ -271,6 +271,11 @@ def add_run_tx(tx: Tx, run: Run) -> None:
     )
 
 
+def orphan_tx(tx: Tx, task_id: str) -> None:
+    """Let the runs be without their task, and without its times: another's may be the same."""
+    tx.execute("UPDATE runs SET task_id = '', slot_at = NULL WHERE task_id = ?", (task_id,))
+
+
 def find_run(reader: Reader, run_id: str) -> Run | None:
     """The run of that id, or None."""
     row = reader.one(f"{_RUNS} WHERE r.run_id = ?", (run_id,))
@@ -320,13 +325,13 @@ def runs_started_for(reader: Reader, message_id: str) -> list[Run]:
     return [run_of(row) for row in rows]  # type: ignore[arg-type]  # as above
 
 
-def depth_in(reader: Reader, message: Message) -> int:
-    """How deep the turn on ``message`` is: 0 for one that no run has led to."""
+def depth_in(reader: Reader, message_id: str, session_id: str) -> int:
+    """How deep the turn on a message in a session is: 0 for one that no run has led to."""
     found = reader.scalar(
         "SELECT coalesce((SELECT depth FROM runs WHERE run_id = ?1),"
         " (SELECT depth FROM runs WHERE session_id = ?2 AND session_id <> ''"
         " ORDER BY created_at DESC LIMIT 1), 0)",
-        (message.message_id, message.session_id),
+        (message_id, session_id),
     )
     return int(found)
 

@@ -88,6 +88,10 @@ class NewRun:
     task_id: str = ""
     run_no: int = 1
     slot_at: int | None = None
+    above: int = 0
+    """How deep the work is of which it is a part, where no turn hands it on now."""
+    part_of: str = ""
+    """The message of that work, whose bounds on cost hold for it too."""
     summary: str = ""
     traceparent: str = ""
 
@@ -139,10 +143,12 @@ class Runs:
             if known is None:
                 raise Conflict("this key was used for something that is no run", key=new.key)
             return known
-        depth, root_id = 1, str(accepted.message_id)
+        depth, root_id = 1 + new.above, str(accepted.message_id)
         if parent is not None:
-            depth, root_id = 1 + rows.depth_in(tx, parent), parent.root_id or root_id
-            lineage.check_depth(depth)
+            depth = 1 + rows.depth_in(tx, parent.message_id, parent.session_id)
+            root_id = parent.root_id or root_id
+        lineage.check_depth(depth)
+        if parent is not None:
             lineage.check_count(rows.count_of_root(tx, root_id) + 1)
         at = self._mailbox.desk.clock.now_ms()
         run = Run(
@@ -218,8 +224,9 @@ class Runs:
     def _bound_tx(self, tx: Tx, new: NewRun, run: Run, at: int) -> None:
         """What the run may cost: its own bound, or that of all runs of its task; and what it was
         handed on by, which it is a part of."""
-        if new.parent is not None:
-            ledger.join_as_tx(tx, run.run_id, new.parent.message_id)
+        above = new.parent.message_id if new.parent is not None else new.part_of
+        if above:
+            ledger.join_as_tx(tx, run.run_id, above)
         if new.max_usd is None:
             return
         subject, nano_usd = new.task_id or run.run_id, round(new.max_usd * 1_000_000_000)

@@ -7,10 +7,12 @@ wakes by it. A paused schedule and one that has ended have no next time.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
-from agentsup.model.errors import NotFound
+from agentsup.model.errors import Conflict, NotFound
 from agentsup.model.event import EventType
+from agentsup.model.principal import Principal
 from agentsup.model.task import Misfire, Overlap, Run, Schedule
 from agentsup.store import events
 from agentsup.store.database import Reader, Tx
@@ -22,6 +24,7 @@ __all__ = [
     "SlotStarter",
     "add_tx",
     "advance_tx",
+    "count_of",
     "decided",
     "end_tx",
     "get",
@@ -72,6 +75,16 @@ def heads(reader: Reader, limit: int) -> list[tuple[str, int]]:
     return [(row["task_id"], row["next_at"]) for row in rows]
 
 
+def count_of(reader: Reader, owner: Principal) -> int:
+    """How many schedules of an owner's tasks have a next time. Walks those that have one."""
+    found = reader.scalar(
+        "SELECT count(*) FROM schedules s CROSS JOIN tasks t ON t.task_id = s.task_id"
+        " WHERE s.next_at IS NOT NULL AND s.is_paused = 0 AND t.owner_kind = ? AND t.owner_id = ?",
+        (owner.kind.value, owner.subject),
+    )
+    return int(found or 0)
+
+
 def decided(reader: Reader, task_id: str, first: int, last: int) -> frozenset[int]:
     """The slots between ``first`` and ``last``, both included, that were run or recorded."""
     rows = reader.all(
@@ -119,16 +132,22 @@ def pause_tx(tx: Tx, task_id: str, starter: SlotStarter, *, is_paused: bool, at:
     it is so already.
 
     Times that come while it is paused are none of its slots. One that had come before, and that
-    nobody had looked at yet, is recorded as skipped. Raises ``NotFound``.
+    nobody had looked at yet, is recorded as skipped. Raises ``NotFound``, and ``Conflict`` for one
+    that has ended.
     """
     schedule = get(tx, task_id)
     if schedule is None:
         raise NotFound(f"task {task_id} has no schedule", task_id=task_id)
+    if schedule.next_at is None and not schedule.is_paused:
+        raise Conflict(f"the schedule of task {task_id} has ended", task_id=task_id)
     if schedule.is_paused != is_paused:
         if is_paused:
             _give_up_tx(tx, schedule, starter, "the schedule was paused", at=at)
             next_at = None
         else:
+            if slots.is_rewound(schedule, at):
+                tx.execute("UPDATE schedules SET last_at = NULL WHERE task_id = ?", (task_id,))
+                schedule = replace(schedule, last_at=None)
             next_at = slots.next_after(schedule, max(at, schedule.last_at or 0))
         tx.execute(
             "UPDATE schedules SET is_paused = ?, next_at = ? WHERE task_id = ?",

@@ -7,12 +7,12 @@ from dataclasses import replace
 from agentsup.kit.entropy import Entropy
 from agentsup.mailbox.bus import AgentDirectory, Asker
 from agentsup.mailbox.mailbox import Mailbox
-from agentsup.model.errors import NotFound
+from agentsup.model.errors import NotFound, Overloaded
 from agentsup.model.ids import AgentId
 from agentsup.model.principal import Principal
-from agentsup.model.task import Run, RunKind, Task
+from agentsup.model.task import MAX_SCHEDULES, Run, RunKind, Task
 from agentsup.store.database import Tx
-from agentsup.tasks import lineage, rows
+from agentsup.tasks import lineage, rows, schedules
 from agentsup.tasks.runs import NewRun, Runs
 
 __all__ = ["Starter"]
@@ -68,6 +68,12 @@ class Starter:
         if self._directory.by_id(task.agent_id) is None:
             raise NotFound("the agent whose work it is was removed", task_id=task.task_id)
         at, parent = self._clock.now_ms(), asker.lease.message if asker is not None else None
+        if parent is not None and parent.agent_id != task.agent_id:
+            parent = None
+        # What a turn has set going by a schedule is as deep as what it hands on itself.
+        above, since = 0, task.parent_session_id if parent is None else ""
+        if since:
+            above = rows.depth_in(tx, task.parent_message_id, since)
         expires_at = None if task.timeout_s is None else at + round(task.timeout_s * 1000)
         run = self._runs.start_tx(
             tx,
@@ -79,7 +85,9 @@ class Starter:
                 deliver_to=task.deliver_to,
                 target=task.target,
                 label=task.name,
-                parent=parent if parent and parent.agent_id == task.agent_id else None,
+                parent=parent,
+                above=above,
+                part_of=task.parent_message_id if since else "",
                 key=key,
                 session_key=f"task:{task.task_id}",
                 priority=task.priority,
@@ -99,6 +107,24 @@ class Starter:
                 (run.session_id, task.parent_session_id),
             )
         return run
+
+    def check_schedule_tx(self, tx: Tx, task: Task, asker: Asker | None) -> None:
+        """What a turn may set going by a schedule: nothing deeper than it may hand on itself, and
+        not more than ``MAX_SCHEDULES`` of its agent's. Raises ``DepthExceeded`` and ``Overloaded``.
+        """
+        if asker is None:
+            return
+        message, owner = asker.lease.message, task.owner
+        lineage.check_depth(1 + rows.depth_in(tx, message.message_id, message.session_id))
+        count = schedules.count_of(tx, owner)
+        if count >= MAX_SCHEDULES:
+            raise Overloaded(
+                f"{owner.label} has {count} schedules that go on, the most allowed are "
+                f"{MAX_SCHEDULES}: cancel tasks that are no longer needed",
+                queue="schedules",
+                size=count,
+                limit=MAX_SCHEDULES,
+            )
 
     # -- times of a schedule ---------------------------------------------------------------------------
 

@@ -7,11 +7,20 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agentsup.model.errors import Conflict
+from agentsup.model.errors import Conflict, DepthExceeded, Overloaded
 from agentsup.model.ids import AgentId
-from agentsup.model.message import Lease
+from agentsup.model.message import Kind, Lease
 from agentsup.model.principal import OPERATOR
-from agentsup.model.task import NewSchedule, Overlap, Run, RunKind, Task, TaskState
+from agentsup.model.task import (
+    MAX_RUN_DEPTH,
+    MAX_SCHEDULES,
+    NewSchedule,
+    Overlap,
+    Run,
+    RunKind,
+    Task,
+    TaskState,
+)
 from agentsup.tasks.brief import Briefing
 from agentsup.tasks.folders import Folders
 from agentsup.tasks.runs import NewRun, to_asker
@@ -163,3 +172,91 @@ async def test_what_a_bounded_run_hands_on_counts_for_its_bound(rig: TaskRig) ->
         "SELECT subject FROM budget_members WHERE message_id = ? ORDER BY subject", deeper.run_id
     )
     assert counted == [(run.run_id,), (task.task_id,)]
+
+
+async def test_two_agents_that_ask_each_other_use_up_the_messages_of_their_work(
+    rig: TaskRig,
+) -> None:
+    turn, run = await _handed_on(rig)
+    await rig.mail.finish(turn)
+    for number in range(198):  # beside the turn and the run
+        lease = await _run_at_work(rig)
+        await rig.runs.ask_parent(run.run_id, f"goats {number}?")
+        await rig.mail.mailbox.release(lease)
+        await rig.mail.finish(await rig.mail.one(), "yes")
+    await _run_at_work(rig)
+    with pytest.raises(DepthExceeded, match="has used its 200 messages"):
+        await rig.runs.ask_parent(run.run_id, "and cows?")
+
+
+# -- schedules that turns make ---------------------------------------------------------------------
+
+
+async def test_work_that_sets_itself_going_by_schedules_ends(rig: TaskRig) -> None:
+    await rig.mail.put("please count")
+    lease = await rig.mail.one()
+    for _ in range(MAX_RUN_DEPTH):
+        schedule = NewSchedule(every_s=60.0)
+        task = await rig.create(caller=ANN, asker=rig.asker(lease), schedule=schedule)
+        await rig.mail.finish(lease)
+        rig.mail.later(60)
+        await _settle(rig, task)
+        lease = await _run_at_work(rig)
+        await rig.hub.pause(task.task_id, caller=OPERATOR, is_paused=True)
+    with pytest.raises(DepthExceeded):
+        await rig.create(caller=ANN, asker=rig.asker(lease), schedule=NewSchedule(every_s=60.0))
+
+
+async def test_the_turns_of_an_agent_keep_so_many_schedules_going(rig: TaskRig) -> None:
+    await rig.mail.put("please count")
+    asker = rig.asker(await rig.mail.one())
+    schedule = NewSchedule(every_s=60.0)
+    made = [
+        await rig.create(caller=ANN, asker=asker, schedule=schedule) for _ in range(MAX_SCHEDULES)
+    ]
+    with pytest.raises(Overloaded, match="cancel tasks"):
+        await rig.create(caller=ANN, asker=asker, schedule=schedule)
+    await rig.hub.cancel(made[0].task_id, caller=ANN)
+    await rig.create(caller=ANN, asker=asker, schedule=schedule)
+
+
+async def test_the_times_of_a_schedule_count_for_the_bound_of_the_run_that_made_it(
+    rig: TaskRig,
+) -> None:
+    above = await rig.create(caller=ANN, max_usd=1.0)
+    lease = await rig.mail.one()
+    task = await rig.create(caller=ANN, asker=rig.asker(lease), schedule=NewSchedule(every_s=60.0))
+    rig.mail.later(60)
+    await _settle(rig, task)
+    run = (await rig.again(task)).current_run
+    counted = await rig.mail.sql("SELECT subject FROM budget_members WHERE message_id = ?", run)
+    assert counted == [(above.task_id,)]
+
+
+async def test_a_paused_schedule_goes_on_now_after_a_clock_that_was_a_year_ahead(
+    rig: TaskRig,
+) -> None:
+    year_s = 365 * 86_400
+    task = await rig.create(schedule=NewSchedule(every_s=60.0))
+    rig.mail.later(year_s)
+    await _settle(rig, task)
+    await rig.hub.pause(task.task_id, caller=OPERATOR, is_paused=True)
+    rig.mail.later(-year_s)
+    await rig.hub.pause(task.task_id, caller=OPERATOR, is_paused=False)
+    schedule = await rig.hub.schedule(task.task_id, caller=OPERATOR)
+    assert schedule is not None
+    assert schedule.next_at is not None
+    assert schedule.next_at - rig.mail.clock.now_ms() <= 60_000
+
+
+async def test_a_schedule_that_has_ended_is_not_brought_back_by_a_pause(rig: TaskRig) -> None:
+    task = await rig.create(schedule=NewSchedule(every_s=60.0))
+    await rig.hub.cancel(task.task_id, caller=OPERATOR)
+    for is_paused in (True, False):
+        with pytest.raises(Conflict, match="has ended"):
+            await rig.hub.pause(task.task_id, caller=OPERATOR, is_paused=is_paused)
+
+
+async def _run_at_work(rig: TaskRig) -> Lease:
+    (lease,) = [each for each in await rig.mail.claim() if each.message.kind is Kind.TASK]
+    return lease

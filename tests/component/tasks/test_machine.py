@@ -468,7 +468,8 @@ class TaskMachine(RuleBasedStateMachine):
     @rule(data=st.data(), is_paused=st.booleans())
     def pause(self, data: st.DataObject, is_paused: bool) -> None:
         task_id = data.draw(st.sampled_from(sorted(self.scheduled)))
-        self.attempt(self.rig.hub.pause(task_id, caller=OPERATOR, is_paused=is_paused), NotFound)
+        done = self.rig.hub.pause(task_id, caller=OPERATOR, is_paused=is_paused)
+        self.attempt(done, NotFound, Conflict)
         self.scheduled[task_id] = False
 
     # -- laws --------------------------------------------------------------------------------------
