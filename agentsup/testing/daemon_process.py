@@ -30,6 +30,7 @@ from typing import Any, Final, Self
 import aiohttp
 
 from agentsup.testing.chat_client import Chat
+from agentsup.testing.loaded_process import LoadedProcess, Process
 
 __all__ = ["Answer", "DaemonProcess", "group_members", "write_home"]
 
@@ -89,15 +90,20 @@ class DaemonProcess:
         *,
         env: Mapping[str, str] | None = None,
         command: Sequence[str] = ("-m", "agentsup"),
+        loaded: Sequence[str] = (),
     ) -> None:
         """`command` is what Python runs, before `--home`; another one may prepare something first.
 
         `env` is added to the few variables that each life inherits. With the notify socket the
-        daemon sees a service manager above it: set `restart_in_place` where that matters."""
+        daemon sees a service manager above it: set `restart_in_place` where that matters. Where
+        `loaded` names modules, lives are forks of one process that has loaded them."""
         self.home = home
         self._env = dict(env or {})
         self._command = tuple(command)
-        self._process: subprocess.Popen[bytes] | None = None
+        self.loaded = tuple(loaded)
+        """May be changed between lives; none of them: the next life loads everything itself."""
+        self._parent: LoadedProcess | None = None
+        self._process: subprocess.Popen[bytes] | Process | None = None
         self._end: asyncio.Future[int] | None = None
         self._http: aiohttp.ClientSession | None = None
         self._chats: list[Chat] = []
@@ -131,18 +137,8 @@ class DaemonProcess:
         self._listen()
         given = {name: os.environ[name] for name in _ALLOWED_ENV if name in os.environ}
         given |= {"NOTIFY_SOCKET": self._notify_path, **self._env, **env}
-        with self.output.open("ab") as output:
-            self._process = subprocess.Popen(
-                [
-                    *(sys.executable, *self._command, "--home", str(self.home)),
-                    *("run", *(arguments or ("--port", "0"))),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=given,
-                start_new_session=True,
-            )
+        line = ["--home", str(self.home), "run", *(arguments or ("--port", "0"))]
+        self._process = self._begin(line, given)
         loop = asyncio.get_running_loop()
         self._end = loop.create_future()
         descriptor = os.pidfd_open(self._process.pid)
@@ -156,6 +152,23 @@ class DaemonProcess:
                 end.set_result(code)
 
         loop.add_reader(descriptor, ended)
+
+    def _begin(
+        self, line: Sequence[str], env: Mapping[str, str]
+    ) -> subprocess.Popen[bytes] | Process:
+        if self.loaded:
+            if self._parent is None:
+                self._parent = LoadedProcess(self.loaded, self._command, env, self.output)
+            return self._parent.launch(line, env, self.output)
+        with self.output.open("ab") as output:
+            return subprocess.Popen(
+                [sys.executable, *self._command, *line],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=env,
+                start_new_session=True,
+            )
 
     async def ready(self, timeout_s: float = READY_S) -> None:
         """Wait for the next READY=1 (a re-execution in place says it again)."""
@@ -204,6 +217,9 @@ class DaemonProcess:
             self.kill()
             await self.ended()
         await self.leave()
+        if self._parent is not None:
+            self._parent.close()
+            self._parent = None
         if self._notify is not None:
             self._notify.close()
             self._notify = None

@@ -18,6 +18,7 @@ import aiohttp
 import pytest
 
 from agentsup.testing.daemon_process import DaemonProcess, group_members, write_home
+from agentsup.testing.loaded_process import DAEMON
 
 pytestmark = pytest.mark.process
 
@@ -69,7 +70,7 @@ class Scene:
             ],
             rules=rules,
         )
-        self.daemon = DaemonProcess(home)
+        self.daemon = DaemonProcess(home, loaded=DAEMON)
         self.jobs: dict[str, str] = {}
         self.leave: set[str] = set()
         self.lives: list[int] = []

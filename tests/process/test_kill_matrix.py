@@ -30,6 +30,7 @@ from agentsup.testing.kill_traffic import (
     User,
     answer_questions,
 )
+from agentsup.testing.loaded_process import DAEMON
 
 pytestmark = pytest.mark.process
 
@@ -49,7 +50,7 @@ class Matrix:
 
     def __init__(self, home: Path, kills: int, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.daemon = DaemonProcess(home)
+        self.daemon = DaemonProcess(home, loaded=DAEMON)
         self.record = Record()
         self.passed = home.parent / "passed-points"
         self.users = [User(n, random.Random(seed + n), self.record) for n in range(USERS)]

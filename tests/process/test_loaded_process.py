@@ -1,0 +1,81 @@
+"""Lives that are forks of a loaded process see what lives see that load everything themselves."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.testing.daemon_process import DaemonProcess, write_home
+from agentsup.testing.loaded_process import DAEMON
+
+pytestmark = pytest.mark.process
+
+LOOK = """
+import gc, json, os, signal, sys, threading
+from agentsup.kit import faults
+print(json.dumps({
+    "argv": sys.argv,
+    "whole line": sys.orig_argv[1:],
+    "environment": {n: v for n, v in os.environ.items() if n != "LC_CTYPE"},
+    "name": __name__,
+    "leads its session": os.getsid(0) == os.getpid() == os.getpgrp(),
+    "files": [os.readlink(f"/proc/self/fd/{n}") for n in range(3)],
+    "signals": [str(signal.getsignal(s)) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)],
+    "blocked": list(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+    "collects": gc.isenabled(),
+    "threads": threading.active_count(),
+    "point": faults._plan._kill_at,
+    "optimised": sys.flags.optimize,
+    "umask": os.umask(0o22),
+    "folder": os.getcwd(),
+}))
+sys.exit(7)
+"""
+
+
+async def seen(home: Path, loaded: tuple[str, ...], **env: str) -> list[dict[str, Any]]:
+    """What two lives one after the other say of themselves."""
+    daemon = DaemonProcess(home, command=("-c", LOOK), loaded=loaded)
+    daemon.output.unlink(missing_ok=True)
+    try:
+        for life in ("first", "second"):
+            daemon.launch(WHICH=life, **env)
+            assert await daemon.ended() == 7, daemon.tail()
+    finally:
+        await daemon.close()
+    return [json.loads(line) for line in daemon.output.read_text().splitlines()]
+
+
+async def test_a_forked_life_sees_what_a_loading_one_sees(tmp_path: Path) -> None:
+    home = write_home(tmp_path / "home", [])
+    itself = await seen(home, (), AGENTSUP_FAULT="turn.completed:2")
+    forked = await seen(home, DAEMON, AGENTSUP_FAULT="turn.completed:2")
+    for told in (*itself, *forked):
+        told["environment"].pop("NOTIFY_SOCKET")
+    assert itself[0]["point"] == "turn.completed"
+    assert itself[0]["environment"]["WHICH"] == "first"
+    assert itself[1]["environment"]["WHICH"] == "second"
+    assert forked == itself
+
+
+async def test_a_life_is_killed_alone_and_the_next_one_works(tmp_path: Path) -> None:
+    rules = [{"match": "hello", "steps": [{"say": "here"}]}]
+    home = write_home(tmp_path / "home", [{"name": "main"}], rules)
+    daemon = DaemonProcess(home, loaded=DAEMON)
+    pids = []
+    try:
+        for _ in range(3):
+            await daemon.start()
+            pids.append(daemon.pid)
+            sent = await daemon.send("main", "hello")
+            assert (await daemon.result(sent))["text"] == "here"
+            daemon.kill()
+            assert await daemon.ended() == -signal.SIGKILL
+        daemon.loaded = ()
+        await daemon.start()
+        assert await daemon.stop() == 0
+    finally:
+        await daemon.close()
+    assert len(set(pids)) == 3
