@@ -72,7 +72,7 @@ class Starter:
             parent = None
         # What a turn has set going by a schedule is as deep as what it hands on itself.
         above, since = 0, task.parent_session_id if parent is None else ""
-        if since:
+        if since and kind is RunKind.SLOT:
             above = rows.depth_in(tx, task.parent_message_id, since)
         expires_at = None if task.timeout_s is None else at + round(task.timeout_s * 1000)
         run = self._runs.start_tx(

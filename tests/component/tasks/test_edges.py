@@ -203,8 +203,11 @@ async def test_work_that_sets_itself_going_by_schedules_ends(rig: TaskRig) -> No
         await _settle(rig, task)
         lease = await _run_at_work(rig)
         await rig.hub.pause(task.task_id, caller=OPERATOR, is_paused=True)
+    asker = rig.asker(lease)
     with pytest.raises(DepthExceeded):
-        await rig.create(caller=ANN, asker=rig.asker(lease), schedule=NewSchedule(every_s=60.0))
+        await rig.create(caller=ANN, asker=asker, schedule=NewSchedule(every_s=60.0))
+    todo = await rig.create(caller=ANN, asker=asker, start=False)
+    assert (await rig.hub.resume(todo.task_id, caller=OPERATOR)).runs == 1  # a person may begin it
 
 
 async def test_the_turns_of_an_agent_keep_so_many_schedules_going(rig: TaskRig) -> None:
