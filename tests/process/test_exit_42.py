@@ -9,6 +9,7 @@ import pytest
 
 from agentsup.testing.chat_client import Chat
 from agentsup.testing.daemon_process import DaemonProcess
+from agentsup.testing.loaded_process import DAEMON
 from tests.process.conftest import MakeDaemon
 
 pytestmark = pytest.mark.process
@@ -97,7 +98,7 @@ async def test_a_stop_that_races_42_wins_and_sticks(make_daemon: MakeDaemon) -> 
 @pytest.mark.timeout(60)
 async def test_main_that_loops_on_42_ends_with_1(make_daemon: MakeDaemon) -> None:
     """Under something that restarts on 42: after ten in a minute the storm is a failure."""
-    daemon = make_daemon(["main"], RULES, 'restart_in_place = "never"\n')
+    daemon = make_daemon(["main"], RULES, 'restart_in_place = "never"\n', loaded=DAEMON)
     await daemon.start()
     await daemon.send("main", "wait")
     for number in range(12):
