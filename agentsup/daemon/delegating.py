@@ -55,6 +55,7 @@ def handing_on_tools(
         tracer=tracer,
     )
     desk = DelegationDesk(services, tasks)
+    tasks.spawn(desk.ends.attend_earlier(), name="run-ends")
     return (
         *delegation_tools(desk),
         *team_tools(desk, Router(services, ground.clock), dispatcher),

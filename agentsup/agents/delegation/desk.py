@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from agentsup.agents.delegation import permits
+from agentsup.agents.delegation.ends import RunEnds
 from agentsup.agents.delegation.together import together
 from agentsup.agents.personas import Others
 from agentsup.agents.pipeline.hooks import Hooks
@@ -24,7 +25,7 @@ from agentsup.mailbox import waits
 from agentsup.mailbox.bus import AgentDirectory, Asker, DirectoryEntry
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import BadRequest, Conflict, Forbidden, LeaseLost, NotFound
-from agentsup.model.hook import SubagentFacts, SubagentWatch
+from agentsup.model.hook import SubagentFacts
 from agentsup.model.message import Message, State
 from agentsup.model.principal import SYSTEM, Principal, PrincipalKind
 from agentsup.model.task import Run
@@ -38,8 +39,6 @@ from agentsup.tasks.runs import NewRun, Runs, to_asker
 MAX_WAIT_S = 3600.0
 _STOPPED_S = 10.0
 """How long it may take until a stop of the caller is on record."""
-_WATCH_S = 86_400.0
-"""A watch that hears nothing so long begins anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +102,7 @@ class DelegationDesk:
         """``tasks`` keeps those that listen for the ends of runs."""
         self.s = services
         self._tasks = tasks
+        self.ends = RunEnds(services.database, services.runs, services.hooks, tasks)
 
     # -- who calls ---------------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class DelegationDesk:
             return run
 
         run = await self.s.database.write(write, name="delegation.start")
-        self.attend(replace(facts, run_id=run.run_id))
+        self.ends.attend(replace(facts, run_id=run.run_id))
         return run
 
     async def admit(
@@ -302,19 +302,6 @@ class DelegationDesk:
         limit = min(most, self.s.fan_out())
         if not 1 <= count <= limit:
             raise BadRequest(f"one call sets 1 to {limit} to work, and this one {count}")
-
-    # -- those who listen ------------------------------------------------------------------------------
-
-    def attend(self, facts: SubagentFacts) -> None:
-        """Tell those who want to hear of the run's end."""
-        if self.s.hooks().of(SubagentWatch):
-            self._tasks.spawn(self._hear_end(facts), name=f"run-end:{facts.run_id}")
-
-    async def _hear_end(self, facts: SubagentFacts) -> None:
-        report = await self.s.runs.wait(facts.run_id, _WATCH_S)
-        while not report.is_ended:
-            report = await self.s.runs.wait(facts.run_id, _WATCH_S)
-        self.s.hooks().subagent_ended(replace(facts, outcome=report.status))
 
 
 def _allow(why_not: str) -> None:

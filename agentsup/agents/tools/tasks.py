@@ -176,7 +176,7 @@ class _Tasks:
         facts = await self._desk.admit(caller, prompt, target)
         task = await self._hub.create(new, caller=caller.principal, asker=caller.asker)
         if task.current_run:
-            self._desk.attend(replace(facts, run_id=task.current_run))
+            self._desk.ends.attend(replace(facts, run_id=task.current_run))
         return answers.as_json({"task_id": task.task_id, "status": task.state.value})
 
     async def status(self, context: ToolContext, args: dict[str, Any]) -> str:

@@ -180,6 +180,35 @@ async def test_hooks_may_refuse_a_run_and_hear_of_its_end(household: Open) -> No
     assert "not evil things" in await said(house, "ann", "evil task")
 
 
+@pytest.mark.parametrize("kill", [True, False])
+@pytest.mark.parametrize("tool", ["agent_spawn", "delegate_task"])
+async def test_hooks_hear_once_of_a_run_that_an_earlier_life_has_begun(
+    household: Open, tool: str, kill: bool
+) -> None:
+    named = {"instruction": "dig"} if tool == "agent_spawn" else {"prompt": "dig"}
+    bound = {"allowed_tools": ["fs_list"]} if tool == "agent_spawn" else {}
+    house = await household(
+        agent("ann", call("go", tool, agent="ben", **named, **bound), tools=OWN),
+        agent("ben", say("dig", "dug", after_s=60)),
+    )
+    heard: list[SubagentFacts] = []
+    turn = await house.said("ann", "go")
+
+    async def begun() -> bool:
+        return bool(await runs(house))
+
+    await house.until(begun)
+    for _ in range(2):
+        await house.restart(kill=kill)
+        watch = SubagentWatch(name="w", phase=Phase.SUBAGENT_ENDED, about="", run=heard.append)
+        house.daemon.calls.pipeline.hooks.add(watch)
+    await house.until(lambda: bool(heard))
+    await house.clock.sleep(600)
+    ((run_id, target),) = await house.sql("SELECT run_id, target FROM runs")
+    tools = ("fs_list",) if bound else None
+    assert heard == [SubagentFacts(run_id, turn, target, "dig", tools, "done")]
+
+
 async def test_a_run_may_begin_with_what_was_said(household: Open) -> None:
     house = await household(
         agent(
