@@ -214,30 +214,27 @@ def list_tasks(
     """Tasks, the newest first: of an owner (of a person also those that their messages led to) and
     (``agent_id``) those that run in that mailbox; with both, either is enough. Without ``owner``, of
     everyone."""
-    marks = ",".join("?" * len(states))
-    where, params = ["1"], []
+    whose: list[tuple[str, list[str]]] = [("agent_id = ?", [agent_id])] if agent_id else []
     if owner is not None:
-        mine = "(owner_kind = ? AND owner_id = ?)"
-        params += [owner.kind.value, owner.subject]
-        if agent_id:
-            mine = f"({mine} OR agent_id = ?)"
-            params.append(agent_id)
+        whose.append(("owner_kind = ? AND owner_id = ?", [owner.kind.value, owner.subject]))
         if owner.kind is PrincipalKind.PERSON:
-            mine = f"({mine} OR asked_by = ?)"
-            params.append(owner.subject)
-        where.append(mine)
-    elif agent_id:
-        where.append("agent_id = ?")
-        params.append(agent_id)
+            whose.append(("asked_by = ?", [owner.subject]))
+    more, values = "", [state.value for state in states]
     if states:
-        where.append(f"state IN ({marks})")
-        params += [state.value for state in states]
+        more += f" AND state IN ({','.join('?' * len(states))})"
     if before:
-        where.append("task_id < ?")
-        params.append(before)
+        more += " AND task_id < ?"
+        values.append(before)
+    # The newest of each, by its index: whoever has many tasks has not all of them read.
+    found, params = [], list[Any]()
+    for clause, named in whose or [("1", [])]:
+        found.append(
+            f"SELECT task_id FROM tasks WHERE {clause}{more} ORDER BY task_id DESC LIMIT ?"  # noqa: S608 - constants and marks
+        )
+        params += [*named, *values, limit]
+    ids = " UNION ALL ".join(f"SELECT * FROM ({each})" for each in found)  # noqa: S608 - as above
     rows = reader.all(
-        f"SELECT * FROM tasks WHERE {' AND '.join(where)}"  # noqa: S608 - constants and marks
-        " ORDER BY task_id DESC LIMIT ?",
+        f"SELECT * FROM tasks WHERE task_id IN ({ids}) ORDER BY task_id DESC LIMIT ?",  # noqa: S608 - as above
         (*params, limit),
     )
     return [task_of(row) for row in rows]  # type: ignore[arg-type]  # as above
@@ -295,9 +292,11 @@ def runs_of(reader: Reader, task_id: str, *, limit: int = 50) -> list[Run]:
 def open_runs(reader: Reader, task_id: str) -> list[tuple[str, str]]:
     """Id and state of the runs of a task that have not ended, the first to be done first: times
     of a schedule may wait behind one another."""
+    # They share the task's session; of past runs there may be very many.
     rows = reader.all(
-        "SELECT m.message_id, m.state FROM runs r JOIN messages m ON m.message_id = r.run_id"  # noqa: S608 - a constant
-        f" WHERE r.task_id = ? AND r.task_id <> '' AND m.{OPEN_SQL} ORDER BY r.run_no",
+        "SELECT m.message_id, m.state FROM tasks t CROSS JOIN messages m CROSS JOIN runs r"  # noqa: S608 - a constant
+        f" WHERE t.task_id = ? AND m.agent_id = t.agent_id AND m.session_id = t.session_id AND m.{OPEN_SQL}"
+        " AND r.run_id = m.message_id AND r.task_id = t.task_id ORDER BY r.run_no",
         (task_id,),
     )
     return [(row["message_id"], row["state"]) for row in rows]

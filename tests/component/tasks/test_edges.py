@@ -10,7 +10,7 @@ import pytest
 from agentsup.model.errors import Conflict, DepthExceeded, Overloaded
 from agentsup.model.ids import AgentId
 from agentsup.model.message import Kind, Lease
-from agentsup.model.principal import OPERATOR
+from agentsup.model.principal import OPERATOR, Principal
 from agentsup.model.task import (
     MAX_RUN_DEPTH,
     MAX_SCHEDULES,
@@ -25,7 +25,8 @@ from agentsup.tasks.brief import Briefing
 from agentsup.tasks.folders import Folders
 from agentsup.tasks.runs import NewRun, to_asker
 from agentsup.tasks.scheduler import settle_tx
-from agentsup.testing.task_rig import ANN, TaskRig
+from agentsup.testing.mail import BOB
+from agentsup.testing.task_rig import ANN, BEN, TaskRig
 
 
 async def test_a_key_stands_for_its_task_also_when_its_time_is_past(rig: TaskRig) -> None:
@@ -258,6 +259,32 @@ async def test_a_schedule_that_has_ended_is_not_brought_back_by_a_pause(rig: Tas
     for is_paused in (True, False):
         with pytest.raises(Conflict, match="has ended"):
             await rig.hub.pause(task.task_id, caller=OPERATOR, is_paused=is_paused)
+
+
+# -- many tasks ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("caller", [ANN, BOB])
+async def test_pages_of_tasks_are_the_same_as_all_of_them(rig: TaskRig, caller: Principal) -> None:
+    await rig.mail.put("please count")  # of Bob's, to ann
+    asker = rig.asker(await rig.mail.one())
+    mine = []
+    for number in range(12):
+        by, where = [(ANN, asker), (BOB, None), (OPERATOR, None), (BEN, None)][number % 4]
+        task = await rig.create(
+            caller=by, asker=where, agent="" if by is ANN else "ben", start=False
+        )
+        if by is ANN or by is caller:  # what ann begins for Bob is his, too
+            mine.append(task.task_id)
+    whole = [task.task_id for task in await rig.hub.list(caller=caller)]
+    assert whole == mine[::-1]
+    paged: list[str] = []
+    while page := await rig.hub.list(
+        caller=caller, before=paged[-1] if paged else "", limit=2, states=(TaskState.TODO,)
+    ):
+        paged += [task.task_id for task in page]
+    assert paged == whole
+    assert await rig.hub.list(caller=caller, states=(TaskState.DONE,)) == []
 
 
 async def _run_at_work(rig: TaskRig) -> Lease:
