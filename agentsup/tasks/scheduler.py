@@ -21,7 +21,7 @@ from agentsup.model.errors import AgentsupError, Overloaded, StoreUnavailable
 from agentsup.model.task import WORKING, Overlap, Schedule
 from agentsup.store.database import Database, Tx
 from agentsup.store.failures import Trouble
-from agentsup.tasks import schedules, slots
+from agentsup.tasks import schedules, skips, slots
 from agentsup.tasks.schedules import SlotStarter
 
 __all__ = ["Scheduler", "SlotStarter", "settle_tx"]
@@ -74,7 +74,7 @@ def settle_tx(
     known = schedules.decided(tx, task_id, schedule.next_at or 0, due.last_at)
     skip = partial(schedules.skip_tx, tx, schedule, starter=starter, at=now)
     if due.range_at is not None and due.range_at not in known:
-        skip(due.range_at, "missed, and too many to be listed", until=due.range_end)
+        skip(due.range_at, skips.because("many"), until=due.range_end)
     for slot in due.skipped_at:
         if slot not in known:
             skip(slot, _why_missed(schedule, slot, now))
@@ -104,7 +104,7 @@ def _start_tx(
     if schedule.overlap is Overlap.SKIP and not is_made_up:
         state = tx.scalar("SELECT state FROM tasks WHERE task_id = ?", (schedule.task_id,))
         if state in WORKING:
-            return "the run before it had not ended"
+            return skips.because("overlap")
     try:
         starter.start_slot_tx(tx, schedule.task_id, slot, at=now)
     except StoreUnavailable:
@@ -117,8 +117,8 @@ def _start_tx(
 def _why_missed(schedule: Schedule, slot: int, now: int) -> str:
     later = slots.next_after(schedule, slot)
     if later is not None and later <= now:
-        return "missed: a later time had come as well"
-    return f"missed: {(now - slot) // 1000} s had passed since"
+        return skips.because("later")
+    return skips.because("late", seconds=(now - slot) // 1000)
 
 
 # -- the service -----------------------------------------------------------------------------------

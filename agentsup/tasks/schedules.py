@@ -16,7 +16,7 @@ from agentsup.model.principal import Principal
 from agentsup.model.task import Misfire, Overlap, Run, Schedule
 from agentsup.store import events
 from agentsup.store.database import Reader, Tx
-from agentsup.tasks import slots
+from agentsup.tasks import skips, slots
 from agentsup.tasks.slots import Parsed
 
 __all__ = [
@@ -142,7 +142,7 @@ def pause_tx(tx: Tx, task_id: str, starter: SlotStarter, *, is_paused: bool, at:
         raise Conflict(f"the schedule of task {task_id} has ended", task_id=task_id)
     if schedule.is_paused != is_paused:
         if is_paused:
-            _give_up_tx(tx, schedule, starter, "the schedule was paused", at=at)
+            _give_up_tx(tx, schedule, starter, skips.because("paused"), at=at)
             next_at = None
         else:
             if slots.is_rewound(schedule, at):
@@ -196,7 +196,7 @@ def skip_tx(
     """Record that a slot was let pass, and with ``until`` all slots after it before that time."""
     data: dict[str, Any] = {"task_id": schedule.task_id, "slot_at": slot_at}
     if until is not None:
-        why = f"{why}; so were all times before {slots.local_time(until, schedule.zone)}"
+        why = skips.because("before", why=why, time=slots.local_time(until, schedule.zone))
         data["until_at"] = until
     starter.skip_slot_tx(tx, schedule.task_id, slot_at, why, at=at)
     task = tx.one("SELECT agent_id, name FROM tasks WHERE task_id = ?", (schedule.task_id,))

@@ -9,6 +9,7 @@ from agentsup.catalogue import Words
 from agentsup.mailbox import choices
 from agentsup.model.question import Question
 from agentsup.model.task import ENDED, Run, Schedule, Task, TaskState
+from agentsup.tasks import skips
 
 __all__ = ["bar", "card", "label", "line", "short_id"]
 
@@ -136,7 +137,7 @@ def _run(run: Run, now: int, say: Words) -> str:
     number = "–" if run.state == "skipped" else f"{run.run_no}."
     told = f"{number} {say(f'run_state.{state}')}"
     told += f", {say('tasks.ago', time=_age(ended, now))}"
-    why = run.why or run.error_text
+    why = skips.told(run.why, say) or run.error_text
     return f"{told}: {one_line(why, 80)}" if why else told
 
 

@@ -340,6 +340,16 @@ async def test_times_to_come_are_shown_and_may_rest(household: Open) -> None:
     )
 
 
+async def test_why_a_time_was_let_pass_is_said_in_ones_language(household: Open) -> None:
+    house = await household(worker("ann"))
+    task_id = await scheduled(house, "slow", "ann", every_s=60)
+    await house.clock.sleep(130)
+    english = (await run(house, "ann", f"/task {task_id}")).text
+    assert "let pass, 10 s ago: the run before it had not ended" in english
+    german = (await run(house, "ann", f"/task {task_id}", language="de")).text
+    assert "ausgelassen, vor 10 s: der Lauf davor war noch nicht zu Ende" in german
+
+
 async def test_a_stop_names_the_schedules_that_stay(household: Open) -> None:
     house = await household(worker("ann"), worker("ben"))
     for number in range(6):
