@@ -179,12 +179,18 @@ class SessionHandler:
 
         own = await of(spec, standing.role)
         payer = self._owner.payer
-        reaches = [Reach(payer.name, payer.tools)] if standing.persona else []
+        reaches = []
+        if standing.persona:
+            # Where a turn of the payer's had it begun, the role of that turn holds instead.
+            held = Bounds(payer.tools) if standing.callers else await of(payer, None)
+            reaches.append(held.reach(payer.name))
         bounds = (standing.tools, *(caller.tools for caller in standing.callers))
         reaches += [Reach(_GIVEN, tools) for tools in bounds if tools is not None]
         for caller in standing.callers:
             known = others.spec(caller.agent_id)
-            if known is not None:
+            if known is None:  # nobody can say any more what it might use
+                reaches.append(Reach(others.name_of(caller.agent_id), ()))
+            else:
                 reaches.append((await of(known, caller.role)).reach(known.name))
         return replace(own, callers=tuple(reaches))
 

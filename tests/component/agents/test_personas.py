@@ -144,6 +144,33 @@ async def test_what_a_callers_role_forbids_its_runs_may_not_do_either(household:
     assert "beyond" not in done.result_text
 
 
+async def test_what_a_caller_that_was_removed_might_not_use_its_runs_may_not_either(
+    household: Open,
+) -> None:
+    ann, cat = agent("ann", *RULES), agent("cat", *RULES)
+    house = await household(ann, agent("ben", *RULES, tools=["fs_list"]), cat)
+    parent = await run_as(house, "ann", "ben", "fs_list")
+    done = await run_as(house, "ann", "cat", "fs_write", parent=parent.message_id)
+    assert done.result_text == "fs_write is not among the tools of ben, for whom this is done"
+    await house.save([ann, cat])
+    done = await run_as(house, "ann", "cat", "fs_write", parent=parent.message_id)
+    assert done.result_text == "fs_write is not among the tools of ben, for whom this is done"
+    assert not (house.home.workspace("ann") / "made.txt").exists()
+
+
+async def test_the_role_of_whoever_pays_holds_where_no_turn_of_it_had_the_work_begun(
+    household: Open,
+) -> None:
+    house = await household(agent("ann", *RULES, role="reader"), agent("ben", *RULES))
+    path = house.home.roles / "reader" / "AGENT.md"
+    path.parent.mkdir(parents=True)
+    path.write_text("---\nname: reader\nmax_tools: [fs_list]\n---\nRead.\n", encoding="utf-8")
+    assert "beyond the role reader" in (await run_as(house, "ann", "ben", "fs_write")).result_text
+    parent = await run_as(house, "ann", "", "fs_list", role="operator")  # a person let it do more
+    done = await run_as(house, "ann", "ben", "fs_write", parent=parent.message_id)
+    assert "beyond" not in done.result_text
+
+
 async def test_memory_is_the_others(household: Open) -> None:
     def save(text: str) -> Mapping[str, Any]:
         return use("memory_save", key="tea", content=text)
