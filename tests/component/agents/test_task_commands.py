@@ -11,6 +11,9 @@ from agentsup.api import documents
 from agentsup.model.control import Button, CommandContext, CommandReply
 from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
 from agentsup.model.task import NewSchedule, NewTask
+from agentsup.store.database import Tx
+from agentsup.tasks.hub import TaskHub
+from agentsup.tasks.scheduler import settle_tx
 from agentsup.testing.household import Household, agent
 from tests.component.conftest import Open
 
@@ -97,7 +100,7 @@ async def test_what_a_kill_cut_off_and_the_next_life_runs_again_begins_once(
         assert all(reply.ok for reply in told), told
         found = {re.findall(r"task_\w+", reply.text)[-1] for reply in told}
         assert len(found) == 1, found
-        return found.pop()
+        return str(found.pop())
 
     async def runs(task_id: str) -> int:
         return len(await house.sql("SELECT 1 FROM runs WHERE task_id = ?", task_id))
@@ -343,7 +346,16 @@ async def test_times_to_come_are_shown_and_may_rest(household: Open) -> None:
 async def test_why_a_time_was_let_pass_is_said_in_ones_language(household: Open) -> None:
     house = await household(worker("ann"))
     task_id = await scheduled(house, "slow", "ann", every_s=60)
-    await house.clock.sleep(130)
+    hub = house.daemon.api._deps.tasks
+    assert isinstance(hub, TaskHub)
+
+    def settle(tx: Tx) -> None:
+        settle_tx(tx, hub.starter, task_id, now=house.clock.now_ms())
+
+    for _ in range(2):
+        await house.clock.sleep(60)
+        await house.db.write(settle)
+    await house.clock.sleep(10)
     english = (await run(house, "ann", f"/task {task_id}")).text
     assert "let pass, 10 s ago: the run before it had not ended" in english
     german = (await run(house, "ann", f"/task {task_id}", language="de")).text

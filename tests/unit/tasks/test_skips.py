@@ -7,7 +7,7 @@ import pytest
 from agentsup.catalogue import words
 from agentsup.tasks.skips import because, told
 
-REASONS = {
+REASONS: dict[str, tuple[dict[str, object], str]] = {
     "many": ({}, "verpasst, zu viele, um sie einzeln zu nennen"),
     "later": ({}, "verpasst: inzwischen war schon eine spätere Zeit gekommen"),
     "late": ({"seconds": 75}, "verpasst: seither waren 75 s vergangen"),
