@@ -21,7 +21,7 @@ from agentsup.model.errors import AgentsupError, Overloaded, StoreUnavailable
 from agentsup.model.task import WORKING, Overlap, Schedule
 from agentsup.store.database import Database, Tx
 from agentsup.store.failures import Trouble
-from agentsup.tasks import schedules, skips, slots
+from agentsup.tasks import rows, schedules, skips, slots
 from agentsup.tasks.schedules import SlotStarter
 
 __all__ = ["Scheduler", "SlotStarter", "settle_tx"]
@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 NET_S = 30.0
 """A look at the wall clock at least this often; shorter than the grace of a slot, so that one that
 comes while the machine sleeps is still its own."""
+BEHIND_MAX = 100
+"""Runs of one task that may wait behind one another, where that is what was asked for."""
 BATCH = 64
 """Tasks settled side by side; they share commits."""
 PUT_OFF_S = 60.0
@@ -105,6 +107,9 @@ def _start_tx(
         state = tx.scalar("SELECT state FROM tasks WHERE task_id = ?", (schedule.task_id,))
         if state in WORKING:
             return skips.because("overlap")
+    elif len(rows.open_runs(tx, schedule.task_id)) >= BEHIND_MAX:
+        # Its agent has to have room for what people say.
+        return skips.because("behind", count=BEHIND_MAX)
     try:
         starter.start_slot_tx(tx, schedule.task_id, slot, at=now)
     except StoreUnavailable:

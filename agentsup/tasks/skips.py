@@ -18,6 +18,7 @@ _REASONS = (
     "skip.later",
     "skip.late",
     "skip.overlap",
+    "skip.behind",
     "skip.paused",
     "skip.deleted",
     "skip.cancelled",

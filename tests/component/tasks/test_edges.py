@@ -21,10 +21,13 @@ from agentsup.model.task import (
     Task,
     TaskState,
 )
+from agentsup.store.database import Tx
+from agentsup.store.retention import prune
 from agentsup.tasks.brief import Briefing
 from agentsup.tasks.folders import Folders
+from agentsup.tasks.keeping import retention_rules
 from agentsup.tasks.runs import NewRun, to_asker
-from agentsup.tasks.scheduler import settle_tx
+from agentsup.tasks.scheduler import BEHIND_MAX, settle_tx
 from agentsup.testing.mail import BOB
 from agentsup.testing.task_rig import ANN, BEN, TaskRig
 
@@ -285,6 +288,53 @@ async def test_pages_of_tasks_are_the_same_as_all_of_them(rig: TaskRig, caller: 
         paged += [task.task_id for task in page]
     assert paged == whole
     assert await rig.hub.list(caller=caller, states=(TaskState.DONE,)) == []
+
+
+async def test_times_that_wait_behind_one_another_leave_room_for_people(rig: TaskRig) -> None:
+    task = await rig.create(schedule=NewSchedule(every_s=60.0, overlap=Overlap.QUEUE))
+    for _ in range(BEHIND_MAX + 3):
+        rig.mail.later(60)
+        await _settle(rig, task)
+    runs = await rig.hub.runs(task.task_id, caller=OPERATOR, limit=500)
+    assert len([run for run in runs if not run.why]) == BEHIND_MAX
+    assert {run.why for run in runs if run.why} == {f"{BEHIND_MAX} runs before it had not ended"}
+    await rig.mail.finish(await rig.mail.one())
+    rig.mail.later(60)
+    await _settle(rig, task)
+    assert (await rig.again(task)).runs == BEHIND_MAX + 1
+
+
+async def test_old_runs_go_also_where_very_many_before_them_stay_as_dead_letters(
+    rig: TaskRig,
+) -> None:
+    task = await rig.create()
+    await rig.mail.one()
+
+    def fill(tx: Tx) -> None:
+        numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500)"
+        columns = (
+            "agent_id, session_id, kind, lane, priority, parts, principal, deliver_to, root_id,"
+            " accepted_at, path"
+        )
+        tx.execute(
+            f"INSERT INTO messages (message_id, state, {columns}) {numbers}"
+            f" SELECT printf('msg_%04d', i), 'dead', {columns} FROM n, messages"
+            " WHERE message_id = ?",
+            (task.current_run,),
+        )
+        tx.execute(
+            f"INSERT INTO runs (run_id, kind, agent_id, created_at) {numbers}"
+            " SELECT printf('msg_%04d', i), 'spawn', 'ann', i FROM n"
+        )
+        tx.execute(
+            "INSERT INTO runs (run_id, kind, agent_id, created_at)"
+            " VALUES ('msg_gone', 'spawn', 'ann', 3000)"
+        )
+
+    await rig.mail.db.write(fill)
+    gone = await prune(rig.mail.db, retention_rules(), clock=rig.mail.clock)
+    assert gone == {"runs": 1}
+    assert await rig.mail.sql("SELECT 1 FROM runs WHERE run_id = 'msg_gone'") == []
 
 
 async def _run_at_work(rig: TaskRig) -> Lease:
