@@ -129,6 +129,9 @@ class Saying:
         except AgentsupError as error:
             await self._answer(self._tell(error, frame.id))
             return
+        except Exception:  # supervision boundary: whoever said it would wait for ever
+            await self._answer(self._tell(_broken(), frame.id))
+            raise
         await self._answer(self._post(_answer_of(frame, became)))
 
     async def _answer(self, posting: Coroutine[Any, Any, None]) -> None:
@@ -136,6 +139,10 @@ class Saying:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0 if self._is_closed() else self._call.deps.limits.stall_s):
                 await posting
+
+
+def _broken() -> AgentsupError:
+    return AgentsupError("this broke, and nothing may have come of it; the daemon's log says how")
 
 
 def _answer_of(frame: Say, became: Became) -> dict[str, Any]:

@@ -475,3 +475,20 @@ class TestImpatient:
         assert len(sizes) < len(seqs), "the server went on filling what nobody took"
         async with chat(rig, after=seqs[0]) as (client, _):
             assert [(await client.next("event"))["seq"] for _ in seqs[1:]] == seqs[1:]
+
+
+async def test_a_text_that_something_breaks_on_is_answered(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(text: str, context: object) -> None:
+        raise ValueError(f"a bug at {text} for {context}")
+
+    monkeypatch.setattr(rig.commands, "run", broken)
+    async with chat(rig) as (client, _):
+        await client.send("say", id="1", text="/hold")
+        frame = await client.next("error")
+        assert (frame["id"], frame["problem"]["code"]) == ("1", "internal")
+        assert "a bug" not in str(frame), "what broke is in the log"
+        monkeypatch.undo()
+        await client.send("say", id="2", text="hello")
+        assert (await client.next("accepted"))["id"] == "2"
