@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -228,7 +228,7 @@ class _Tasks:
         tail = arguments.whole(args, "tail", default=TAIL, low=1, high=MAX_TAIL)
         if wanted.startswith(RUN):
             await self._desk.known(caller, wanted)
-            events = await self._desk.s.database.read(
+            events: Sequence[Event] = await self._desk.s.database.read(
                 lambda reader: of_message(reader, wanted, limit=tail), name="tasks.log"
             )
         else:
