@@ -47,7 +47,7 @@ $(INSTALLED): $(LOCKED) pyproject.toml
 run: setup ## start the daemon on .home (git-ignored) and open a chat with it
 	@$(BIN)/agentsup --home .home up
 
-# The types keep one core busy; meanwhile the other one compiles what all workers will import.
+# While types are read and compared in turns, there is time to compile what all workers will import.
 test: setup ## everything: format, lint, layers, types, then all tests
 	@$(MAKE) bytecode & bytecode=$$!; $(MAKE) check; wait $$bytecode
 	@$(MAKE) unit process
@@ -68,17 +68,17 @@ layers: setup ## import contracts
 	@$(BIN)/lint-imports --no-logo
 
 types: setup ## mypy, strict
-	@$(BIN)/mypy $(SOURCES)
+	@$(BIN)/mypy --num-workers 2 $(SOURCES)
 
 # Most of them wait for loopback answers more than they compute, so four share two cores well.
 unit: setup ## unit, contract, component, simulation: whatever may run side by side
 	@$(PYTEST) -q -n 4 --dist worksteal -m "not process and $(NOT_HERE)" tests
 
 # Nothing runs beside them, because they start real processes and watch the clock; but a test with
-# its processes computes for less than half of its time, so three leave two cores room to spare.
+# its processes computes for less than half of its time, so four share two cores well.
 # Exit code 5 is "nothing selected".
-process: setup ## tests that start real processes, three side by side
-	@$(PYTEST) -q -n 3 --dist worksteal -m "process and $(NOT_HERE)" tests/process || [ $$? -eq 5 ]
+process: setup ## tests that start real processes, four side by side
+	@$(PYTEST) -q -n 4 --dist worksteal -m "process and $(NOT_HERE)" tests/process || [ $$? -eq 5 ]
 
 # Tests are rewritten by pytest before they are compiled, so it has to collect them. What is wrong
 # with one is told by the run itself.
