@@ -1,4 +1,4 @@
-"""An agent's mail: what other agents sent it, and what of it was read.
+"""An agent's mail: what other agents sent it, or anyone sent to all, and what of it was read.
 
 A letter is read once it is marked or its turn has begun, for a turn has its text. What people say
 in chats is no mail: it belongs to their conversations.
@@ -18,7 +18,7 @@ from agentsup.store.database import Database, Reader, Tx
 __all__ = ["MailHistory", "Received"]
 
 MAX_PAGE = 200
-_MAIL_SQL = "m.sender_agent_id <> '' AND m.kind <> 'task'"
+_MAIL_SQL = "(m.sender_agent_id <> '' OR m.kind = 'broadcast') AND m.kind <> 'task'"
 """Written out like the condition of the partial index, which SQLite uses only on this match."""
 _UNREAD_SQL = (
     f"m.{OPEN_SQL} AND m.state = 'queued' AND m.started_at IS NULL"  # noqa: S608 - a constant

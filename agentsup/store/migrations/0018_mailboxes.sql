@@ -6,6 +6,6 @@ CREATE TABLE read_marks (
     read_at     INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- What agents sent, apart from what people say: an agent's letters, newest first.
+-- What agents sent, and broadcasts, apart from what people say: an agent's letters, newest first.
 CREATE INDEX messages_mail ON messages (agent_id, seq)
-    WHERE sender_agent_id <> '' AND kind <> 'task';
+    WHERE (sender_agent_id <> '' OR kind = 'broadcast') AND kind <> 'task';

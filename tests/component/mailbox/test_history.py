@@ -7,6 +7,7 @@ import pytest
 from agentsup.mailbox.dispatcher import Letter
 from agentsup.mailbox.reading import retention_rules
 from agentsup.model.errors import NotFound
+from agentsup.model.principal import OPERATOR
 from agentsup.store.retention import prune
 from agentsup.testing.post import PostRig, agent_of
 
@@ -80,4 +81,20 @@ async def test_marks_go_with_their_letters(tmp_path: Path) -> None:
     await rig.history.mark_all_read("ben")
     await prune(rig.mail.db, retention_rules(keep_days=90), clock=rig.mail.clock, pause_s=0)
     assert await rig.mail.sql("SELECT message_id FROM read_marks") == [(young.message_id,)]
+    await rig.close()
+
+
+async def test_what_an_operator_tells_all_is_mail_too(tmp_path: Path) -> None:
+    rig = await PostRig.open(tmp_path, ["ann", ("ben", {"team": "t"}), ("cat", {"team": "t"})])
+    await rig.mail.put("a person's words", "ben")
+    told = await rig.dispatcher.broadcast(Letter("all hands"), team="t", caller=OPERATOR)
+    copy = next(each for each in told.copies if each.agent_id == "ben")
+    (letter,) = await rig.history.history("ben", unread_only=True)
+    assert (letter.message.message_id, letter.read_at) == (copy.message_id, None)
+    assert letter.message.principal == OPERATOR
+    assert await rig.history.unread_counts() == {"ben": 1, "cat": 1}
+    assert await rig.history.mark_read("ben", [copy.message_id]) == 1
+    assert await rig.history.mark_all_read("cat") == 1
+    assert await rig.history.unread_counts() == {}
+    assert len(await rig.history.history("ben")) == 1
     await rig.close()
