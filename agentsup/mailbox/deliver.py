@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from agentsup.catalogue import words
 from agentsup.mailbox import answering, outbox, sessions
 from agentsup.mailbox.accept import epochs_of, insert_tx
+from agentsup.mailbox.budget import ledger
 from agentsup.mailbox.draft import draft
 from agentsup.mailbox.epoch import scopes_of
 from agentsup.mailbox.notices import latest_conversation, name_of, notify_tx, preview
@@ -164,7 +165,9 @@ def _reply(desk: Desk, tx: Tx, message: Message, result: Result, at: int) -> boo
         epochs=message.epochs,
     )
     session_id = sessions.resolve_tx(tx, to.agent_id, new.session_key, at=at, entropy=desk.entropy)
-    insert_tx(desk, tx, draft(desk, new), session_id, at=at)
+    ready = draft(desk, new)
+    insert_tx(desk, tx, ready, session_id, at=at)
+    _count_as_asker_tx(tx, ready.message_id, message)
     return True
 
 
@@ -200,9 +203,17 @@ def put_question_tx(
     session_id = sessions.resolve_tx(tx, to.agent_id, new.session_key, at=at, entropy=desk.entropy)
     ready = draft(desk, new)
     insert_tx(desk, tx, ready, session_id, at=at)
+    _count_as_asker_tx(tx, ready.message_id, message)
     tx.execute(
         "UPDATE questions SET put_as = ? WHERE question_id = ?", (ready.message_id, question_id)
     )
+
+
+def _count_as_asker_tx(tx: Tx, message_id: str, run: Message) -> None:
+    """What comes back of work that was handed on is a part of the work that did so: where that has a
+    bound on its cost, the turn on this has it, too."""
+    if run.kind is Kind.TASK and run.in_reply_to:
+        ledger.join_as_tx(tx, message_id, run.in_reply_to)
 
 
 def _path_of_asker(tx: Tx, message: Message) -> tuple[str, ...]:

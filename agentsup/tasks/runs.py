@@ -370,7 +370,7 @@ class Runs:
             report = report_of(tx, run_id)
             if report.is_ended:
                 raise Conflict(f"run {run_id} is already {report.status}", run_id=run_id)
-            self._mailbox.accept_tx(
+            note = self._mailbox.accept_tx(
                 tx,
                 NewMessage(
                     agent_id=message.agent_id,
@@ -389,6 +389,7 @@ class Runs:
                     silent=True,
                 ),
             )
+            ledger.join_as_tx(tx, note.message_id, run_id)
 
         await self._database.write(put, name="runs.steer")
 

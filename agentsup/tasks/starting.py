@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from agentsup.kit.entropy import Entropy
 from agentsup.mailbox.bus import AgentDirectory, Asker
+from agentsup.mailbox.ending import held_tx
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.errors import NotFound, Overloaded
 from agentsup.model.ids import AgentId
@@ -27,7 +28,7 @@ class Starter:
     def __init__(
         self, mailbox: Mailbox, directory: AgentDirectory, runs: Runs, entropy: Entropy
     ) -> None:
-        self._clock = mailbox.desk.clock
+        self._desk = mailbox.desk
         self._directory = directory
         self._runs = runs
         self._entropy = entropy
@@ -67,7 +68,7 @@ class Starter:
     ) -> Run:
         if self._directory.by_id(task.agent_id) is None:
             raise NotFound("the agent whose work it is was removed", task_id=task.task_id)
-        at, parent = self._clock.now_ms(), asker.lease.message if asker is not None else None
+        at, parent = self._desk.clock.now_ms(), asker.lease.message if asker is not None else None
         if parent is not None and parent.agent_id != task.agent_id:
             parent = None
         # What a turn has set going by a schedule is as deep as what it hands on itself.
@@ -110,11 +111,12 @@ class Starter:
 
     def check_schedule_tx(self, tx: Tx, task: Task, asker: Asker | None) -> None:
         """What a turn may set going by a schedule: nothing deeper than it may hand on itself, and
-        not more than ``MAX_SCHEDULES`` of its agent's. Raises ``DepthExceeded`` and ``Overloaded``.
+        not more than ``MAX_SCHEDULES`` of its agent's. Raises ``DepthExceeded``, ``Overloaded`` and
+        ``LeaseLost`` (it was stopped).
         """
         if asker is None:
             return
-        message, owner = asker.lease.message, task.owner
+        message, owner = held_tx(self._desk, tx, asker.lease), task.owner
         lineage.check_depth(1 + rows.depth_in(tx, message.message_id, message.session_id))
         count = schedules.count_of(tx, owner)
         if count >= MAX_SCHEDULES:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agentsup.model.errors import Conflict, DepthExceeded, Overloaded
+from agentsup.model.errors import Conflict, DepthExceeded, LeaseLost, Overloaded
 from agentsup.model.ids import AgentId
 from agentsup.model.message import Kind, Lease
 from agentsup.model.principal import OPERATOR, Principal
@@ -335,6 +335,40 @@ async def test_old_runs_go_also_where_very_many_before_them_stay_as_dead_letters
     gone = await prune(rig.mail.db, retention_rules(), clock=rig.mail.clock)
     assert gone == {"runs": 1}
     assert await rig.mail.sql("SELECT 1 FROM runs WHERE run_id = 'msg_gone'") == []
+
+
+async def test_a_turn_that_was_stopped_sets_nothing_going_by_a_schedule(rig: TaskRig) -> None:
+    await rig.mail.put("please count")
+    turn = await rig.mail.one()
+    await rig.mail.mailbox.stop(f"session:{turn.message.session_id}", OPERATOR)
+    with pytest.raises(LeaseLost):
+        await rig.create(caller=ANN, asker=rig.asker(turn), schedule=NewSchedule(every_s=60.0))
+    assert await rig.hub.list(caller=OPERATOR) == []
+
+
+@pytest.mark.parametrize("what", ["result", "question", "note"])
+async def test_what_comes_back_to_a_bounded_run_counts_for_its_bound(
+    rig: TaskRig, what: str
+) -> None:
+    task = await rig.create(caller=ANN, max_usd=1.0)
+    lease = await rig.mail.one()
+    back = to_asker(lease.message, waited=False)
+    new = NewRun(RunKind.SPAWN, AgentId("ann"), "count", ANN, back, parent=lease.message)
+    run = await rig.runs.start(new)
+    below = await rig.mail.one()
+    if what == "note":
+        await rig.runs.steer(task.current_run, "hurry", OPERATOR)
+    elif what == "question":
+        await rig.runs.ask_parent(run.run_id, "goats too?")
+    else:
+        await rig.mail.finish(below, "twelve")
+    await rig.mail.finish(lease, "begun")
+    (came,) = [each.message for each in await rig.mail.claim() if each.message.text != "begun"]
+    assert came.session_id == lease.message.session_id
+    counted = await rig.mail.sql(
+        "SELECT subject FROM budget_members WHERE message_id = ?", came.message_id
+    )
+    assert counted == [(task.task_id,)]
 
 
 async def _run_at_work(rig: TaskRig) -> Lease:
