@@ -22,7 +22,7 @@ from typing import Any, Final
 from agentsup.kit import faults
 from agentsup.kit.loading import loading
 
-__all__ = ["DAEMON", "WITH_TELEGRAM", "LoadedProcess", "Process"]
+__all__ = ["DAEMON", "WITH_MODEL", "WITH_TELEGRAM", "LoadedProcess", "Process"]
 
 DAEMON: Final = (
     "agentsup.cli.reads",
@@ -37,6 +37,8 @@ WITH_TELEGRAM: Final = (
     "agentsup.channels.telegram.life",
 )
 """The same of a daemon with a bot; the library behind it is loaded by the channel's own door."""
+WITH_MODEL: Final = (*DAEMON, "agentsup.engines.llm.client", "agentsup.engines.llm.session")
+"""The same of a daemon whose agents have a model by the engine `llm`."""
 _LIBRARY: Final = "agentsup.channels.telegram.library"
 
 
@@ -107,6 +109,7 @@ class LoadedProcess:
 
 
 def _load(names: Sequence[str]) -> None:
+    os.environ["PYDANTIC_AI_NO_BANNER"] = "1"  # as the engine has it before it imports the library
     with loading():
         for name in names:
             module = importlib.import_module(name)

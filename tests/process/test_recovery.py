@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agentsup.testing.daemon_process import DaemonProcess, write_home
+from agentsup.testing.loaded_process import WITH_MODEL
 from agentsup.testing.model_server import Asked, Call, ModelServer, Reply
 
 
@@ -120,7 +121,7 @@ async def test_kills_between_attempts_add_none(
 ) -> None:
     home = write_home(tmp_path / "home", entries(server))
     die = {"AGENTSUP_FAULT": "turn.attempt_failed:1"}
-    async with DaemonProcess(home, env=die) as daemon:
+    async with DaemonProcess(home, env=die, loaded=WITH_MODEL) as daemon:
         chat = await daemon.chat()
         message_id = await chat.say("always down")
         await daemon.ended()
@@ -141,7 +142,8 @@ async def test_a_kill_before_the_last_request_costs_no_answer(
     tmp_path: Path, server: ModelServer, provider: Provider
 ) -> None:
     home = write_home(tmp_path / "home", entries(server))
-    async with DaemonProcess(home, env={"AGENTSUP_FAULT": "turn.nudged:1"}) as daemon:
+    die = {"AGENTSUP_FAULT": "turn.nudged:1"}
+    async with DaemonProcess(home, env=die, loaded=WITH_MODEL) as daemon:
         message_id = await (await daemon.chat()).say("steps forever")
         await daemon.ended()
         await daemon.start(AGENTSUP_FAULT="")
@@ -155,7 +157,8 @@ async def test_a_wait_is_told_once_though_killed_before_it_is_sent(
     tmp_path: Path, server: ModelServer, provider: Provider
 ) -> None:
     home = write_home(tmp_path / "home", entries(server))
-    async with DaemonProcess(home, env={"AGENTSUP_FAULT": "turn.attempt_failed:1"}) as daemon:
+    die = {"AGENTSUP_FAULT": "turn.attempt_failed:1"}
+    async with DaemonProcess(home, env=die, loaded=WITH_MODEL) as daemon:
         message_id = await (await daemon.chat()).say("later please")
         await daemon.ended()
         await daemon.start(AGENTSUP_FAULT="")
