@@ -22,6 +22,7 @@ import pytest
 
 from agentsup.kit.faults import TELEGRAM_POINTS
 from agentsup.testing.daemon_process import DaemonProcess, write_home
+from agentsup.testing.loaded_process import WITH_TELEGRAM
 from agentsup.testing.telegram import TelegramDriver
 from agentsup.testing.telegram_process import FakeTelegramProcess
 from tests.process.sync_trace import HAS_STRACE, Tracer
@@ -105,7 +106,7 @@ async def town(tmp_path: Path) -> AsyncIterator[tuple[Town, DaemonProcess]]:
             "queue_limit": CHATS * TEXTS,  # on a slow machine most of it may wait at once
         }
         home = write_home(tmp_path / "home", [entry], RULES, CONFIG)
-        daemon = DaemonProcess(home, command=("-c", UNHURRIED))
+        daemon = DaemonProcess(home, command=("-c", UNHURRIED), loaded=WITH_TELEGRAM)
         try:
             yield made, daemon
         finally:
@@ -169,6 +170,8 @@ async def life(
         await may_write.wait()
         await town.write(upto)
 
+    # A tracer takes longer to come than a loaded program takes to confirm its first page.
+    daemon.loaded = () if traces else WITH_TELEGRAM
     async with asyncio.TaskGroup() as group:
         group.create_task(write())
         daemon.launch(**environ)
