@@ -16,6 +16,7 @@ from agentsup.kit.entropy import Entropy
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.bus import Asker
 from agentsup.model.agent import AgentSpec
+from agentsup.model.errors import LeaseLost
 from agentsup.model.health import AgentState
 from agentsup.model.ids import AgentId, InstanceId
 from agentsup.supervision.board import Board, ChildStatus
@@ -136,6 +137,14 @@ class Fleet:
             if found is not None:
                 return found
         return None
+
+    def turn_behind(self, message_id: str) -> Asker | None:
+        """The turn in whose name a token asks; None for a token of no turn. Raises ``LeaseLost``
+        where the turn is left behind: nothing that still lives of it has anything done."""
+        found = self.asker(message_id) if message_id else None
+        if message_id and found is None:
+            raise LeaseLost("the turn that asks is over", message_id=message_id)
+        return found
 
     def status(self, agent_id: str) -> tuple[str, str]:
         """State and last reason, for the directory."""
