@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.mailbox.bus import AgentDirectory, Asker, BusReply, BusRequest
+from agentsup.mailbox.history import Received
 from agentsup.mailbox.letters import Sent
 from agentsup.mailbox.values import Cancelled, Position
 from agentsup.model.control import Button, CommandInfo, Control, TokenIdentity, Tokens
@@ -50,6 +51,26 @@ class Post(Protocol):
 
     async def reassign(self, message_id: str, to: str, by: Principal) -> Sent:
         """Give what waits or is dead to another agent, once."""
+
+
+class Letters(Protocol):
+    """The part of the mail between agents that the API shows and marks."""
+
+    async def history(
+        self,
+        agent_id: str,
+        *,
+        limit: int = 50,
+        before: int | None = None,
+        unread_only: bool = False,
+    ) -> Sequence[Received]: ...
+
+    async def mark_read(self, agent_id: str, message_ids: Sequence[str]) -> int:
+        """How many were not marked before. Raises `NotFound` for one that is not its mail."""
+
+    async def mark_all_read(self, agent_id: str) -> int: ...
+
+    async def unread_counts(self, agent_ids: Sequence[str]) -> Mapping[str, int]: ...
 
 
 class Mail(Protocol):
@@ -340,6 +361,7 @@ class ApiDeps:
     tokens: Tokens
     bus: Bus
     post: Post
+    letters: Letters
     directory: AgentDirectory
     mailbox: Mail
     events: EventLog

@@ -20,6 +20,7 @@ from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.mailbox.bus import Asker, DirectoryEntry, InterAgentBus
 from agentsup.mailbox.dispatcher import Dispatcher
+from agentsup.mailbox.history import MailHistory
 from agentsup.mailbox.mailbox import Completion, Mailbox, MailboxLimits
 from agentsup.model.control import (
     AgentView,
@@ -357,6 +358,7 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
         tokens=tokens,
         bus=bus,
         post=Dispatcher(mailbox=mailbox, database=database, directory=directory, bus=bus),
+        letters=MailHistory(database, clock),
         directory=directory,
         mailbox=mailbox,
         events=events,

@@ -94,6 +94,8 @@ WHO: Mapping[str, tuple[str, ...]] = {
     "POST /messages/{id}/reprioritize": ALONE,
     "POST /messages/{id}/replay": ALONE,
     "POST /messages/{id}/reassign": ALONE,
+    "GET /mail": ALONE,
+    "POST /mail/read": ALONE,
     "GET /dead": PEOPLE,
     "POST /dead/{id}/requeue": ALONE,
     "POST /dead/{id}/drop": ALONE,
@@ -190,6 +192,11 @@ HERS: Mapping[str, tuple[tuple[str, Any], ...]] = {
     ),
     "POST /messages/{id}/reprioritize": (("/messages/{chat}/reprioritize", {"priority": "high"}),),
     "POST /messages/{id}/reassign": (("/messages/{chat}/reassign", {"to": "ben"}),),
+    "GET /mail": (("/mail?agent=main", None), ("/mail?agent=main&unread=true", None)),
+    "POST /mail/read": (
+        ("/mail/read", {"agent": "main", "message_ids": ["{letter}"]}),
+        ("/mail/read", {"agent": "main", "all": True}),
+    ),
     "POST /tasks/create": (("/tasks/create", {"prompt": "x", "parent_task_id": "{task}"}),),
     "POST /tasks/resume": (("/tasks/resume", {"task_id": "{task}", "prompt": "go on"}),),
     "POST /tasks/ask_parent": (("/tasks/ask_parent", {"task_id": "{task}", "question": "x"}),),
@@ -231,6 +238,7 @@ READ_BY_OPERATORS = (
     "GET /messages",
     "GET /messages/{id}",
     "GET /threads/{id}",
+    "GET /mail",
     "GET /dead",
     "GET /questions",
     "GET /agents",
@@ -322,6 +330,14 @@ async def furnished(rig: Rig, monkeypatch: pytest.MonkeyPatch, folder: Path) -> 
         things[name] = task.task_id
         lease = await rig.lease("main")
         await rig.mailbox.complete(lease, Completion(Outcome.OK, text=f"result of {SECRET}"))
+    letter = NewMessage(
+        agent_id=main,  # type: ignore[arg-type]  # as above
+        session_key="ia-worker",
+        parts=text_parts(SECRET),
+        principal=Principal(PrincipalKind.AGENT, worker, "worker"),
+        sender_agent_id=worker,
+    )
+    things["letter"] = str((await rig.mailbox.accept(letter)).message_id)
     rig.directory.add("ben", "failed", f"EngineCrash: boom over {SECRET} in {HOME}")
     _troubled(rig, monkeypatch)
     (folder / "agentsup.log").write_text(json.dumps({"agent": "main", "event": SECRET}) + "\n")
