@@ -35,7 +35,7 @@ from agentsup.model.task import (
 )
 from agentsup.store.database import Database, Reader, Tx
 from agentsup.store.events import append, of_task
-from agentsup.tasks import asking, rights, rows, schedules, slots
+from agentsup.tasks import asking, rights, rows, schedules, skips, slots
 from agentsup.tasks.folders import Folders
 from agentsup.tasks.making import AGENTS, as_stand_in, digest, one_line, task_from
 from agentsup.tasks.runs import Runs
@@ -275,7 +275,7 @@ class TaskHub:
             rights.check_owns(task, caller)
             at = self._clock.now_ms()
             had_schedule = schedules.end_tx(
-                tx, task.task_id, self.starter, f"cancelled by {caller.label}", at=at
+                tx, task.task_id, self.starter, skips.because("cancelled", who=caller.label), at=at
             )
             working = rows.open_runs(tx, task.task_id)
             for run_id, was in working:
@@ -306,7 +306,7 @@ class TaskHub:
             rights.check_owns(task, caller)
             rows.check_rests(tx, task, "cancel it first")
             at = self._clock.now_ms()
-            schedules.end_tx(tx, task.task_id, self.starter, "the task was deleted", at=at)
+            schedules.end_tx(tx, task.task_id, self.starter, skips.because("deleted"), at=at)
             rows.orphan_tx(tx, task.task_id)
             tx.execute("DELETE FROM tasks WHERE task_id = ?", (task.task_id,))
             self._tell(tx, EventType.TASK_DELETED, task, at, by=caller.label)
@@ -359,7 +359,7 @@ class TaskHub:
                         task_id=now.task_id,
                     )
                 if state in ENDED:
-                    why = f"set to {state.value} by {caller.label}"
+                    why = skips.because("set", state=state.value, who=caller.label)
                     schedules.end_tx(tx, now.task_id, self.starter, why, at=at)
                 self._set_tx(tx, now, state, at)
 
@@ -420,18 +420,16 @@ class TaskHub:
         before: str = "",
         limit: int = 100,
     ) -> builtins.list[Task]:
-        """Tasks that ``caller`` may see, the newest first; ``agent_id`` narrows an operator's to
-        one agent's."""
+        """Tasks that ``caller`` may see, the newest first; with ``agent_id`` those that run in that
+        agent's mailbox."""
         if caller.is_operator:
-            owner, where = None, agent_id
+            owner, where, within = None, agent_id, ""
         elif caller.kind in AGENTS:
             owner = Principal(PrincipalKind.AGENT, caller.subject)
-            where = caller.subject
+            where, within = caller.subject, agent_id
         else:
-            owner, where = caller, ""
+            owner, where, within = caller, "", agent_id
+        look = partial(rows.list_tasks, owner=owner, agent_id=where, within=within)
         return await self._database.read(
-            lambda r: rows.list_tasks(
-                r, owner=owner, agent_id=where, states=states, before=before, limit=limit
-            ),
-            name="tasks.list",
+            lambda r: look(r, states=states, before=before, limit=limit), name="tasks.list"
         )

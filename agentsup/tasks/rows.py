@@ -207,13 +207,14 @@ def list_tasks(
     *,
     owner: Principal | None = None,
     agent_id: str = "",
+    within: str = "",
     states: Collection[TaskState] = (),
     before: str = "",
     limit: int = 100,
 ) -> list[Task]:
     """Tasks, the newest first: of an owner (of a person also those that their messages led to) and
     (``agent_id``) those that run in that mailbox; with both, either is enough. Without ``owner``, of
-    everyone."""
+    everyone. ``within`` leaves those of one mailbox."""
     whose: list[tuple[str, list[str]]] = [("agent_id = ?", [agent_id])] if agent_id else []
     if owner is not None:
         whose.append(("owner_kind = ? AND owner_id = ?", [owner.kind.value, owner.subject]))
@@ -225,6 +226,9 @@ def list_tasks(
     if before:
         more += " AND task_id < ?"
         values.append(before)
+    if within:
+        more += " AND agent_id = ?"
+        values.append(within)
     # The newest of each, by its index: whoever has many tasks has not all of them read.
     found, params = [], list[Any]()
     for clause, named in whose or [("1", [])]:

@@ -54,8 +54,9 @@ class _TaskCommands:
         number = wanted_page(rest)
         if number is None:
             raise BadRequest(say("tasks.say"), field="tasks")
-        # Main is where one looks at everything; elsewhere it is about the agent one talks to.
-        agent_id = "" if context.agent_name == MAIN else context.agent_id
+        # Main is where operators look at everything; elsewhere it is about the agent they talk to.
+        is_all = context.agent_name == MAIN or not context.principal.is_operator
+        agent_id = "" if is_all else context.agent_id
         found = await hub.list(caller=context.principal, agent_id=agent_id, limit=KEPT)
         refresh = Button("↻", "/tasks")
         if not found:

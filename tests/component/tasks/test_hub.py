@@ -477,3 +477,23 @@ async def _settle(rig: TaskRig, task: Task) -> None:
     """Run or skip what has come of the task's times."""
     now = rig.mail.clock.now_ms()
     await rig.mail.db.write(lambda tx: settle_tx(tx, rig.hub.starter, task.task_id, now=now))
+
+
+async def test_a_list_is_narrowed_to_an_agent_for_whoever_asks(rig: TaskRig) -> None:
+    at_ann = await rig.create(caller=BOB, agent="ann")
+    at_ben = await rig.create(caller=BOB, agent="ben")
+    own = await rig.create(caller=ANN)  # in ann's own mailbox
+    given = await rig.create(caller=EVE, agent="ann")
+
+    async def listed(caller: Principal, agent_id: str = "") -> list[str]:
+        found = await rig.hub.list(caller=caller, agent_id=agent_id)
+        return [task.task_id for task in reversed(found)]
+
+    assert await listed(BOB) == [at_ann.task_id, at_ben.task_id]
+    assert await listed(BOB, "ann") == [at_ann.task_id]
+    assert await listed(BOB, "ben") == [at_ben.task_id]
+    assert await listed(BOB, "main") == []
+    assert await listed(ANN) == [at_ann.task_id, own.task_id, given.task_id]
+    assert await listed(ANN, "ann") == [at_ann.task_id, own.task_id, given.task_id]
+    assert await listed(ANN, "ben") == [], "and nothing of others"
+    assert await listed(OPERATOR, "ben") == [at_ben.task_id]
