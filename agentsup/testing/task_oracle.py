@@ -73,8 +73,11 @@ AT_THE_END: Final = {
     "not delivered": "SELECT outbox_id, kind FROM outbox"
     " WHERE state NOT IN ('delivered', 'dropped', 'unknown')",
     "unknown without a word": "SELECT o.outbox_id FROM outbox o WHERE o.state = 'unknown'"
-    " AND o.kind <> 'notice' AND NOT EXISTS (SELECT 1 FROM outbox n"
-    " WHERE n.message_id = o.message_id AND n.kind = 'notice')",
+    " AND o.body ->> 'again' IS NULL AND (SELECT count(*) FROM outbox n"
+    " WHERE n.body ->> 'again' = o.outbox_id AND n.kind = 'notice') <> 1",
+    "an end was never told": "SELECT message_id FROM messages m WHERE NOT EXISTS"
+    " (SELECT 1 FROM events e WHERE e.message_id = m.message_id"
+    " AND e.type = 'message.' || m.state)",
     "a wait for nothing": "SELECT * FROM waits",
     "a question for nothing": "SELECT question_id FROM questions WHERE state = 'open'",
     "dead without having been tried enough": "SELECT message_id, attempts FROM messages"
@@ -110,6 +113,9 @@ def check_tasks_at_the_end(home: Path, works: Works) -> None:
         _told(sql, works)
         _worked(sql, home, works)
         _kept_times(sql, works)
+        for row in all_rows(sql, "SELECT task_id, name FROM tasks"):
+            folder = home / "tasks" / row["task_id"]
+            assert folder.is_dir(), f"the folder of {dict(row)} is lost"
 
 
 def check_paid(home: Path, works: Works, asked: Sequence[Asked]) -> int:
@@ -177,13 +183,14 @@ def _kept(home: Path, work: Work, row: sqlite3.Row | None) -> None:
 
 def _answered(sql: sqlite3.Connection, works: Works) -> None:
     """Each has one end: its result, or a reason why there is none."""
-    bad = "SELECT message_id FROM messages WHERE state = 'dead' OR outcome = 'failed'"
-    badly = {row["message_id"] for row in all_rows(sql, bad)}
+    bad = "SELECT message_id, parts FROM messages WHERE state = 'dead' OR outcome = 'failed'"
+    badly = {row["message_id"]: row["parts"] for row in all_rows(sql, bad)}
     runs = {r["task_id"]: r["current_run"] for r in all_rows(sql, "SELECT * FROM tasks")}
     for work in works.works:
         assert work.terminal, f"the giver never learnt the end of {work}"
         if work.terminal == "dead":
-            assert work.message_id in badly, work
+            said = f'"make {work.detail} {work.key}"'
+            assert work.message_id in badly or any(said in text for text in badly.values()), work
         elif work.terminal == "failed":
             assert work.is_deleted or runs[work.task_id] in badly, work
         elif work.terminal == "cancelled":
@@ -195,12 +202,16 @@ def _answered(sql: sqlite3.Connection, works: Works) -> None:
 
 
 def _told(sql: sqlite3.Connection, works: Works) -> None:
-    """Each result is in the one place it was asked from, once."""
+    """Each result is in the one place it was asked from, once; whether what was written for
+    Telegram is seen there too, is for the judge of the chats."""
     shown: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for row in all_rows(
         sql,
         "SELECT message_id, conversation, data ->> 'text' AS text FROM events"
-        " WHERE type = 'chat.out' AND data ->> 'kind' = 'answer'",
+        " WHERE type = 'chat.out' AND data ->> 'kind' = 'answer'"
+        " AND conversation NOT LIKE 'telegram:%' UNION ALL"
+        " SELECT message_id, channel || ':' || conversation, body ->> 'text' FROM outbox"
+        " WHERE channel = 'telegram' AND kind = 'answer' AND body ->> 'repeat_of' IS NULL",
     ):
         shown[row["message_id"]].append((row["conversation"], row["text"]))
     for row in all_rows(

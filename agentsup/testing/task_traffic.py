@@ -11,7 +11,7 @@ import contextlib
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,7 @@ from agentsup.testing.model_server import Asked, Call, Reply
 __all__ = [
     "AGENTS",
     "CONFIG",
+    "ENDED",
     "MARK",
     "RULES",
     "SLOTS",
@@ -32,6 +33,7 @@ __all__ = [
     "Pressing",
     "Work",
     "Works",
+    "mark",
     "think",
 ]
 
@@ -64,7 +66,7 @@ RULES: Final[list[dict[str, Any]]] = [
         "match": r"make (\w+) (\S+)",
         "steps": [
             {"tool": {"name": "task_create", "args": {"prompt": "$1 $2-in", "title": "$2-in"}}},
-            {_SAY: "made $result"},
+            {_SAY: "made $2: $result"},
         ],
     },
     {
@@ -111,6 +113,9 @@ class Work:
     agent: str
     detail: str = ""
     conversation: str = ""
+    place: str = ""
+    """Where a person asked for it, as ``<channel>:<conversation>``; empty for work of programs."""
+    was_said: bool = False
     task_id: str = ""
     message_id: str = ""
     """Of the word that has an agent make the task."""
@@ -166,9 +171,21 @@ class Works:
     def in_flight(self) -> int:
         return sum(work.in_flight for work in self.works)
 
+    def decide(self, message_id: str, chance: random.Random) -> str:
+        """What is said about an effect of that message whose fate is unknown."""
+        self.asked_about.add(message_id)
+        said = chance.choice(["skip it", "it happened", "do it again"])
+        # Counted before it is said: a kill may hide that it was heard.
+        self.again[message_id] += said == "do it again"
+        if said == "skip it":
+            self.left_out.add(message_id)
+        return said
+
 
 class Giver:
     """One who gives work; ``number`` decides of what kind, unless ``kind`` does."""
+
+    kinds: Sequence[str] = KINDS
 
     def __init__(self, number: int, chance: random.Random, works: Works, kind: str = "") -> None:
         self._name, self._chance, self._works = f"g{number}", chance, works
@@ -187,7 +204,7 @@ class Giver:
 
     def _next(self) -> Work:
         self._number += 1
-        kind = self._kind or self._chance.choice(KINDS)
+        kind = self._kind or self._chance.choice(self.kinds)
         agent = THINKER if kind == "think" else self._agent
         work = Work(f"{self._name}-{self._number}", kind, agent)
         if kind in {"make", "chat"}:
@@ -222,7 +239,7 @@ class Giver:
             case "schedule":
                 while wants_more() and time.monotonic() < work.until:
                     await daemon.get(f"/tasks/{work.task_id}")
-                    await asyncio.sleep(0.2)
+                    await asyncio.sleep(0.1)
                 await self._once(work, "cancel", self._cancel, daemon)
         state, result = await self._ended(daemon, work)
         if work.kind == "delete":
@@ -262,7 +279,7 @@ class Giver:
             work.task_id = work.task_id or answer.body["task_id"]
             work.ids_given.add(answer.body["task_id"])
         work.acked_at_ms = time.time_ns() // 1_000_000
-        _mark(daemon.home, work)
+        mark(daemon.home, work)
 
     async def _have_it_made(self, daemon: DaemonProcess, work: Work) -> None:
         text = f"make {work.detail} {work.key}"
@@ -333,7 +350,7 @@ class Giver:
                 await asyncio.sleep(0.05)  # it asks, and waits for the answer
 
 
-def _mark(home: Path, work: Work) -> None:
+def mark(home: Path, work: Work) -> None:
     """Leave a file of one's own in the task's folder, where there is one by now."""
     folder = home / "tasks" / work.task_id
     if folder.is_dir():
@@ -358,13 +375,11 @@ class Pressing:
         is_put = "SELECT 1 FROM questions WHERE question_id = ? AND put_as <> ''"
         if daemon.sql(is_put, (asked["id"],)) and self._chance.random() < 0.8:
             return  # the agent that was asked answers; now and then a person is quicker
+        in_chat = "SELECT 1 FROM outbox WHERE message_id = ? AND channel = 'telegram'"
+        if daemon.sql(f"{in_chat} AND kind = 'question'", (message_id,)):
+            return  # whoever is asked there answers there
         if asked["kind"] == "uncertain":
-            self._works.asked_about.add(message_id)
-            said = self._chance.choice(["skip it", "it happened", "do it again"])
-            # Counted before it is said: a kill may hide that it was heard.
-            self._works.again[message_id] += said == "do it again"
-            if said == "skip it":
-                self._works.left_out.add(message_id)
+            said = self._works.decide(message_id, self._chance)
         path = f"/questions/{asked['id']}/answer"
         answer = await daemon.post(path, {"answer": said})
         assert answer.status in {200, 409}, answer

@@ -8,6 +8,7 @@ counts only with at least five pieces of work in flight. `AGENTSUP_KILLS` says h
 
 import asyncio
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -16,12 +17,16 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentsup.kit.faults import TASK_POINTS
+from agentsup.testing.chat_oracle import check_chats, place_of
 from agentsup.testing.daemon_process import DaemonProcess, write_home
+from agentsup.testing.loaded_process import DAEMON, WITH_TELEGRAM
 from agentsup.testing.model_server import ModelServer
+from agentsup.testing.task_chats import Person, Town
 from agentsup.testing.task_oracle import (
     check_paid,
     check_tasks_after_kill,
@@ -39,6 +44,8 @@ from agentsup.testing.task_traffic import (
     Works,
     think,
 )
+from agentsup.testing.telegram import TelegramDriver
+from agentsup.testing.telegram_process import UNHURRIED, FakeTelegramProcess
 
 pytestmark = pytest.mark.process
 
@@ -46,6 +53,8 @@ KILLS = min(300, int(os.environ.get("AGENTSUP_KILLS", "40")))
 PAID_KILLS = max(5, KILLS // 8)
 SEED = int(os.environ.get("AGENTSUP_KILL_SEED") or random.SystemRandom().randrange(1 << 32))
 GIVERS = 16
+PEOPLE = (0, 2, 4, 6, 9, 12)
+"""Which of them are people in Telegram; none is one who keeps schedules."""
 NEEDED_IN_FLIGHT = 5
 POINT_S = 2.0
 """A point that was not passed by then is left for a later life, with an earlier passing."""
@@ -57,13 +66,27 @@ class Kills:
     """One run: a home, its givers, and the schedule of kills. With ``model`` the givers have its
     agent think, and kills come while it is asked."""
 
-    def __init__(self, home: Path, kills: int, seed: int, model: ModelServer | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        kills: int,
+        seed: int,
+        model: ModelServer | None = None,
+        town: Town | None = None,
+    ) -> None:
         self.chance = random.Random(seed)
-        self.daemon = DaemonProcess(home)
+        if town is None:
+            self.daemon = DaemonProcess(home, loaded=DAEMON)
+        else:
+            self.daemon = DaemonProcess(home, command=("-c", UNHURRIED), loaded=WITH_TELEGRAM)
         self.works = Works()
         self.passed = home.parent / "passed-points"
         kind = "" if model is None else "think"
         self.givers = [Giver(n, random.Random(seed + n), self.works, kind) for n in range(GIVERS)]
+        if town is not None:
+            for number, place in zip(PEOPLE, town.places, strict=True):
+                chance = random.Random(seed + number)
+                self.givers[number] = Person(number, chance, self.works, town.people, place)
         self.kills = kills
         self.fired: Counter[str] = Counter()
         self.points = sorted(TASK_POINTS) if model is None else []
@@ -137,8 +160,10 @@ class Kills:
                 await asyncio.sleep(0.01)
 
     def _begin(self, wants_more: Callable[[], bool]) -> list[asyncio.Task[None]]:
+        """First the givers, and then those who answer."""
         work = [giver.live(self.daemon, wants_more) for giver in self.givers]
         work.append(Pressing(self.works, self.chance).live(self.daemon))
+        work += [each.attend(self.daemon) for each in self.givers if isinstance(each, Person)]
         return [asyncio.create_task(each) for each in work]
 
     async def _over(self, work: list[asyncio.Task[None]]) -> None:
@@ -152,7 +177,8 @@ class Kills:
     async def _calm(self) -> None:
         """No more kills, no more work: everything comes to its end."""
         await self.daemon.start()
-        *givers, pressing = self._begin(lambda: False)
+        everybody = self._begin(lambda: False)
+        givers, answering = everybody[:GIVERS], everybody[GIVERS:]
         _, late = await asyncio.wait(givers, timeout=90)
         assert not late, [giver.work for giver in self.givers if giver.work is not None]
         await self._over(givers)
@@ -160,15 +186,19 @@ class Kills:
             async for _ in events:
                 if not self._unfinished():
                     break
-        pressing.cancel()
+        for each in answering:
+            each.cancel()
         assert await self.daemon.stop() == 0
-        await asyncio.wait({pressing})
+        await asyncio.wait(answering)
 
     def _unfinished(self) -> bool:
         return bool(
             self.daemon.sql(
                 "SELECT 1 FROM messages WHERE state IN ('queued', 'leased', 'parked')"
-                " UNION ALL SELECT 1 FROM outbox WHERE state = 'pending' LIMIT 1"
+                " UNION ALL SELECT 1 FROM outbox WHERE state = 'pending'"
+                " UNION ALL SELECT 1 FROM questions q JOIN outbox o USING (message_id)"
+                " WHERE o.channel = 'telegram' AND o.kind = 'question' AND o.state = 'delivered'"
+                " AND q.question_id NOT IN (SELECT question_id FROM question_ends) LIMIT 1"
             )
         )
 
@@ -205,7 +235,8 @@ def the_judge_bites(kills: Kills, place: Path) -> None:
         effects = copy / "agents/x/workspace/effects.txt"
         lines = [path.read_text() for path in home.glob("agents/*/workspace/effects.txt")]
         effects.write_text("".join(lines))
-        check_tasks_at_the_end(copy, works)
+        if number == 0:  # the copies are alike
+            check_tasks_at_the_end(copy, works)
         if damage:
             with contextlib.closing(sqlite3.connect(copy / "state.db")) as file:
                 file.execute(damage, {"task": done.task_id} if ":task" in damage else {})
@@ -217,6 +248,82 @@ def the_judge_bites(kills: Kills, place: Path) -> None:
             shutil.rmtree(copy / "tasks" / done.task_id)
         with pytest.raises(AssertionError, match=saying):
             check_tasks_at_the_end(copy, works)
+
+
+OF_TELEGRAM = "SELECT max(outbox_id) FROM outbox WHERE channel = 'telegram'"
+ANSWER = f"({OF_TELEGRAM} AND kind = 'answer' AND state = 'delivered')"
+NOTE = f"({OF_TELEGRAM} AND body ->> 'again' IS NOT NULL AND body ->> 'repeat_of' IS NULL)"
+SURE_RUN = (
+    "(SELECT max(run_id) FROM runs WHERE run_id IN (SELECT message_id FROM outbox"
+    " WHERE channel = 'telegram' AND kind = 'answer' AND state = 'delivered')"
+    " AND run_id NOT IN (SELECT message_id FROM outbox WHERE state = 'unknown'))"
+)
+CHAT_DAMAGES = {
+    "unknown without its note": f"DELETE FROM outbox WHERE outbox_id = {NOTE}",
+    "one part, two notes": f"CREATE TABLE two AS SELECT * FROM outbox WHERE outbox_id = {NOTE};"
+    " UPDATE two SET outbox_id = outbox_id + 1000000; INSERT INTO outbox SELECT * FROM two",
+    "a note for nothing": "UPDATE outbox SET state = 'delivered', platform_ids = '[1]'"
+    " WHERE state = 'unknown'",
+    "neither there nor in doubt": f"UPDATE outbox SET state = 'dropped' WHERE outbox_id = {ANSWER}",
+    "lost, or one message for two parts": "CREATE TABLE two AS SELECT * FROM outbox"
+    f" WHERE outbox_id = {ANSWER}; UPDATE two SET outbox_id = outbox_id + 1000000;"
+    " INSERT INTO outbox SELECT * FROM two",
+    "written down by nobody": f"DELETE FROM outbox WHERE outbox_id = {ANSWER}",
+    "nobody was told": f"UPDATE messages SET outcome = 'failed' WHERE message_id = {SURE_RUN};"
+    " DELETE FROM outbox WHERE message_id IN (SELECT message_id FROM messages"
+    " WHERE outcome = 'failed' AND kind = 'task') AND kind <> 'question'",
+    "'conversation': 'other'": "UPDATE messages SET deliver_to = json_set(deliver_to,"
+    f" '$.conversation', 'other') WHERE message_id = {SURE_RUN}",
+}
+"""What is done to a copy of the store, and what the judge of the chats must say to it."""
+
+Seen = list[dict[str, Any]]
+
+
+def the_judge_of_chats_bites(kills: Kills, place: Path, seen: Seen) -> None:
+    """Nor does one that finds everything in the chats in order, whatever stands there."""
+    home = kills.daemon.home
+    for number, (saying, damage) in enumerate(CHAT_DAMAGES.items()):
+        copy = place / f"doubtful{number}"
+        copy.mkdir()
+        shutil.copy(home / "state.db", copy)
+        with contextlib.closing(sqlite3.connect(copy / "state.db")) as file:
+            file.executescript(damage)
+        with pytest.raises(AssertionError, match=saying):
+            check_chats(copy, kills.works, seen)
+    sure: dict[tuple[str, int], str] = {
+        (row["conversation"], int(json.loads(row["platform_ids"])[0])): row["kind"]
+        for row in kills.daemon.sql(
+            "SELECT kind, conversation, platform_ids FROM outbox"
+            " WHERE channel = 'telegram' AND state = 'delivered' AND body ->> 'repeat_of' IS NULL"
+        )
+    }
+
+    def kind_of(record: dict[str, Any]) -> str:
+        return sure.get((place_of(record), record["message"]["message_id"]), "in doubt")
+
+    def others(record: dict[str, Any]) -> Seen:
+        return [each for each in seen if each is not record]
+
+    def said_again(record: dict[str, Any], **changes: Any) -> dict[str, Any]:
+        return {**record, "message": {**record["message"], **changes}}
+
+    for kind in ("answer", "question", "in doubt"):
+        record = next(each for each in seen if kind_of(each) == kind)
+        twice = [*seen, said_again(record, message_id=999_999)]
+        with pytest.raises(AssertionError, match="sent twice"):
+            check_chats(home, kills.works, twice)
+        if kind == "in doubt":
+            continue  # that one may be missing
+        with pytest.raises(AssertionError, match="lost"):
+            check_chats(home, kills.works, others(record))
+        elsewhere = said_again(record, message_thread_id=77)
+        with pytest.raises(AssertionError, match="lost"):
+            check_chats(home, kills.works, [*others(record), elsewhere])
+        open_still = said_again(record, reply_markup={"inline_keyboard": []}, text="else")
+        saying = "still be answered" if kind == "question" else "not what was to be said"
+        with pytest.raises(AssertionError, match=saying):
+            check_chats(home, kills.works, [*others(record), open_still])
 
 
 def replay(test: str) -> None:
@@ -234,15 +341,32 @@ def summary(kills: Kills) -> str:
 @pytest.mark.timeout(max(240, KILLS * 8))
 async def test_no_kill_loses_or_doubles_a_task(tmp_path: Path) -> None:
     replay("doubles_a_task")
-    agents = [{"name": name, "slots": SLOTS} for name in AGENTS]
-    kills = Kills(write_home(tmp_path / "home", agents, RULES, CONFIG), KILLS, SEED)
-    try:
-        await kills.run()
-    finally:
-        await kills.daemon.close()
+    async with (
+        FakeTelegramProcess(tmp_path / "fake", limits="count") as fake,
+        TelegramDriver(fake.url) as people,
+    ):
+        town = Town(people)
+        await town.settle(SEED)
+        agents: list[dict[str, Any]] = [{"name": name, "slots": SLOTS} for name in AGENTS]
+        agents[0] |= town.entry()
+        home = write_home(tmp_path / "home", agents, RULES, CONFIG)
+        kills = Kills(home, KILLS, SEED, town=town)
+        try:
+            await kills.run()
+        finally:
+            await kills.daemon.close()
+        seen = await town.seen()
+        violations = await people.violations()
+    assert violations == []
+    found = check_chats(home, kills.works, seen)
     print(summary(kills))
-    assert len(kills.works.works) >= min(TASKS, 2 * KILLS)
+    print("told in Telegram:", dict(found))
+    works = kills.works.works
+    assert len(works) >= min(TASKS, 2 * KILLS)
+    assert 4 * sum(bool(work.place) for work in works) >= len(works), "too few are of people"
+    assert any("unknown" in each for each in found), "nothing was ever in doubt"
     the_judge_bites(kills, tmp_path)
+    the_judge_of_chats_bites(kills, tmp_path, seen)
     never = TASK_POINTS - set(kills.fired)
     assert not never, f"these points never killed with enough in flight: {sorted(never)}"
 

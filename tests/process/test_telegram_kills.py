@@ -24,7 +24,7 @@ from agentsup.kit.faults import TELEGRAM_POINTS
 from agentsup.testing.daemon_process import DaemonProcess, write_home
 from agentsup.testing.loaded_process import WITH_TELEGRAM
 from agentsup.testing.telegram import TelegramDriver
-from agentsup.testing.telegram_process import FakeTelegramProcess
+from agentsup.testing.telegram_process import UNHURRIED, FakeTelegramProcess
 from tests.process.sync_trace import HAS_STRACE, Tracer
 from tests.process.sync_trace import judge as judge_trace
 
@@ -43,15 +43,6 @@ POINT_S = 3.0
 TRACED = max(3, KILLS // 10)
 """How many lives are traced, where there is `strace` (`test_telegram_sync` is skipped elsewhere)."""
 CONFIRM_S = 15.0
-UNHURRIED = (
-    "import sys\n"
-    "from agentsup.channels.telegram import flood\n"
-    "many = (100_000, 1.0)\n"
-    "flood.Rates.__init__.__defaults__ = (many, many, many, many, many, 0.4)\n"
-    "from agentsup.cli.main import main\n"
-    "sys.exit(main())\n"
-)
-"""The daemon without the platform's limits, which would stretch this to minutes of waiting."""
 
 
 class Town:
