@@ -1,7 +1,8 @@
 """Tasks under kills (P1, P2): SIGKILL at any instant and at every fault point of background work.
 
-One home lives through all kills, with tasks given over HTTP and by agents, questions, resumes,
-cancels and schedules every one or two seconds; another with an agent whose model costs. A kill
+One home lives through all kills, with tasks given over HTTP, by agents and by people in Telegram,
+questions, resumes, cancels and schedules every one or two seconds; another with an agent whose model
+costs. The Bot API server is a process of its own, on a way that loses messages and answers. A kill
 counts only with at least five pieces of work in flight. `AGENTSUP_KILLS` says how many kills count
 (40, at most 300), `AGENTSUP_KILL_SEED` replays a schedule.
 """
