@@ -26,6 +26,7 @@ _START_BITS = _RANDOM_BITS - 1
 _LOW_CHARS = 4
 _LOW_BITS = 5 * _LOW_CHARS
 _TOKEN_BYTES = 32
+_STOCK_BYTES = 512
 
 
 class Entropy(Protocol):
@@ -84,12 +85,30 @@ class _SortableIds:
             return f"{prefix}_{self._head}{_PAIRS[low >> 10]}{_PAIRS[low & 1023]}"
 
 
+class _Stock:
+    """Random bits for ids, fetched many at a time: each fetch hands the interpreter to whichever
+    thread waits for it. Tokens are never taken from a stock. Its user keeps threads apart."""
+
+    def __init__(self) -> None:
+        self._stock = b""
+        self._used = 0
+
+    def bits(self, count: int) -> int:
+        """``count`` bits as a number."""
+        size = -(-count // 8)
+        if self._used + size > len(self._stock):
+            self._stock, self._used = secrets.token_bytes(_STOCK_BYTES), 0
+        taken = self._stock[self._used : self._used + size]
+        self._used += size
+        return int.from_bytes(taken, "big") >> (8 * size - count)
+
+
 class SystemEntropy:
     """Randomness of the operating system."""
 
     def __init__(self, clock: Clock) -> None:
         """Take the time part of ids from `clock`."""
-        self._ids = _SortableIds(clock, secrets.randbits)
+        self._ids = _SortableIds(clock, _Stock().bits)
         self._random = random.SystemRandom()
 
     def new_id(self, prefix: str) -> str:

@@ -184,8 +184,10 @@ def _may_take_over(desk: Desk, tx: Tx, row: Any, now: int) -> bool:
 
 
 def _next_due_at(tx: Tx, agent_id: str, now: int) -> int | None:
+    # A bare parameter, held against the condition of the partial index, would have SQLite prepare
+    # the statement anew each time.
     due: int | None = tx.scalar(
-        "SELECT MIN(not_before) FROM messages WHERE agent_id = ? AND not_before > ?"
+        "SELECT MIN(not_before) FROM messages WHERE agent_id = ? AND not_before > ? + 0"
         " AND state = 'queued' AND not_before > 0",
         (agent_id, now),
     )

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from agentsup.mailbox.rows import encode
+from agentsup.mailbox.rows import encode, encode_value
 from agentsup.mailbox.values import Desk
 from agentsup.model.errors import BadRequest, TooLarge
-from agentsup.model.message import DeliverTo, Kind, Lane, NewMessage, Part, Priority, text_of
-from agentsup.model.principal import Principal
+from agentsup.model.message import Kind, Lane, NewMessage, Part, Priority, text_of
 
 __all__ = ["Draft", "Key", "check_size", "draft"]
 
@@ -52,8 +51,8 @@ def draft(desk: Desk, new: NewMessage) -> Draft:
         desk.entropy.new_id("msg"),
         _keys(new, parts),
         parts,
-        _encode_value(new.principal),
-        _encode_value(new.deliver_to),
+        encode_value(new.principal),
+        encode_value(new.deliver_to),
         encode(new.path) if new.path else "[]",
         _facts(new, texts),
     )
@@ -83,12 +82,6 @@ def _begin_facts(kind: Kind, lane: Lane, priority: Priority, label: str) -> str:
     """The facts that few messages differ in, as JSON without its last brace."""
     facts = {"kind": kind.value, "lane": lane.value, "priority": int(priority), "from": label}
     return encode(facts)[:-1]
-
-
-@lru_cache(maxsize=1024)
-def _encode_value(value: Principal | DeliverTo) -> str:
-    """JSON of who asks and where the answer goes; the same few say most of what is said."""
-    return encode(value.to_json())
 
 
 def check_size(text: str, limit: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from agentsup.model.errors import NotFound
@@ -17,11 +18,14 @@ __all__ = [
     "FOLLOWING_SQL",
     "IN_SESSION_SQL",
     "OPEN_SQL",
+    "deliver_to_of",
     "encode",
+    "encode_value",
     "find_message",
     "find_question",
     "message_of",
     "need_message",
+    "principal_of",
 ]
 
 OPEN_SQL = "state IN ('queued', 'leased', 'parked')"
@@ -35,12 +39,32 @@ IN_SESSION_SQL = (
 )
 """Rows of one session, found by the indexes that start with the agent; takes the id twice."""
 
+_FEW = 1_024
+
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def encode(value: Any) -> str:
     """Compact JSON."""
     return _encoder.encode(value)
+
+
+@lru_cache(_FEW)
+def encode_value(value: Principal | DeliverTo) -> str:
+    """JSON of who asks and where the answer goes; the same few say most of what is said."""
+    return encode(value.to_json())
+
+
+@lru_cache(_FEW)
+def principal_of(column: str) -> Principal:
+    """Who it is for, from its column."""
+    return Principal.from_json(json.loads(column))
+
+
+@lru_cache(_FEW)
+def deliver_to_of(column: str) -> DeliverTo:
+    """Where the result goes, from its column."""
+    return DeliverTo.from_json(json.loads(column))
 
 
 def message_of(row: Mapping[str, Any]) -> Message:
@@ -57,12 +81,12 @@ def message_of(row: Mapping[str, Any]) -> Message:
         state=State(row["state"]),
         outcome=None if outcome is None else Outcome(outcome),
         parts=tuple(Part.from_json(part) for part in json.loads(row["parts"])),
-        principal=Principal.from_json(json.loads(row["principal"])),
-        deliver_to=DeliverTo.from_json(json.loads(row["deliver_to"])),
+        principal=principal_of(row["principal"]),
+        deliver_to=deliver_to_of(row["deliver_to"]),
         in_reply_to=row["in_reply_to"],
         thread_id=row["thread_id"],
         root_id=row["root_id"],
-        path=tuple(json.loads(row["path"])),
+        path=() if row["path"] == "[]" else tuple(json.loads(row["path"])),
         traceparent=row["traceparent"],
         sender_agent_id=row["sender_agent_id"],
         accepted_at=row["accepted_at"],
@@ -79,7 +103,7 @@ def message_of(row: Mapping[str, Any]) -> Message:
         replay_of=row["replay_of"],
         silent=bool(row["silent"]),
         summary=row["summary"],
-        epochs=json.loads(row["epochs"]),
+        epochs={} if row["epochs"] == "{}" else json.loads(row["epochs"]),
     )
 
 

@@ -14,6 +14,9 @@ from contextlib import asynccontextmanager, contextmanager
 
 from agentsup.model.message import Lane
 
+_LANES = tuple(Lane)
+"""An enum that is iterated makes its members out anew, which each claim would pay."""
+
 
 class SharedLane:
     """Slots that all agents of the daemon have together, beside those each has for itself.
@@ -90,21 +93,23 @@ class Slots:
         """A turn in a lane of ``shared`` takes a slot of its own and one of those."""
         self._shared = dict(shared or {})
         self._limits = dict(limits)
-        self._used = dict.fromkeys(Lane, 0)
-        self._kept = dict.fromkeys(Lane, 0)
-        self._returning: dict[Lane, deque[asyncio.Future[None]]] = {lane: deque() for lane in Lane}
+        self._used = dict.fromkeys(_LANES, 0)
+        self._kept = dict.fromkeys(_LANES, 0)
+        self._returning: dict[Lane, deque[asyncio.Future[None]]] = {
+            lane: deque() for lane in _LANES
+        }
         self._on_free = on_free
 
     def resize(self, limits: Mapping[Lane, int]) -> None:
         """New limits, live. Running turns above a lowered limit finish undisturbed."""
         self._limits = dict(limits)
-        for lane in Lane:
+        for lane in _LANES:
             self._hand_over(lane)
         self._on_free()
 
     def free(self) -> dict[Lane, int]:
         """Slots that new work may take now."""
-        return {lane: 0 if self._returning[lane] else self._room(lane) for lane in Lane}
+        return {lane: 0 if self._returning[lane] else self._room(lane) for lane in _LANES}
 
     def _room(self, lane: Lane) -> int:
         own = max(0, self._limits[lane] - self._used[lane])
@@ -132,10 +137,10 @@ class Slots:
     def let_go(self) -> None:
         """What was kept and not taken is for turns that come back, and for other agents. Whoever was
         woken does this in the end, whatever it took: the next one is woken by it."""
-        kept, self._kept = self._kept, dict.fromkeys(Lane, 0)
+        kept, self._kept = self._kept, dict.fromkeys(_LANES, 0)
         for lane, shared in self._shared.items():
             shared.let_go(kept[lane])
-        handed = [self._hand_over(lane) for lane in Lane]
+        handed = [self._hand_over(lane) for lane in _LANES]
         if any(handed):
             self._on_free()  # no new work was begun in that lane, and there may be room for more
 

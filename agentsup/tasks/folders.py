@@ -6,19 +6,20 @@ without a row is left where it is, and a row without a folder gets a new one.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-__all__ = ["NOTES", "Folders"]
+__all__ = ["NOTES", "FolderMaker", "Folders"]
+
+_log = logging.getLogger(__name__)
 
 NOTES = "TASKMEMORY.md"
 DELETED = ".deleted"
-_log = logging.getLogger(__name__)
-
 MAX_NOTES_BYTES = 256 * 1024
 """A file that has grown beyond this is appended to no more."""
 
@@ -112,6 +113,28 @@ class Folders:
                 shutil.rmtree(entry.path)
                 gone.append(entry.name)
         return gone
+
+
+class FolderMaker:
+    """Prepares the folders of new tasks off the loop: those that are wanted at once in one go,
+    since each hop to another thread costs more than a folder."""
+
+    def __init__(self, folders: Folders) -> None:
+        self._folders = folders
+        self._wanted: dict[str, str] = {}
+        self._turn = asyncio.Lock()
+
+    async def prepare(self, task_id: str, heading: str) -> None:
+        """``Folders.prepare``."""
+        self._wanted[task_id] = heading
+        async with self._turn:
+            if task_id in self._wanted:  # else whoever had the turn before has done it
+                wanted, self._wanted = self._wanted, {}
+                await asyncio.to_thread(self._prepare_all, wanted)
+
+    def _prepare_all(self, wanted: Mapping[str, str]) -> None:
+        for task_id, heading in wanted.items():
+            self._folders.prepare(task_id, heading)
 
 
 def _open_file(path: Path, flags: int) -> int:

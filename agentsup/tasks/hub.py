@@ -36,7 +36,7 @@ from agentsup.model.task import (
 from agentsup.store.database import Database, Reader, Tx
 from agentsup.store.events import append, of_task
 from agentsup.tasks import asking, rights, rows, schedules, skips, slots
-from agentsup.tasks.folders import Folders
+from agentsup.tasks.folders import FolderMaker, Folders
 from agentsup.tasks.making import AGENTS, as_stand_in, digest, one_line, task_from
 from agentsup.tasks.runs import Runs
 from agentsup.tasks.starting import Starter
@@ -71,6 +71,7 @@ class TaskHub:
         self._entropy = entropy
         self._directory = directory
         self._folders = folders
+        self._maker = FolderMaker(folders)
         self._abort = abort
         self._zone_of = zone_of
         self.runs_of = runs
@@ -107,10 +108,10 @@ class TaskHub:
                 self.starter.check_schedule_tx(tx, task, asker)
             if new.parent_task_id:
                 rights.check_sees(rows.need_task(tx, new.parent_task_id), caller)
-            asked_by = rows.asked_by(tx, asker.lease.message if asker is not None else None)
-            made = replace(task, asked_by=asked_by)
-            persona = rows.persona_in(tx, task.parent_session_id)
-            if persona:
+            made = task
+            if asker is not None:
+                made = replace(task, asked_by=rows.asked_by(tx, asker.lease.message))
+            if persona := rows.persona_in(tx, task.parent_session_id):
                 made = as_stand_in(made, new.agent, persona, self._directory)
             self._tell(tx, EventType.TASK_CREATED, task, at, name=task.name)
             if parsed is None and new.start:
@@ -125,7 +126,7 @@ class TaskHub:
 
         made = await self._database.write(write, name="tasks.create")
         if made.task_id == task.task_id:
-            await asyncio.to_thread(self._folders.prepare, made.task_id, made.name)
+            await self._maker.prepare(made.task_id, made.name)
         return made
 
     # -- looking -----------------------------------------------------------------------------------

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from agentsup.mailbox.rows import question_of
 from agentsup.model.errors import NotFound
-from agentsup.model.message import Outcome, State
+from agentsup.model.message import TERMINAL, Outcome, State
 from agentsup.model.question import APPROVAL, Question
 from agentsup.model.task import Run
 from agentsup.store.database import Reader
 from agentsup.tasks import rows
 
-__all__ = ["RunReport", "report_of"]
+__all__ = ["RunReport", "is_ended", "report_of"]
 
 BLOCKED_APPROVAL = "blocked_waiting_approval"
 BLOCKED_MESSAGE = "blocked_waiting_message"
@@ -59,6 +59,12 @@ def report_of(reader: Reader, run_id: str) -> RunReport:
         return RunReport(run, "waiting", condition, asked.question_id, asked.text)
     waits_for = reader.scalar("SELECT 1 FROM waits WHERE waiter_id = ? LIMIT 1", (run_id,))
     return RunReport(run, status, WAITING_ON_RUN if waits_for else "")
+
+
+def is_ended(reader: Reader, run_id: str) -> bool:
+    """``report_of`` for whoever waits for the end. Raises ``NotFound``."""
+    state = reader.scalar("SELECT state FROM messages WHERE message_id = ?", (run_id,))
+    return report_of(reader, run_id).is_ended if state is None else State(state) in TERMINAL
 
 
 def _status(run: Run) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from agentsup.mailbox.rows import FOLLOWING_SQL, OPEN_SQL
+from agentsup.mailbox.rows import FOLLOWING_SQL, OPEN_SQL, deliver_to_of, encode_value, principal_of
 from agentsup.model.errors import Conflict, NotFound
 from agentsup.model.ids import AgentId
 from agentsup.model.message import DeliverTo, Message, Priority
@@ -46,7 +45,7 @@ def task_of(row: Mapping[str, Any]) -> Task:
     return Task(
         task_id=row["task_id"],
         name=row["name"],
-        owner=Principal.from_json(json.loads(row["owner"])),
+        owner=principal_of(row["owner"]),
         asked_by=row["asked_by"],
         agent_id=AgentId(row["agent_id"]),
         target=row["target"],
@@ -69,7 +68,7 @@ def task_of(row: Mapping[str, Any]) -> Task:
         created_at=row["created_at"],
         started_at=row["started_at"],
         finished_at=row["finished_at"],
-        deliver_to=DeliverTo.from_json(json.loads(row["deliver_to"])),
+        deliver_to=deliver_to_of(row["deliver_to"]),
         parent_session_id=row["parent_session_id"],
     )
 
@@ -114,7 +113,7 @@ def add_task_tx(tx: Tx, task: Task) -> None:
         (
             task.task_id,
             task.name,
-            json.dumps(task.owner.to_json(), ensure_ascii=False),
+            encode_value(task.owner),
             task.owner.kind.value,
             task.owner.subject,
             task.asked_by,
@@ -122,7 +121,7 @@ def add_task_tx(tx: Tx, task: Task) -> None:
             task.target,
             task.state.value,
             task.prompt,
-            json.dumps(task.deliver_to.to_json(), ensure_ascii=False),
+            encode_value(task.deliver_to),
             int(task.priority),
             task.timeout_s,
             task.max_usd,

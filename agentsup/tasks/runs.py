@@ -43,7 +43,7 @@ from agentsup.model.trace import by_turn_of
 from agentsup.store.database import Database, Reader, Tx
 from agentsup.store.events import append
 from agentsup.tasks import asking, lineage, rows
-from agentsup.tasks.reports import RunReport, report_of
+from agentsup.tasks.reports import RunReport, is_ended, report_of
 
 __all__ = ["NewRun", "RunReport", "Runs", "to_asker"]
 
@@ -294,16 +294,21 @@ class Runs:
         changed = asyncio.Event()
         unlisten = self._database.listen(f"done:{run_id}", changed.set)
         try:
-            report = await self.report(run_id)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
-                    while not report.is_ended:
+                    # Mostly there is much to wait for, and little to be known before.
+                    ended = await self._database.read(
+                        lambda r: is_ended(r, run_id), name="runs.is_ended"
+                    )
+                    while not ended:
                         await changed.wait()
                         changed.clear()
                         report = await self.report(run_id)
+                        if report.is_ended:
+                            return report
         finally:
             unlisten()
-        return report if report.is_ended else await self.report(run_id)
+        return await self.report(run_id)
 
     def _collect_tx(self, tx: Tx, run_id: str, lease: Lease) -> None:
         """The turn knows the result: the reply that waits behind it tells nothing new."""

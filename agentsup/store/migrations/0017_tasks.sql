@@ -39,7 +39,6 @@ CREATE INDEX tasks_run ON tasks (current_run);
 CREATE INDEX tasks_owner ON tasks (owner_kind, owner_id, task_id);
 CREATE INDEX tasks_asked ON tasks (asked_by, task_id);
 CREATE INDEX tasks_agent ON tasks (agent_id, task_id);
-CREATE INDEX tasks_open ON tasks (state, task_id) WHERE state IN ('queued', 'running', 'waiting');
 
 -- One message each, which has the state; or a time of a schedule that was let pass.
 CREATE TABLE runs (
