@@ -1,5 +1,6 @@
 """A task's folder with its TASKMEMORY.md: made, appended to, put away; never deleted on doubt.
 
+The folder is there from the start; TASKMEMORY.md comes with the first turn or note.
 What is in a folder is people's and agents' work. Deleting a task moves its folder aside; a folder
 without a row is left where it is, and a row without a folder gets a new one.
 """
@@ -11,7 +12,7 @@ import logging
 import os
 import shutil
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 __all__ = ["NOTES", "FolderMaker", "Folders"]
@@ -33,7 +34,7 @@ class Folders:
         self.of = folder_of
 
     def make(self, task_id: str, heading: str) -> Path:
-        """The folder, made with an empty TASKMEMORY.md if it isn't there; what is there stays."""
+        """The folder with its TASKMEMORY.md, both made if they aren't there; what is there stays."""
         folder = self.of(task_id)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
@@ -43,10 +44,12 @@ class Folders:
             return folder
         return folder
 
-    def prepare(self, task_id: str, heading: str) -> None:
-        """``make``, unless the disk refuses: the task is written down, and its turn tries again."""
+    def prepare(self, task_id: str) -> None:
+        """The folder of a new task, still empty: each file that is made with a task has to be
+        flushed with the store's next commits, and halves how many tasks can be done. Where the
+        disk refuses, the task is written down nevertheless, and its turn tries again."""
         try:
-            self.make(task_id, heading)
+            self.of(task_id).mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             _log.warning("the folder of %s could not be made: %s", task_id, error)
 
@@ -121,20 +124,20 @@ class FolderMaker:
 
     def __init__(self, folders: Folders) -> None:
         self._folders = folders
-        self._wanted: dict[str, str] = {}
+        self._wanted: set[str] = set()
         self._turn = asyncio.Lock()
 
-    async def prepare(self, task_id: str, heading: str) -> None:
+    async def prepare(self, task_id: str) -> None:
         """``Folders.prepare``."""
-        self._wanted[task_id] = heading
+        self._wanted.add(task_id)
         async with self._turn:
             if task_id in self._wanted:  # else whoever had the turn before has done it
-                wanted, self._wanted = self._wanted, {}
+                wanted, self._wanted = self._wanted, set()
                 await asyncio.to_thread(self._prepare_all, wanted)
 
-    def _prepare_all(self, wanted: Mapping[str, str]) -> None:
-        for task_id, heading in wanted.items():
-            self._folders.prepare(task_id, heading)
+    def _prepare_all(self, wanted: Iterable[str]) -> None:
+        for task_id in wanted:
+            self._folders.prepare(task_id)
 
 
 def _open_file(path: Path, flags: int) -> int:

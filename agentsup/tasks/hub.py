@@ -126,7 +126,7 @@ class TaskHub:
 
         made = await self._database.write(write, name="tasks.create")
         if made.task_id == task.task_id:
-            await self._maker.prepare(made.task_id, made.name)
+            await self._maker.prepare(made.task_id)
         return made
 
     # -- looking -----------------------------------------------------------------------------------

@@ -284,8 +284,9 @@ async def test_a_waiting_task_can_be_cancelled_and_deleted(rig: TaskRig) -> None
 async def test_a_folder_is_made_kept_and_put_away(rig: TaskRig) -> None:
     task = await rig.create(name="sheep")
     folder = rig.hub.folder_of(task.task_id)
-    assert (folder / "TASKMEMORY.md").read_text() == "# sheep\n\n"
+    assert list(folder.iterdir()) == [], "there from the start, for whoever has work for it"
     await rig.hub.update(task.task_id, caller=ANN, note="- the fold is empty")
+    assert (folder / "TASKMEMORY.md").read_text() == "# sheep\n\n- the fold is empty\n"
     (folder / "mine.txt").write_text("keep")
     await rig.hub.cancel(task.task_id, caller=OPERATOR)
     await rig.hub.delete(task.task_id, caller=OPERATOR)
@@ -299,7 +300,6 @@ async def test_a_link_in_place_of_the_notes_is_not_followed(rig: TaskRig) -> Non
     target = rig.home / "precious"
     target.write_text("mine")
     notes = rig.hub.folder_of(task.task_id) / "TASKMEMORY.md"
-    notes.unlink()
     notes.symlink_to(target)
     with pytest.raises(Conflict):
         await rig.hub.update(task.task_id, caller=ANN, note="gone?")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
 import pytest
 
-from agentsup.tasks.folders import MAX_NOTES_BYTES, NOTES, Folders
+from agentsup.tasks.folders import MAX_NOTES_BYTES, NOTES, FolderMaker, Folders
 
 
 @pytest.fixture
@@ -84,3 +85,27 @@ def test_a_pipe_instead_of_the_notes_keeps_nobody_waiting(folders: Folders) -> N
             folders.note("task_1", "sheep", "x")
     finally:
         os.close(descriptor)
+
+
+async def test_folders_that_are_wanted_at_once_are_all_there(folders: Folders) -> None:
+    maker = FolderMaker(folders)
+    names = [f"task_{number}" for number in range(40)]
+
+    async def want(name: str) -> None:
+        await maker.prepare(name)
+        assert folders.of(name).is_dir()
+
+    async with asyncio.TaskGroup() as callers:
+        for name in names:
+            callers.create_task(want(name))
+    folders.of("task_0").rmdir()
+    await maker.prepare("task_0")
+    assert folders.of("task_0").is_dir()
+
+
+async def test_a_disk_that_refuses_one_folder_makes_the_others(folders: Folders) -> None:
+    folders.make("task_1", "sheep")
+    folders.of("task_2").write_text("in its place")
+    maker = FolderMaker(folders)
+    await asyncio.gather(*(maker.prepare(f"task_{number}") for number in (2, 3)))
+    assert folders.of("task_3").is_dir()
