@@ -70,9 +70,9 @@ layers: setup ## import contracts
 types: setup ## mypy, strict
 	@$(BIN)/mypy --num-workers 2 $(SOURCES)
 
-# Most of them wait for loopback answers more than they compute, so four share two cores well.
+# Most of them wait for loopback answers more than they compute, so five share two cores well.
 unit: setup ## unit, contract, component, simulation: whatever may run side by side
-	@$(PYTEST) -q -n 4 --dist worksteal -m "not process and $(NOT_HERE)" tests
+	@$(PYTEST) -q -n 5 --dist worksteal -m "not process and $(NOT_HERE)" tests
 
 # Nothing runs beside them, because they start real processes and watch the clock; but a test with
 # its processes computes for less than half of its time, so four share two cores well.
