@@ -304,7 +304,7 @@ def replies_that_nobody_collects(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_path(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lineage, "_check_new", lambda whose, above: None)
+    patch.setattr(lineage, "check_new", lambda whose, above: None)
 
 
 def no_depth(patch: pytest.MonkeyPatch) -> None:
