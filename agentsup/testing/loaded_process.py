@@ -163,10 +163,10 @@ def _run(command: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     _load(sys.argv[1:])
     given = _serve()
     if given is not None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, interrupt)
         _become(given)
         _run(given["command"])

@@ -7,6 +7,7 @@ a task is called from what they are shown, and write and press also while no dae
 """
 
 import asyncio
+import contextlib
 import random
 import re
 import time
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from agentsup.testing.daemon_process import DaemonProcess
-from agentsup.testing.task_traffic import ENDED, Giver, Work, Works, mark
+from agentsup.testing.task_traffic import ENDED, GONE, Giver, Work, Works, mark
 from agentsup.testing.telegram import ControlRefused, TelegramDriver
 
 __all__ = ["PLACES", "Person", "Place", "Town"]
@@ -35,6 +36,13 @@ _PATIENCE_S: Final = 60.0
 _ASKS_AFTER_S: Final = 2.0
 _TROUBLE: Final = {"cut_after": 0.02, "cut_before": 0.02, "late": 0.02}
 """What goes wrong on the way to the platform besides the kills, by its chance for each message."""
+
+_LOST: Final = """
+SELECT q.question_id, q.message_id, q.kind FROM questions q
+JOIN outbox o ON o.message_id = q.message_id AND o.body ->> '$.question_id' = q.question_id
+JOIN outbox n ON n.message_id = q.message_id AND n.body ->> '$.again' = o.outbox_id
+WHERE q.state = 'open' AND o.conversation = ? AND o.state = 'unknown' AND n.state = 'unknown'
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +270,8 @@ class Person(Giver):
         while daemon.is_running:
             cursor = (await self._people.get("clock"))["cursor"]
             await self._react(daemon)
+            with contextlib.suppress(*GONE):
+                await self._find_lost(daemon)
             await self._change(cursor)
 
     async def _react(self, daemon: DaemonProcess) -> None:
@@ -279,6 +289,15 @@ class Person(Giver):
                 await self._press(self._read, one)
             elif one.startswith("q:"):
                 await self._answer(daemon, self._read, data)
+
+    async def _find_lost(self, daemon: DaemonProcess) -> None:
+        """A question that may not have arrived, nor the note about it: an operator finds it among
+        those that are open."""
+        for row in daemon.sql(_LOST, (self._place.conversation,)):
+            is_call = row["kind"] == "uncertain"
+            said = self._works.decide(row["message_id"], self._chance) if is_call else "yes"
+            answer = await daemon.post(f"/questions/{row['question_id']}/answer", {"answer": said})
+            assert answer.status in {200, 409}, answer
 
     async def _answer(self, daemon: DaemonProcess, number: int, data: dict[str, str]) -> None:
         question_id, said = next(iter(data.values())).split(":")[1], "yes"
