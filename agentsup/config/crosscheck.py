@@ -42,7 +42,8 @@ def cross_check(
 ) -> tuple[Finding, ...]:
     """Findings over all specs. Reads `file:` secrets to compare them; shows none.
 
-    `roles` are the names of all that there are. `has_people`: platforms on which `[people]` names somebody, who may talk to every agent there.
+    `roles` are the names of all that there are. `has_people`: platforms on which `[people]` names
+    somebody, who may talk to every agent there.
     """
     checked = list(specs)
     found = [*_identities(checked, place, base, environ)]

@@ -46,10 +46,11 @@ def answer_tx(
             state=QuestionState.EXPIRED.value,
         )
     if not may_answer(question, need_message(tx, question.message_id).principal, by):
-        is_agent = by.kind in (PrincipalKind.AGENT, PrincipalKind.RUN)
         whose = "somebody else's"
-        if question.who is Who.OPERATORS or is_agent:
-            whose = "an operator's" if question.who is Who.OPERATORS else "a person's"
+        if question.who is Who.OPERATORS:
+            whose = "an operator's"
+        elif by.kind in (PrincipalKind.AGENT, PrincipalKind.RUN):
+            whose = "a person's"
         raise Forbidden(
             f"this question is {whose} to answer", question_id=question_id, who=question.who.value
         )

@@ -122,9 +122,10 @@ def retry_tx(
 ) -> State:
     """A transient failure: back to the queue with a delay, or dead after the last attempt.
 
-    A question that is closed is not asked again: its message is cancelled. ``unit`` in [0, 1] places
-    the delay within its jitter; it is never below ``least_s``. ``is_last``: no other attempt is made. ``notice``: what the asker reads of a dead letter instead
-    of ``text``. Raises ``LeaseLost``.
+    A question that is closed is not asked again: its message is cancelled. ``unit`` in [0, 1]
+    places the delay within its jitter; it is never below ``least_s``. ``is_last``: no other attempt
+    is made. ``notice``: what the asker reads of a dead letter instead of ``text``. Raises
+    ``LeaseLost``.
     """
     message = held_tx(desk, tx, lease)
     at = desk.clock.now_ms()

@@ -14,7 +14,7 @@ from typing import Any, Final
 from agentsup.testing.kill_oracle import all_rows, copy_of, none_of
 from agentsup.testing.task_traffic import Works
 
-__all__ = ["check_chats", "place_of"]
+__all__ = ["check_chats", "place_of", "plain"]
 
 Record = dict[str, Any]
 At = tuple[str, int]
@@ -102,15 +102,16 @@ def _each_once(
 def _texts(record: Record) -> list[str]:
     """What a message says, and said before each edit; of it alone what does not vary."""
     versions = [*record["history"], record["message"]]
-    return list(dict.fromkeys(_plain(str(each.get("text", ""))) for each in versions))
+    return list(dict.fromkeys(plain(str(each.get("text", ""))) for each in versions))
 
 
 def _wanted(part: sqlite3.Row) -> str:
     body = json.loads(part["body"])
-    return _plain((_REPEAT if "repeat_of" in body else "") + str(body["text"]))
+    return plain((_REPEAT if "repeat_of" in body else "") + str(body["text"]))
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """Of a text what no way of writing it changes."""
     return "".join(each for each in text if each.isalnum())
 
 

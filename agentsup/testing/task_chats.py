@@ -30,6 +30,7 @@ TOPICS: Final = 2
 _TOKEN: Final = "7003:AAFmain" + "x" * 20
 _BOT: Final = "main_bot"
 _KINDS: Final = ("say", "effect", "question", "question", "cancel", "resume", "make", "make")
+_REPEAT: Final = "Perhaps for the second time:"
 _CUT: Final = "I was restarted while"
 _STEP_S: Final = 0.1
 _PATIENCE_S: Final = 60.0
@@ -42,6 +43,11 @@ SELECT q.question_id, q.message_id, q.kind FROM questions q
 JOIN outbox o ON o.message_id = q.message_id AND o.body ->> '$.question_id' = q.question_id
 JOIN outbox n ON n.message_id = q.message_id AND n.body ->> '$.again' = o.outbox_id
 WHERE q.state = 'open' AND o.conversation = ? AND o.state = 'unknown' AND n.state = 'unknown'
+"""
+_CUT_UNHEARD: Final = f"""
+SELECT 1 FROM outbox o JOIN outbox n ON n.body ->> '$.again' = o.outbox_id
+WHERE o.conversation = ? AND o.body ->> '$.text' LIKE '{_CUT}%'
+AND o.state = 'unknown' AND n.state = 'unknown'
 """
 
 
@@ -236,15 +242,17 @@ class Person(Giver):
     async def _was_cut(self, daemon: DaemonProcess, shown: list[Json]) -> bool:
         """Whether the latest command was begun and is over, in a chat where one was cut off: what it
         was to do is done by now, or never will be."""
-        if not self._commanded or not any(_CUT in message.get("text", "") for message in shown):
+        if not self._commanded or not daemon.is_running:
+            return False
+        is_told = any(_CUT in message.get("text", "") for message in shown)
+        # Where neither that word arrived nor the note about it, one wonders why nothing happens.
+        if not is_told and not daemon.sql(_CUT_UNHEARD, (self._place.conversation,)):
             return False
         is_over = (
             "SELECT 1 FROM updates WHERE state = 'done' AND begun = 1"
             " AND raw ->> '$.message.chat.id' = ? AND raw ->> '$.message.message_id' = ?"
         )
         chat_id = int(self._place.conversation.partition("/")[0])
-        if not daemon.is_running:
-            return False
         return bool(daemon.sql(is_over, (chat_id, self._commanded)))
 
     async def _ended(self, daemon: DaemonProcess, work: Work) -> tuple[str, str]:
@@ -288,7 +296,8 @@ class Person(Giver):
             if one.startswith("again:"):
                 await self._press(self._read, one)
             elif one.startswith("q:"):
-                await self._answer(daemon, self._read, data)
+                is_repeat = _REPEAT in message.get("text", "")
+                await self._answer(daemon, self._read, data, is_repeat=is_repeat)
 
     async def _find_lost(self, daemon: DaemonProcess) -> None:
         """A question that may not have arrived, nor the note about it: an operator finds it among
@@ -299,16 +308,18 @@ class Person(Giver):
             answer = await daemon.post(f"/questions/{row['question_id']}/answer", {"answer": said})
             assert answer.status in {200, 409}, answer
 
-    async def _answer(self, daemon: DaemonProcess, number: int, data: dict[str, str]) -> None:
+    async def _answer(
+        self, daemon: DaemonProcess, number: int, data: dict[str, str], *, is_repeat: bool
+    ) -> None:
         question_id, said = next(iter(data.values())).split(":")[1], "yes"
-        if question_id in self._answered:
+        if question_id in self._answered and not is_repeat:
             return
         self._answered.add(question_id)
         if said not in data:
             asked = "SELECT message_id FROM questions WHERE question_id = ?"
             (row,) = daemon.sql(asked, (question_id,))
             said = self._works.decide(row["message_id"], self._chance)
-        elif self._chance.random() < 0.4:
+        elif not is_repeat and self._chance.random() < 0.4:
             await self._say(said, reply_to=number)
             return
         await self._press(number, data[said])

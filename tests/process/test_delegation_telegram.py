@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from agentsup.testing.daemon_process import DaemonProcess, write_home
+from agentsup.testing.loaded_process import WITH_TELEGRAM
 from agentsup.testing.model_server import Asked, Call, ModelServer, Reply
 from agentsup.testing.telegram import TelegramDriver
 from agentsup.testing.telegram_process import FakeTelegramProcess
@@ -183,7 +184,9 @@ async def scene(root: Path, given: Mapping[str, Mapping[str, Any]]) -> AsyncIter
             **given["main"],
         }
         members = [{"name": name, "team": "travel", **given[name]} for name in ("bob", "cat")]
-        async with DaemonProcess(write_home(root / "home", [main, *members])) as daemon:
+        async with DaemonProcess(
+            write_home(root / "home", [main, *members]), loaded=WITH_TELEGRAM
+        ) as daemon:
             await daemon.until("main", "running", warnings=[], timeout_s=20)
             yield Scene(people, daemon, ann, forum, thread)
             assert await people.violations() == []

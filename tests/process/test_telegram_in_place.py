@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agentsup.testing.daemon_process import DaemonProcess, write_home
+from agentsup.testing.loaded_process import WITH_TELEGRAM
 from agentsup.testing.telegram import TelegramDriver
 from agentsup.testing.telegram_process import FakeTelegramProcess
 
@@ -40,7 +41,7 @@ async def test_an_answer_killed_after_it_took_its_place_is_there_once_and_in_no_
             "allowed_group_ids": [int(group)],
             "streaming": {"mode": "live", "edit_interval_s": 0.5, "min_chars": 4},
         }
-        daemon = DaemonProcess(write_home(tmp_path / "home", [entry], RULES))
+        daemon = DaemonProcess(write_home(tmp_path / "home", [entry], RULES), loaded=WITH_TELEGRAM)
         try:
             daemon.launch(AGENTSUP_FAULT="outbox.after_deliver:1")
             await daemon.ready()

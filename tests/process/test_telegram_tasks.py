@@ -9,6 +9,7 @@ import pytest
 
 from agentsup.channels.telegram.following import PAUSE_S
 from agentsup.testing.daemon_process import DaemonProcess, write_home
+from agentsup.testing.loaded_process import WITH_TELEGRAM
 from agentsup.testing.telegram import TelegramDriver
 from agentsup.testing.telegram_process import FakeTelegramProcess
 
@@ -76,7 +77,7 @@ async def test_a_task_of_a_topic_lives_there(tmp_path: Path) -> None:
             "allowed_user_ids": [ann],
             "allowed_group_ids": [int(group)],
         }
-        daemon = DaemonProcess(write_home(tmp_path / "home", [entry], RULES))
+        daemon = DaemonProcess(write_home(tmp_path / "home", [entry], RULES), loaded=WITH_TELEGRAM)
         try:
             daemon.launch()
             await daemon.ready()
@@ -142,7 +143,7 @@ async def test_a_card_follows_its_task_in_place(tmp_path: Path) -> None:
             "allowed_user_ids": [ann],
             "allowed_group_ids": [int(group)],
         }
-        daemon = DaemonProcess(write_home(tmp_path / "home", [entry], RULES))
+        daemon = DaemonProcess(write_home(tmp_path / "home", [entry], RULES), loaded=WITH_TELEGRAM)
         try:
             daemon.launch()
             await daemon.ready()
