@@ -418,11 +418,12 @@ class TaskHub:
         caller: Principal,
         states: Collection[TaskState] = (),
         agent_id: str = "",
+        parent_task_id: str = "",
         before: str = "",
         limit: int = 100,
     ) -> builtins.list[Task]:
         """Tasks that ``caller`` may see, the newest first; with ``agent_id`` those that run in that
-        agent's mailbox."""
+        agent's mailbox, with ``parent_task_id`` the parts of that one."""
         if caller.is_operator:
             owner, where, within = None, agent_id, ""
         elif caller.kind in AGENTS:
@@ -430,7 +431,8 @@ class TaskHub:
             where, within = caller.subject, agent_id
         else:
             owner, where, within = caller, "", agent_id
-        look = partial(rows.list_tasks, owner=owner, agent_id=where, within=within)
+        whose = partial(rows.list_tasks, owner=owner, agent_id=where, within=within)
+        look = partial(whose, parent_task_id=parent_task_id, states=states)
         return await self._database.read(
-            lambda r: look(r, states=states, before=before, limit=limit), name="tasks.list"
+            lambda r: look(r, before=before, limit=limit), name="tasks.list"
         )

@@ -207,13 +207,14 @@ def list_tasks(
     owner: Principal | None = None,
     agent_id: str = "",
     within: str = "",
+    parent_task_id: str = "",
     states: Collection[TaskState] = (),
     before: str = "",
     limit: int = 100,
 ) -> list[Task]:
     """Tasks, the newest first: of an owner (of a person also those that their messages led to) and
     (``agent_id``) those that run in that mailbox; with both, either is enough. Without ``owner``, of
-    everyone. ``within`` leaves those of one mailbox."""
+    everyone. ``within`` leaves those of one mailbox, ``parent_task_id`` the parts of one."""
     whose: list[tuple[str, list[str]]] = [("agent_id = ?", [agent_id])] if agent_id else []
     if owner is not None:
         whose.append(("owner_kind = ? AND owner_id = ?", [owner.kind.value, owner.subject]))
@@ -225,9 +226,10 @@ def list_tasks(
     if before:
         more += " AND task_id < ?"
         values.append(before)
-    if within:
-        more += " AND agent_id = ?"
-        values.append(within)
+    for column, wanted in (("agent_id", within), ("parent_task_id", parent_task_id)):
+        if wanted:
+            more += f" AND {column} = ?"
+            values.append(wanted)
     # The newest of each, by its index: whoever has many tasks has not all of them read.
     found, params = [], list[Any]()
     for clause, named in whose or [("1", [])]:

@@ -24,8 +24,6 @@ NO_ANSWER = "Nobody has answered; decide by yourself, or say so."
 RUN = "msg_"
 """How the ids of runs begin."""
 MAX_TAIL, TAIL, LINE_CHARS, MAX_LISTED = 100, 20, 300, 100
-MAX_LOOKED_AT = 1000
-"""Of the latest tasks, where the parts of one are looked for."""
 _SAME_STATES = {"in_progress": "running", "blocked": "waiting", "completed": "done"}
 """As programs know them from elsewhere."""
 
@@ -245,9 +243,9 @@ class _Tasks:
         tasks = await self._hub.list(
             caller=caller.principal,
             states=() if state is None else (state,),
-            limit=MAX_LOOKED_AT if parent else limit,
+            parent_task_id=parent,
+            limit=limit,
         )
-        tasks = [task for task in tasks if parent in ("", task.parent_task_id)][:limit]
         rows = [{"task_id": t.task_id, "name": t.name, "status": t.state.value} for t in tasks]
         return answers.as_json({"tasks": rows, "count": len(rows)})
 

@@ -497,3 +497,12 @@ async def test_a_list_is_narrowed_to_an_agent_for_whoever_asks(rig: TaskRig) -> 
     assert await listed(ANN, "ann") == [at_ann.task_id, own.task_id, given.task_id]
     assert await listed(ANN, "ben") == [], "and nothing of others"
     assert await listed(OPERATOR, "ben") == [at_ben.task_id]
+
+
+async def test_the_parts_of_a_task_are_found_behind_many_others(rig: TaskRig) -> None:
+    whole = await rig.create(start=False)
+    part = await rig.create(start=False, parent_task_id=whole.task_id)
+    for _ in range(3):
+        await rig.create(start=False)
+    found = await rig.hub.list(caller=ANN, parent_task_id=whole.task_id, limit=1)
+    assert [each.task_id for each in found] == [part.task_id]

@@ -39,8 +39,8 @@ WAYS: dict[str, Closing] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_nobody_is_asked_what_is_closed(rig: TaskRig, way: str) -> None:
+async def _asked(rig: TaskRig) -> tuple[Task, Question]:
+    """A task that a turn has given, and the question that its run has for that agent."""
     await rig.mail.put("please count")
     turn = await rig.mail.one()
     task = await rig.create(caller=ANN, asker=rig.asker(turn))
@@ -48,6 +48,12 @@ async def test_nobody_is_asked_what_is_closed(rig: TaskRig, way: str) -> None:
     asked = await rig.mail.park(
         await rig.mail.one(), kind="ask_parent", text="goats too?", options=(), timeout_s=60.0
     )
+    return task, asked
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_nobody_is_asked_what_is_closed(rig: TaskRig, way: str) -> None:
+    task, asked = await _asked(rig)
     assert await rig.mail.state_of(asked.put_as) == "queued"
     await WAYS[way](rig, task, asked)
     assert await rig.mail.state_of(asked.put_as) == "cancelled"
@@ -105,13 +111,7 @@ async def test_work_that_asked_twice_goes_on_after_both(rig: TaskRig) -> None:
 
 async def _at_work(rig: TaskRig) -> tuple[Task, Question, Lease]:
     """A task whose question the agent that gave it is at."""
-    await rig.mail.put("please count")
-    turn = await rig.mail.one()
-    task = await rig.create(caller=ANN, asker=rig.asker(turn))
-    await rig.mail.finish(turn, "begun")
-    asked = await rig.mail.park(
-        await rig.mail.one(), kind="ask_parent", text="goats too?", options=(), timeout_s=60.0
-    )
+    task, asked = await _asked(rig)
     at_it = await rig.mail.one()
     assert at_it.message.message_id == asked.put_as
     return task, asked, at_it
