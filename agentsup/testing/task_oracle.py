@@ -70,6 +70,10 @@ AT_THE_END: Final = {
     "a task is not at an end": "SELECT task_id, state FROM tasks"
     " WHERE state NOT IN ('done', 'failed', 'cancelled') OR finished_at IS NULL",
     "a schedule goes on": "SELECT task_id FROM schedules WHERE next_at IS NOT NULL",
+    "a state that nobody was told of": "SELECT t.task_id, t.state, (SELECT e.data ->> 'state'"
+    " FROM events e WHERE e.message_id = t.task_id AND e.type = 'task.changed'"
+    " ORDER BY e.seq DESC LIMIT 1) told FROM tasks t"
+    " WHERE t.state NOT IN ('todo', 'queued') AND told IS NOT t.state",
     "not delivered": "SELECT outbox_id, kind FROM outbox"
     " WHERE state NOT IN ('delivered', 'dropped', 'unknown')",
     "unknown without a word": "SELECT o.outbox_id FROM outbox o WHERE o.state = 'unknown'"

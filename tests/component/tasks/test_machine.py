@@ -62,6 +62,10 @@ LAWS = {
     "a task is not where its run is": WRONG_STATE,
     "a task without runs is at work": "SELECT task_id FROM tasks WHERE current_run = ''"
     " AND (runs <> 0 OR state NOT IN ('todo', 'done', 'cancelled'))",
+    "a state that nobody was told of": "SELECT t.task_id, t.state, (SELECT e.data ->> 'state'"
+    " FROM events e WHERE e.message_id = t.task_id AND e.type = 'task.changed'"
+    " ORDER BY e.seq DESC LIMIT 1) told FROM tasks t"
+    " WHERE t.state NOT IN ('todo', 'queued') AND told IS NOT t.state",
     "an end without its time": "SELECT task_id FROM tasks"
     " WHERE (state IN ('done', 'failed', 'cancelled')) <> (finished_at IS NOT NULL)",
     "a result that is not its run's": "SELECT t.task_id FROM tasks t JOIN messages m"
