@@ -219,6 +219,10 @@ class LoginBody(Body):
 
     code: Annotated[str | None, Field(min_length=1, max_length=200)] = None
     token: Annotated[str | None, Field(min_length=1, max_length=200)] = None
+    replace: bool = Field(
+        default=False,
+        description="whether somebody else's session in this browser may end for the new one",
+    )
 
     @model_validator(mode="after")
     def _one_of_them(self) -> LoginBody:

@@ -166,6 +166,7 @@ class _Progress:
         self._last = ""
 
     def say(self, text: str) -> None:
+        text = clean(text)
         if text == self._last:
             return
         self._last = text

@@ -26,6 +26,7 @@ from agentsup.cli.show import Screen
 from agentsup.cli.tethered import OF_ITS_STARTER
 from agentsup.config.home import Home
 from agentsup.kit.clock import SystemClock
+from agentsup.kit.terminal import clean
 
 if TYPE_CHECKING:
     from agentsup.testing.telegram import FakeTelegram
@@ -295,7 +296,7 @@ class _Demo:
 
     def _say(self, text: str) -> None:
         try:
-            print(text, flush=True)
+            print(clean(text), flush=True)
         except BrokenPipeError:
             # Nobody reads any more; a demo nobody knows of must not go on.
             self._asked_to_end.set()

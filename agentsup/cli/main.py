@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from agentsup.cli.failure import Failed
 from agentsup.kit.loading import loading
+from agentsup.kit.terminal import clean
 from agentsup.model.errors import AgentsupError
 
 
@@ -46,6 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # The reader of our output has gone; nothing more can be said to it, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except Exception:  # noqa: BLE001
+        # supervision boundary: what a mistake of ours quotes may be anybody's words
+        import traceback
+
+        sys.stderr.write(clean(traceback.format_exc()))
+        sys.exit(1)
 
 
 def _run(line: list[str]) -> None:
@@ -63,5 +70,5 @@ def _run(line: list[str]) -> None:
 
 def _end(text: str, exit_code: int) -> None:
     if text:
-        print(f"agentsup: {text}", file=sys.stderr)
+        print(f"agentsup: {clean(text)}", file=sys.stderr)
     sys.exit(exit_code)

@@ -11,6 +11,7 @@ from typing import Any
 
 from agentsup.cli.client import Client, segment
 from agentsup.cli.locate import Place
+from agentsup.kit.terminal import clean_json
 
 PAGE = 20
 """Length of a list unless told otherwise."""
@@ -88,5 +89,5 @@ def read_quickly(line: list[str]) -> int | None:
         if path is None:
             return None
         document, code = Client.to(Place.of(home)).get(path), 0
-    print(json.dumps(document, ensure_ascii=False, indent=2))
+    print(clean_json(json.dumps(document, ensure_ascii=False, indent=2)))
     return code

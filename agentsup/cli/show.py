@@ -15,6 +15,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TextIO
 
+from agentsup.kit.terminal import clean, clean_json, clean_painted
+
+__all__ = [
+    "GAP",
+    "LEAST_LAST",
+    "Screen",
+    "cards",
+    "clean",
+    "duration",
+    "facts",
+    "is_plain",
+    "json_text",
+    "painted",
+    "shortened",
+    "table",
+    "when",
+    "width_of",
+    "wrapped",
+]
+
 GAP: Final = 2
 LEAST_LAST: Final = 16
 """The last column of a table is shortened to no less than this; below it cards are shown."""
@@ -50,13 +70,6 @@ def is_plain(stream: TextIO) -> bool:
 def painted(text: str, colour: str, *, plain: bool) -> str:
     """`text` in a colour of the terminal, or as it is."""
     return text if plain or not text else f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
-
-
-def clean(text: object) -> str:
-    """Text from elsewhere, safe for a terminal: no control characters but line ends and tabs."""
-    return "".join(
-        c if c in "\n\t" or unicodedata.category(c) not in {"Cc", "Cs"} else "·" for c in str(text)
-    )
 
 
 def width_of(text: str) -> int:
@@ -183,8 +196,8 @@ class Screen:
         return shutil.get_terminal_size().columns if self.is_terminal else None
 
     def say(self, text: str) -> None:
-        """One text and a line end."""
-        print(text, file=self._stream)
+        """One text and a line end, without what a terminal would obey but our colours."""
+        print(clean_painted(text), file=self._stream)
 
     def prose(self, text: str) -> None:
         """Sentences, broken between words where a terminal is narrow."""
@@ -193,7 +206,7 @@ class Screen:
 
     def json(self, document: Any) -> None:
         """One JSON document."""
-        self.say(json.dumps(document, ensure_ascii=False, indent=2))
+        print(json_text(document), file=self._stream)
 
     def table(
         self, headers: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str
@@ -213,6 +226,11 @@ class Screen:
     def paint(self, text: str, colour: str) -> str:
         """`text` in a colour, where this screen has colours."""
         return painted(text, colour, plain=self.plain)
+
+
+def json_text(document: Any) -> str:
+    """A JSON document for people and programs; a terminal obeys nothing in it."""
+    return clean_json(json.dumps(document, ensure_ascii=False, indent=2))
 
 
 def _with_states(text: str) -> str:

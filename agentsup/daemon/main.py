@@ -27,6 +27,7 @@ from agentsup.kit import prctl
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.files import HomeLock, HomeLocked
+from agentsup.kit.terminal import clean
 from agentsup.model.errors import AgentsupError, ConfigErrors
 from agentsup.model.ids import BootId
 from agentsup.observe.logging import LogSystem, get_logger, setup_logging
@@ -94,7 +95,7 @@ def _open_log(home: Home, redactor: Redactor) -> LogSystem:
 
 
 def _refuse(text: str) -> int:
-    sys.stderr.write(f"agentsup: {text}\n")
+    sys.stderr.write(f"agentsup: {clean(text)}\n")
     return 1
 
 

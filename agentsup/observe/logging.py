@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self, TextIO
 
+from agentsup.kit.terminal import clean, clean_json, clean_line
 from agentsup.observe.lean import structlog
 from agentsup.observe.redact import Redactor
 
@@ -278,7 +279,7 @@ class _JsonFormatter(logging.Formatter):
         }
         for name, value in getattr(record, _FACTS).items():
             line[f"{name}_" if name in line else name] = value
-        return jsonlib.dumps(line, ensure_ascii=False, default=str)
+        return clean_json(jsonlib.dumps(line, ensure_ascii=False, default=str))
 
 
 class _LineFormatter(logging.Formatter):
@@ -292,29 +293,21 @@ class _LineFormatter(logging.Formatter):
         at = time.strftime("%H:%M:%S", time.localtime(record.created))
         colour = self.COLOURS.get(record.levelname, "")
         level = f"{colour}{record.levelname.lower():<8}{chr(27) + '[0m' if colour else ''}"
-        agent, event = facts.pop("agent", ""), _one_line(facts.pop("event", ""))
+        agent, event = facts.pop("agent", ""), clean_line(facts.pop("event", ""))
         known = [name for name in _FIRST if name in facts]
         rest = [name for name in facts if name not in _FIRST]
-        pairs = [f"{name}={_shown(facts[name])}" for name in (*rest, *known)]
-        head = [at, level, *([f"[{agent}]"] if agent else []), event, *pairs]
-        return "\n".join([" ".join(head), *(str(t) for t in (exception, stack) if t)])
-
-
-def _one_line(value: Any) -> str:
-    """Without characters that would break the line or steer the terminal."""
-    text = str(value)
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+        pairs = [f"{clean_line(name)}={_shown(facts[name])}" for name in (*rest, *known)]
+        head = [at, level, *([f"[{clean_line(agent)}]"] if agent else []), event, *pairs]
+        return "\n".join([" ".join(head), *(clean(t) for t in (exception, stack) if t)])
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, str):
-        text = _one_line(value)
+        text = clean_line(value)
         return (
             text if text and not set(text) & set(' "=') else jsonlib.dumps(text, ensure_ascii=False)
         )
-    return jsonlib.dumps(value, ensure_ascii=False, default=str)
+    return clean_json(jsonlib.dumps(value, ensure_ascii=False, default=str))
 
 
 class _RotatingFile(logging.handlers.RotatingFileHandler):

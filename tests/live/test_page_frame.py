@@ -19,7 +19,7 @@ from tests.process.conftest import MakeDaemon
 
 PAGE = Path(agentsup.api.__file__).parent / "page"
 MOST_BYTES = 120_000
-REFUSED = ("401", "WebSocket connection", "ERR_INCOMPLETE")
+REFUSED = ("401", "409", "WebSocket connection", "ERR_INCOMPLETE")
 
 
 @pytest.fixture
@@ -242,6 +242,7 @@ async def test_somebody_else_finds_nothing_of_who_was_here(scene: Scene) -> None
     await expect(theirs(page, "you said hello")).to_be_visible()
     await text_field(page).fill("a secret draft")
     await page.goto(await scene.link())
+    await page.get_by_role("button", name="Sign in as operator").click()
     await expect(page.locator("#who")).to_have_text("operator")
     await expect(log(page)).to_be_visible()
     await expect(text_field(page)).to_have_value("")
@@ -249,6 +250,25 @@ async def test_somebody_else_finds_nothing_of_who_was_here(scene: Scene) -> None
     await page.goto(f"{scene.daemon.url}/#/chat/main/ann")
     await expect(theirs(page, "you said hello")).to_be_visible()
     await expect(page.get_by_role("heading", level=1)).to_contain_text("ann")
+    scene.forgive(*REFUSED)
+
+
+async def test_a_foreign_link_asks_before_it_replaces_a_session(scene: Scene) -> None:
+    page = await scene.page(device="phone")
+    foreign = await scene.link("ann")
+    await page.goto(foreign)
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("You are signed in as operator")
+    assert await axe(page) == []
+    assert "code" not in page.url
+    await dialog.get_by_role("button", name="Cancel").click()
+    await expect(page.locator("#who")).to_have_text("operator")
+    await expect(log(page)).to_be_visible()
+    await page.reload()
+    await expect(page.locator("#who")).to_have_text("operator")
+    await page.goto(foreign)
+    await dialog.get_by_role("button", name="Sign in as ann").click()
+    await expect(page.locator("#who")).to_have_text("ann")
     scene.forgive(*REFUSED)
 
 

@@ -8,6 +8,7 @@ export class ApiError extends Error {
 		super(problem.detail || problem.title || t`the daemon answered ${status}`);
 		this.status = status;
 		this.code = problem.code ?? '';
+		this.problem = problem;
 	}
 }
 

@@ -60,6 +60,12 @@ async function signIn(how) {
 	try {
 		await enter(await post('/web/login', how, { quiet: true }));
 	} catch (error) {
+		if (error.code === 'other_session') {
+			const { signed_in: now, would_be: then } = error.problem;
+			const body = h('p', t`You are signed in as ${now}. This link signs ${then} in instead; what you write then is ${then}’s. Go on only if you asked for it.`);
+			if (await ask(t`Sign in as ${then}?`, body, t`Sign in as ${then}`, true)) return signIn({ ...how, replace: true });
+			return start();
+		}
 		if (how.code && error.code === 'login_failed') {
 			const why = t`This link was used before or has expired.`;
 			const session = await get('/web/session', { quiet: true }).catch(() => null);

@@ -20,6 +20,7 @@ from agentsup.kit.window import SlidingWindow
 from agentsup.model.errors import (
     AgentsupError,
     BadRequest,
+    Conflict,
     Overloaded,
     StoreUnavailable,
     Unauthorised,
@@ -55,6 +56,12 @@ class LoginFailed(Unauthorised):
     """The code or token opens nothing. One sentence for every reason: no hint for who guesses."""
 
     code = "login_failed"
+
+
+class OtherSession(Conflict):
+    """Somebody else is signed in in this browser, and nobody said that their session may end."""
+
+    code = "other_session"
 
 
 @dataclass(slots=True)
@@ -180,16 +187,25 @@ class WebBook:
         await self._database.write(keep, name="web.issue")
         return Code(code, expires_at)
 
-    async def redeem(self, code: str, address: str = "") -> tuple[str, WebSession]:
+    async def redeem(
+        self, code: str, address: str = "", *, keeps: WebSession | None = None
+    ) -> tuple[str, WebSession]:
         """Exchange a code for a session: the cookie's secret and the session.
 
-        A good one always opens. Raises `LoginFailed` for a used, expired or unknown one,
-        `Overloaded` after too many of those from one `address`, or from all.
+        `keeps` is a session that must not end for somebody else's: `OtherSession` is raised then,
+        and the code can still be used. A good one opens otherwise. Raises `LoginFailed` for a used,
+        expired or unknown one, `Overloaded` after too many of those from one `address`, or from all.
         """
         now, digest = self._clock.now_ms(), _digest(code)
 
         def use(tx: Tx) -> str | None:
-            row = tx.one("SELECT subject FROM web_codes WHERE code_hash = ?", (digest,))
+            row = tx.one(
+                "SELECT subject, used_at IS NULL AND expires_at > ? AS opens FROM web_codes"
+                " WHERE code_hash = ?",
+                (now, digest),
+            )
+            if row is not None and row["opens"]:
+                self._check_same(keeps, str(row["subject"]))
             used = tx.execute(
                 "UPDATE web_codes SET used_at = ?"
                 " WHERE code_hash = ? AND used_at IS NULL AND expires_at > ?",
@@ -211,13 +227,28 @@ class WebBook:
             )
         return await self._begin(subject)
 
-    async def sign_in(self, is_operator: bool, address: str = "") -> tuple[str, WebSession]:
+    async def sign_in(
+        self, is_operator: bool, address: str = "", *, keeps: WebSession | None = None
+    ) -> tuple[str, WebSession]:
         """A session for who has shown the operator's token. Raises as `redeem` does."""
         if not is_operator:
             raise self._failed(
                 address, "this is not the operator's token (it is in api.token of the home)"
             )
+        self._check_same(keeps, "")
         return await self._begin("")
+
+    def _check_same(self, keeps: WebSession | None, subject: str) -> None:
+        """Raises `OtherSession`: a foreign link must not put somebody else's page in place of one's own."""
+        principal = None if keeps is None else self.principal(keeps)
+        other = self._principal(subject)
+        if keeps is None or principal is None or other is None or keeps.subject == subject:
+            return
+        raise OtherSession(
+            f"this browser is signed in as {principal.label}; this would sign {other.label} in instead",
+            signed_in=principal.label,
+            would_be=other.label,
+        )
 
     # -- sessions ----------------------------------------------------------------------------------
 

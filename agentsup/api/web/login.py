@@ -24,11 +24,15 @@ async def login(call: Call) -> web.Response:
     """Exchange a code or the operator's token for a session."""
     body: bodies.LoginBody = call.body
     book, address = call.api.web, call.request.remote or ""
+    former = book.find(call.request.cookies.get(book.cookie))
+    keeps = None if body.replace else former
     if body.code is not None:
-        secret, session = await book.redeem(body.code, address)
+        secret, session = await book.redeem(body.code, address, keeps=keeps)
     else:
-        secret, session = await book.sign_in(_is_operators(call, body.token or ""), address)
-    await _end_former(call)
+        is_operator = _is_operators(call, body.token or "")
+        secret, session = await book.sign_in(is_operator, address, keeps=keeps)
+    if former is not None:  # whoever signs in anew leaves the session that this browser had
+        await book.end(former)
     response = reply(_signed_in(call, session, _principal(call, session)))
     response.set_cookie(
         book.cookie,
@@ -46,13 +50,6 @@ async def login(call: Call) -> web.Response:
 def _is_operators(call: Call, token: str) -> bool:
     known = call.deps.tokens.identify(token) if token.isascii() else None
     return known is not None and known.principal == OPERATOR
-
-
-async def _end_former(call: Call) -> None:
-    """Whoever signs in anew leaves the session that this browser had."""
-    former = call.api.web.find(call.request.cookies.get(call.api.web.cookie))
-    if former is not None:
-        await call.api.web.end(former)
 
 
 async def session(call: Call) -> web.Response:
@@ -142,7 +139,7 @@ ROUTES = (
         {200: shapes.SignedIn},
         access=Access.OPEN,
         body=bodies.LoginBody,
-        refusals=(401, 429),
+        refusals=(401, 409, 429),
     ),
     Route(
         "GET",

@@ -17,6 +17,7 @@ from agentsup.cli.locate import Place
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.tasks import TaskOwner
+from agentsup.kit.terminal import clean
 
 GIVE_UP_S: Final = 60.0
 _LINES_AHEAD: Final = 100
@@ -32,12 +33,12 @@ async def chat_in_lines(place: Place, agent: str, conversation: str) -> int:
     def show(one: Shown) -> None:
         text = line_of(one)
         if text is not None:
-            print(text, flush=True)
+            print(clean(text), flush=True)
         if one.kind is Kind.NOTICE or (one.kind is Kind.REPLY and talk.awaited):
             notices.append(one)
 
     def tell(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        print(clean(text), file=sys.stderr, flush=True)
 
     link = Link(place, talk, clock=clock, show=show, tell=tell, give_up_s=GIVE_UP_S)
     lines: asyncio.Queue[str | None] = asyncio.Queue(_LINES_AHEAD)

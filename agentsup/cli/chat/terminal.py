@@ -26,6 +26,7 @@ from agentsup.cli.show import is_plain, painted
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.tasks import TaskOwner
+from agentsup.kit.terminal import clean, clean_painted
 
 HISTORY: Final = "chat.history"
 LOCAL: Final = {"/quit": "leave the chat"}
@@ -70,7 +71,7 @@ async def chat_in_terminal(place: Place, agent: str, conversation: str) -> int:
         session.app.invalidate()
 
     def message() -> StyleAndTextTuples:
-        tail = painter.tail
+        tail = clean(painter.tail)
         return [("", f"{tail}\n" if tail else ""), ("bold", PROMPT)]
 
     link = Link(place, talk, clock=clock, show=show, tell=tell)
@@ -98,6 +99,7 @@ def write_above(session: PromptSession[str], line: str) -> None:
     The terminal stays in raw mode meanwhile: leaving it, as `patch_stdout` does, would for that
     moment turn Ctrl-C into a signal and lose a Ctrl-D.
     """
+    line = clean_painted(line)
     app = session.app
     if not app.is_running:
         print(line, flush=True)

@@ -70,7 +70,7 @@ class Browser:
     async def sign_in(self, person: str = "") -> Any:
         """By a one-time link; for the operator without a name."""
         code = (await book_of(self.rig).issue(person)).code
-        status, document, _ = await self.call("POST", "/web/login", {"code": code})
+        status, document, _ = await self.call("POST", "/web/login", {"code": code, "replace": True})
         assert status == 200, document
         return document
 

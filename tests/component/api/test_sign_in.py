@@ -210,6 +210,27 @@ async def test_a_foreign_page_signs_nobody_in(
     assert (await Browser(rig).call("POST", "/web/login", {"code": code}))[0] == 200
 
 
+async def test_no_link_puts_another_page_in_place_of_ones_own_unasked(rig: Rig) -> None:
+    browser = Browser(rig)
+    await browser.sign_in()
+    (mine,) = browser.cookies.values()
+    foreign = await code_for(rig, "uwe")
+    status, problem, headers = await browser.call("POST", "/web/login", {"code": foreign})
+    assert (status, problem["code"]) == (409, "other_session")
+    assert (problem["signed_in"], problem["would_be"]) == ("operator", "uwe")
+    assert "Set-Cookie" not in headers
+    assert [*browser.cookies.values()] == [mine]
+    assert (await browser.call("GET", "/web/session"))[1]["who"] == "operator"
+    # One's own link asks nothing, the other one still opens for whoever wants it.
+    assert (await browser.call("POST", "/web/login", {"code": await code_for(rig)}))[0] == 200
+    assert (await browser.call("POST", "/web/login", {"code": foreign, "replace": True}))[0] == 200
+    assert (await browser.call("GET", "/web/session"))[1]["who"] == "uwe"
+    # The token neither; and an old link is told as such.
+    assert (await browser.call("POST", "/web/login", {"token": OPERATOR_TOKEN}))[0] == 409
+    assert (await browser.call("POST", "/web/login", {"code": foreign}))[0] == 401
+    assert (await browser.call("GET", "/web/session"))[1]["who"] == "uwe"
+
+
 # -- links -----------------------------------------------------------------------------------------
 
 

@@ -299,3 +299,18 @@ def test_closing_puts_back_what_was_there(bench: Bench) -> None:
     assert root.handlers != before[1]
     bench.end()
     assert (root.level, root.handlers) == before
+
+
+def test_a_traceback_steers_no_terminal() -> None:
+    stream = io.StringIO()
+    log = setup_logging(
+        level="info", json=False, file=None, redactor=Redactor(), stream=stream, plain=True
+    )
+    try:
+        raise RuntimeError("\x1b]0;owned\x07\x9b2J\u202e\u2066 said")
+    except RuntimeError:
+        logging.getLogger("x").exception("it \x1b[2J failed", extra={"why": ["\x9b\u202e"]})
+    log.close()
+    text = stream.getvalue()
+    assert "said" in text
+    assert [c for c in text if c in "\x1b\x07\x9b\u202e\u2066"] == []
