@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
 
 from agentsup.model.errors import AgentsupError
 
-__all__ = ["HttpAnswer", "HttpPool", "Unanswered", "Unsent"]
+__all__ = ["BeforeSending", "HttpAnswer", "HttpPool", "Unanswered", "Unsent"]
 
 _KEEPALIVE_S = 15.0
 """Shorter than any server keeps an idle connection, so that a request seldom meets its end."""
@@ -57,12 +57,38 @@ class HttpAnswer:
     retry_after: str
 
 
+BeforeSending = Callable[[], Awaitable[None]]
+"""Awaited once a connection is there and before the first byte of a request leaves. If it raises
+an ``AgentsupError``, the request is not sent."""
+
+
 @dataclass(slots=True)
 class _Progress:
     """How far a request came."""
 
-    has_connection: bool = False
+    before: BeforeSending | None
+    may_have_left: bool = False
     """From here on some of it may have reached the server."""
+
+
+# The session makes its requests itself: this is how one learns which call it belongs to.
+_progress: ContextVar[_Progress | None] = ContextVar("http request", default=None)
+
+
+class _Request(aiohttp.ClientRequest):
+    """A request that says when it leaves."""
+
+    async def send(self, conn: Any) -> aiohttp.ClientResponse:
+        """Called with the connection to send over."""
+        progress = _progress.get()
+        assert progress is not None, "requests are made by HttpPool.open"
+        if progress.before is not None:
+            try:
+                await progress.before()
+            except AgentsupError as error:
+                raise Unsent(error.message) from error
+        progress.may_have_left = True
+        return await super().send(conn)
 
 
 class _Response(aiohttp.ClientResponse):
@@ -101,6 +127,7 @@ class HttpPool:
         headers: Mapping[str, str] | None = None,
         max_bytes: int | None = None,
         hang_up_after: int | None = None,
+        before: BeforeSending | None = None,
     ) -> HttpAnswer:
         """Make a request and read the whole answer, all within ``timeout_s``.
 
@@ -108,7 +135,7 @@ class HttpPool:
         connection is closed. Raises ``Unsent`` and ``Unanswered``.
         """
         async with self.open(
-            method, url, timeout_s=timeout_s, data=data, headers=headers
+            method, url, timeout_s=timeout_s, data=data, headers=headers, before=before
         ) as response:
             body = await _whole(response, max_bytes)
             if response.status == hang_up_after and isinstance(response, _Response):
@@ -124,23 +151,27 @@ class HttpPool:
         timeout_s: float,
         data: Any = None,
         headers: Mapping[str, str] | None = None,
+        before: BeforeSending | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Make a request and give the response to read from. Raises like ``request``; an
         ``OSError`` of what the block does with the answer is its own."""
-        progress = _Progress()
+        progress = _Progress(before)
         async with _translated(progress):
             session, tls = await self._opened(url)
-            asked = session.request(
-                method,
-                url,
-                data=data,
-                headers=headers,
-                ssl=tls,
-                allow_redirects=False,
-                timeout=self._timeout(timeout_s),
-                trace_request_ctx=progress,
-            )
-            async with asked as response:
+            mine = _progress.set(progress)
+            try:
+                response = await session.request(
+                    method,
+                    url,
+                    data=data,
+                    headers=headers,
+                    ssl=tls,
+                    allow_redirects=False,
+                    timeout=self._timeout(timeout_s),
+                )
+            finally:
+                _progress.reset(mine)
+            async with response:
                 try:
                     yield response
                 except (aiohttp.ClientError, TimeoutError, ConnectionError):
@@ -172,7 +203,7 @@ class HttpPool:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                trace_configs=[_tracing()],
+                request_class=_Request,
                 response_class=_Response,
             )
         return self._session, tls
@@ -200,7 +231,7 @@ async def _translated(progress: _Progress) -> AsyncIterator[None]:
         raise Unsent("the address is not valid") from None
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         why = _why(error)
-        if progress.has_connection:
+        if progress.may_have_left:
             raise Unanswered(why) from None
         raise Unsent(why) from None
 
@@ -211,15 +242,3 @@ def _why(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{type(error).__name__}, {error.strerror}"
     return type(error).__name__
-
-
-def _tracing() -> aiohttp.TraceConfig:
-    async def connected(
-        session: aiohttp.ClientSession, context: SimpleNamespace, params: object
-    ) -> None:
-        context.trace_request_ctx.has_connection = True
-
-    tracing = aiohttp.TraceConfig()
-    tracing.on_connection_create_end.append(connected)
-    tracing.on_connection_reuseconn.append(connected)
-    return tracing

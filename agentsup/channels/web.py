@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentsup.model.channel import Delivery, DeliveryOutcome, OutboxPart
+from agentsup.model.channel import Begin, Delivery, DeliveryOutcome, OutboxPart
 
 NAME = "web"
 
@@ -15,6 +15,6 @@ class WebChannel:
     idempotent = True
     in_pieces = False
 
-    async def deliver(self, part: OutboxPart) -> Delivery:
-        del part
+    async def deliver(self, part: OutboxPart, begin: Begin) -> Delivery:
+        del part, begin
         return Delivery(DeliveryOutcome.DELIVERED)

@@ -26,7 +26,7 @@ from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.agent import AgentSpec, Secret
-from agentsup.model.channel import Channel, Delivery, DeliveryOutcome, OutboxPart
+from agentsup.model.channel import Begin, Channel, Delivery, DeliveryOutcome, OutboxPart
 from agentsup.model.control import Commands
 from agentsup.model.errors import ConfigError
 from agentsup.observe.live import LiveHub
@@ -68,13 +68,13 @@ class Door:
         self.idempotent = idempotent
         self.channel: Channel | None = None
 
-    async def deliver(self, part: OutboxPart) -> Delivery:
+    async def deliver(self, part: OutboxPart, begin: Begin) -> Delivery:
         """Implements ``model.channel.Channel``."""
         if self.channel is None:
             return Delivery(
                 DeliveryOutcome.RETRY, NOT_CONNECTED, retry_after_s=_ABSENT_S, is_free=True
             )
-        return await self.channel.deliver(part)
+        return await self.channel.deliver(part, begin)
 
 
 @dataclass(frozen=True, slots=True)

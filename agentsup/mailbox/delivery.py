@@ -16,7 +16,14 @@ from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.kit.tasks import TaskOwner, stop_task
 from agentsup.mailbox.outbox import Settlement
-from agentsup.model.channel import Channel, Delivery, DeliveryOutcome, OutboxPart
+from agentsup.model.channel import (
+    Begin,
+    Channel,
+    Delivery,
+    DeliveryOutcome,
+    NotBegun,
+    OutboxPart,
+)
 
 __all__ = ["Deliveries", "RelayLimits", "RelayStats"]
 
@@ -88,25 +95,27 @@ class Deliveries:
             _log.error("deliveries that did not end: %s", ", ".join(left))
 
     async def deliver(
-        self, channel: Channel, part: OutboxPart, on_slow: Callable[[], None]
+        self, channel: Channel, part: OutboxPart, on_slow: Callable[[], None], begin: Begin
     ) -> Settlement:
-        """Deliver ``part`` and return what to record. ``on_slow`` is called if it takes long.
+        """Deliver ``part`` and return what to record. ``on_slow`` is called if it takes long,
+        ``begin`` when a blind channel is about to send.
 
         Never raises for what the channel does; a cancellation of the caller cancels the delivery.
         """
         faults.point("outbox.before_deliver")
-        delivery = await self._attempt(channel, part, on_slow)
+        delivery = await self._attempt(channel, part, on_slow, begin)
         faults.point("outbox.after_deliver")
         return self._settlement(part, delivery, idempotent=channel.idempotent)
 
     async def _attempt(
-        self, channel: Channel, part: OutboxPart, on_slow: Callable[[], None]
+        self, channel: Channel, part: OutboxPart, on_slow: Callable[[], None], begin: Begin
     ) -> Delivery:
         limits = self._limits
         limit_s = limits.file_timeout_s if part.kind == "file" else limits.timeout_s
         slow_s = min(self._limits.slow_s, limit_s)
+        mark = _Mark(None if channel.idempotent else begin)
         task = self._owner.spawn(
-            channel.deliver(part), name=f"deliver:{part.channel}/{part.outbox_id}"
+            channel.deliver(part, mark.begin), name=f"deliver:{part.channel}/{part.outbox_id}"
         )
         try:
             await asyncio.wait({task}, timeout=slow_s)
@@ -119,8 +128,10 @@ class Deliveries:
             _log.warning("%s took over %g s", task.get_name(), limit_s)
             if not await stop_task(task, timeout_s=_STOP_S):
                 _log.error("%s ignores its cancellation", task.get_name())
-            # The other pieces follow; a channel that finds none left says that it is done.
             detail = f"no answer within {limit_s:g} s"
+            if mark.is_open:
+                return Delivery(DeliveryOutcome.RETRY, detail)
+            # The other pieces follow; a channel that finds none left says that it is done.
             return Delivery(DeliveryOutcome.UNKNOWN, detail, more=channel.in_pieces)
         finally:
             task.cancel()  # nothing if it is done; else the relay itself is being cancelled
@@ -129,6 +140,8 @@ class Deliveries:
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is None:
             return task.result()
+        if isinstance(error, NotBegun):
+            return Delivery(DeliveryOutcome.RETRY, error.message)
         self._stats.faults += 1
         _log.error("%s raised instead of saying what happened", task.get_name(), exc_info=error)
         return Delivery(DeliveryOutcome.UNKNOWN, f"the channel failed: {error!r}")
@@ -163,3 +176,28 @@ class Deliveries:
             unit=self._entropy.uniform(0.0, 1.0),
         )
         return max(1, round(max(own_s, asked_s) * 1000))
+
+
+class _Mark:
+    """Marks a piece as begun at most once, and remembers whether that may have happened."""
+
+    def __init__(self, commit: Begin | None) -> None:
+        """``commit`` is None for a channel that may be given a piece twice."""
+        self._commit = commit
+        self._may_be_begun = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the piece was surely not sent."""
+        return self._commit is not None and not self._may_be_begun
+
+    async def begin(self) -> None:
+        """Implements ``model.channel.Begin``."""
+        if self._commit is None or self._may_be_begun:
+            return
+        self._may_be_begun = True  # from here on: a commit whose caller is cancelled is made
+        try:
+            await self._commit()
+        except NotBegun:
+            self._may_be_begun = False
+            raise

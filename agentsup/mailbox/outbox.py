@@ -24,6 +24,7 @@ __all__ = [
     "Step",
     "add_tx",
     "again_tx",
+    "begin_tx",
     "conversation_of",
     "counts",
     "heads",
@@ -240,7 +241,6 @@ def step_tx(
     channel: str,
     agent_id: str,
     conversation: str,
-    boot_id: str,
     idempotent: bool,
     fetch: bool,
     now: int,
@@ -248,9 +248,9 @@ def step_tx(
 ) -> Step:
     """One commit between two deliveries: record how the last one ended and begin the next.
 
-    A blind part is marked as begun before it is sent. One that is found begun was left by an
-    attempt that never said how it ended, so its fate is unknown; in a channel that sends
-    ``in_pieces`` that is the fate of one piece, and the others follow. One that repeats its pieces
+    A blind part that is found begun (see ``begin_tx``) was left by an attempt that never said how
+    it ended, so its fate is unknown; in a channel that sends ``in_pieces`` that is the fate of one
+    piece, and the others follow. One that repeats its pieces
     by a key is told when it first had a piece. A piece that only edits (see ``in_place_tx``) is in
     no doubt and tried again. ``fetch=False`` only records.
     """
@@ -276,14 +276,24 @@ def step_tx(
             continue
         if row["not_before"] > now:
             return Step(not_before=row["not_before"], given_up=given_up)
-        if not idempotent:
-            tx.execute(
-                "UPDATE outbox SET begun_boot = ? WHERE outbox_id = ?", (boot_id, part.outbox_id)
-            )
-        elif in_pieces and not part.begun_at:
+        if idempotent and in_pieces and not part.begun_at:
             tx.execute("UPDATE outbox SET begun_at = ? WHERE outbox_id = ?", (now, part.outbox_id))
         return Step(part, given_up=given_up)
     return Step(not_before=now, given_up=given_up)
+
+
+def begin_tx(tx: Tx, outbox_id: int, *, boot_id: str) -> bool:
+    """Mark the next piece of a blind part as begun by this boot; False if the part is settled.
+
+    The mark is committed when the piece is about to leave and taken away by its settlement. A
+    process that finds it in place does not know whether the piece arrived.
+    """
+    return bool(
+        tx.execute(
+            "UPDATE outbox SET begun_boot = ? WHERE outbox_id = ? AND state = 'pending'",
+            (boot_id, outbox_id),
+        ).rowcount
+    )
 
 
 def _settle_tx(tx: Tx, settlement: Settlement) -> None:

@@ -20,7 +20,7 @@ from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox import outbox
 from agentsup.mailbox.delivery import Deliveries, RelayLimits, RelayStats
 from agentsup.mailbox.outbox import Head, Settlement, Step
-from agentsup.model.channel import Channel
+from agentsup.model.channel import Channel, NotBegun, OutboxPart
 from agentsup.model.errors import Overloaded, StoreUnavailable
 from agentsup.store.database import Database, Reader
 from agentsup.store.failures import Trouble
@@ -312,7 +312,7 @@ class _Lane:
                 return True
             self._note_wake()
             self._pending = await self._deliveries.deliver(
-                self._channel, step.part, self.give_place
+                self._channel, step.part, self.give_place, partial(self._begin, step.part)
             )
         if self._pending is not None:
             await self._step(fetch=False)
@@ -324,6 +324,16 @@ class _Lane:
             _log.warning("%s/%s had lost its wake", self.route.name, "/".join(self.key))
         self.by_net = False
 
+    async def _begin(self, part: OutboxPart) -> None:
+        """Commit that the next piece of ``part`` leaves now. Raises ``NotBegun``."""
+        begin_tx = partial(outbox.begin_tx, outbox_id=part.outbox_id, boot_id=self._ground.boot_id)
+        try:
+            is_open = await self._ground.database.write(begin_tx, name="relay.begin", closing=True)
+        except (StoreUnavailable, Overloaded) as error:
+            raise NotBegun(f"the store can't note that it is sent: {error.message}") from error
+        if not is_open:
+            raise NotBegun("it was settled before it was sent")
+
     async def _step(self, *, fetch: bool) -> Step:
         """Commit how the last delivery ended and begin the next; waits while the store can't."""
         agent_id, conversation = self.key
@@ -334,7 +344,6 @@ class _Lane:
                 channel=self.route.name,
                 agent_id=agent_id,
                 conversation=conversation,
-                boot_id=self._ground.boot_id,
                 idempotent=self._channel.idempotent,
                 in_pieces=self._channel.in_pieces,
                 fetch=fetch,

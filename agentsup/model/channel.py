@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
+
+from agentsup.model.errors import AgentsupError
 
 
 class OutboxState(StrEnum):
@@ -68,8 +71,25 @@ class Delivery:
     whatever the channel is."""
 
 
+class NotBegun(AgentsupError):
+    """A piece could not be marked as begun, so it must not be sent now. Nothing was sent."""
+
+    code = "part_not_begun"
+    status = 503
+
+
+Begin = Callable[[], Awaitable[None]]
+"""Commits that the next piece of a part is begun: from then on its fate is in doubt until the
+delivery says how it ended. Repeated calls do nothing. Raises ``NotBegun`` if the store can't note
+it, or if the part was settled meanwhile."""
+
+
 class Channel(Protocol):
     """A way to deliver. ``deliver`` never raises for what the platform did; it says so.
+
+    A channel that is not idempotent awaits ``begin`` before the first byte of a piece can leave,
+    and as late as it can: what is killed before that was surely not sent, and is sent by the next
+    process. For an idempotent channel ``begin`` does nothing. ``NotBegun`` may be passed on.
 
     A channel may send a part ``in_pieces``. It is given the part once for each piece, ``part.progress`` counting those before it, and says ``more`` for
     all but the last. A piece that an ended process had begun counts as settled, so such a channel
@@ -82,4 +102,4 @@ class Channel(Protocol):
     in_pieces: bool
     """Whether a part goes piece by piece; else once and whole."""
 
-    async def deliver(self, part: OutboxPart) -> Delivery: ...
+    async def deliver(self, part: OutboxPart, begin: Begin) -> Delivery: ...

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from agentsup.model.channel import Delivery, DeliveryOutcome, OutboxPart
+from agentsup.model.channel import Begin, Delivery, DeliveryOutcome, OutboxPart
 
 Act = Delivery | BaseException | asyncio.Event
 """What a delivery does: say this, raise this, or hang until this event is set and then deliver."""
@@ -28,6 +28,10 @@ class RecordingChannel:
         self.in_pieces = False
         self.sent: list[OutboxPart] = []
         self.attempts: list[OutboxPart] = []
+        self.waits: asyncio.Event | None = None
+        """What each delivery waits for before it begins to send, such as a turn of its own."""
+        self.begun = 0
+        """How many deliveries have come to the point where they send."""
         self.running = 0
         self.most_running = 0
         self._plan: deque[Act] = deque()
@@ -61,14 +65,14 @@ class RecordingChannel:
         """Return once at least `count` parts have arrived."""
         await self.wait_for(lambda: len(self.sent) >= count, timeout_s)
 
-    async def deliver(self, part: OutboxPart) -> Delivery:
+    async def deliver(self, part: OutboxPart, begin: Begin) -> Delivery:
         """Do what is planned, else deliver."""
         self.attempts.append(part)
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         self._changed.set()
         try:
-            return await self._act(self._next_act(part.conversation), part)
+            return await self._act(self._next_act(part.conversation), part, begin)
         finally:
             self.running -= 1
             self._changed.set()
@@ -79,7 +83,12 @@ class RecordingChannel:
                 return plan.popleft()
         return DELIVERED
 
-    async def _act(self, act: Act, part: OutboxPart) -> Delivery:
+    async def _act(self, act: Act, part: OutboxPart, begin: Begin) -> Delivery:
+        if self.waits is not None:
+            await self.waits.wait()
+        await begin()
+        self.begun += 1
+        self._changed.set()
         match act:
             case BaseException():
                 raise act

@@ -16,7 +16,7 @@ from typing import Any
 
 from agentsup.kit.clock import LoopClock
 from agentsup.kit.entropy import SeededEntropy
-from agentsup.model.channel import Delivery, DeliveryOutcome, OutboxPart
+from agentsup.model.channel import Begin, Delivery, DeliveryOutcome, OutboxPart
 from agentsup.model.message import Message
 from agentsup.model.tool import ToolResult
 from agentsup.testing.sim_script import OPTIONS, answer_to
@@ -227,13 +227,14 @@ class SimChannel:
         self._life = life
         self._on_question = on_question
 
-    async def deliver(self, part: OutboxPart) -> Delivery:
+    async def deliver(self, part: OutboxPart, begin: Begin) -> Delivery:
         """Deliver slowly, not at all, or without saying so."""
         world, life = self._life.world, self._life
         await life.clock.sleep(world.rng.choice((0.0, 0.01, 0.3)))
         luck = 0.0 if world.calm else world.rng.random()
         if luck > 0.95:
             return Delivery(DeliveryOutcome.RETRY, "come again", retry_after_s=0.5)
+        await begin()
         if luck <= 0.92:
             self._arrive(part)
         await life.clock.sleep(world.rng.choice((0.0, 0.01)))

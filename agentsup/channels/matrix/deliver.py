@@ -45,7 +45,7 @@ from agentsup.channels.matrix.sender import Sender
 from agentsup.channels.private import ONLY_WITH
 from agentsup.channels.upload import UploadFile
 from agentsup.kit.clock import Clock
-from agentsup.model.channel import Delivery, DeliveryOutcome, OutboxPart
+from agentsup.model.channel import Begin, Delivery, DeliveryOutcome, OutboxPart
 from agentsup.model.errors import AgentsupError, Overloaded, StoreUnavailable
 
 __all__ = ["NOT_ATTACHED", "BotHandle", "MatrixChannel", "MatrixSettings", "Offered"]
@@ -135,7 +135,7 @@ class MatrixChannel:
         """The agent's parts wait from now on."""
         self._bots.pop(agent_id, None)
 
-    async def deliver(self, part: OutboxPart) -> Delivery:
+    async def deliver(self, part: OutboxPart, begin: Begin) -> Delivery:
         """Send the piece at ``part.progress`` and say what became of it."""
         bot = self._bots.get(part.agent_id)
         if bot is None:

@@ -9,6 +9,7 @@ from typing import IO, Any, Protocol
 
 import aiohttp
 
+from agentsup.channels.http import BeforeSending
 from agentsup.channels.telegram import library
 from agentsup.channels.telegram.errors import FateUnknown, NotSent, error_of
 from agentsup.channels.telegram.flood import Flood
@@ -66,16 +67,20 @@ class TelegramClient:
         *,
         timeout_s: float = 20.0,
         files: Mapping[str, UploadFile] | None = None,
+        before: BeforeSending | None = None,
         **fields: Any,
     ) -> Any:
         """Call ``method`` and return its raw result.
+
+        ``before`` is awaited when the request is about to leave: after waits for a place and for a
+        connection. If it raises an ``AgentsupError``, nothing is sent (``NotSent``).
 
         ``fields`` are JSON values; None is left out. ``timeout_s`` bounds the call from when it has
         a place (``getUpdates``: more than its own ``timeout``). Raises a ``TelegramError``;
         ``OSError`` for a file that can't be read, before anything was sent.
         """
         if method == _POLL:
-            return await self._call(method, fields, timeout_s)
+            return await self._call(method, fields, timeout_s, before)
         async with self._place():
             with ExitStack() as opened:
                 for name, file in (files or {}).items():
@@ -84,7 +89,7 @@ class TelegramClient:
                     fields[name] = library_.telegram.InputFile(
                         handle, filename=file.name, read_file_handle=False
                     )
-                return await self._call(method, fields, timeout_s)
+                return await self._call(method, fields, timeout_s, before)
 
     @asynccontextmanager
     async def _place(self) -> AsyncIterator[None]:
@@ -98,12 +103,17 @@ class TelegramClient:
         finally:
             self._places.release()
 
-    async def _call(self, method: str, fields: dict[str, Any], timeout_s: float) -> Any:
+    async def _call(
+        self, method: str, fields: dict[str, Any], timeout_s: float, before: BeforeSending | None
+    ) -> Any:
         library_ = await self._loaded()
         if self._is_closed:
             raise NotSent("this bot's connection is closed")
         try:
-            return await self._bot.do_api_request(method, api_kwargs=fields, read_timeout=timeout_s)
+            with library_.request.sending(before):
+                return await self._bot.do_api_request(
+                    method, api_kwargs=fields, read_timeout=timeout_s
+                )
         except library_.request.Carried as carried:
             raise carried.error from None
         except library_.telegram.error.TelegramError as error:

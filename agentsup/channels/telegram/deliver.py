@@ -38,7 +38,7 @@ from agentsup.channels.telegram.outgoing import (
 from agentsup.channels.telegram.place import Place, parse
 from agentsup.channels.telegram.render import CAPABILITIES, Entity, Piece, plain, utf16_len
 from agentsup.channels.telegram.sender import Sender, SendPriority
-from agentsup.model.channel import Delivery, DeliveryOutcome, OutboxPart
+from agentsup.model.channel import Begin, Delivery, DeliveryOutcome, OutboxPart
 from agentsup.model.errors import Overloaded, StoreUnavailable
 
 __all__ = ["NOT_ATTACHED", "BotHandle", "TelegramChannel", "TelegramSettings"]
@@ -102,7 +102,7 @@ class TelegramChannel:
         """The agent's parts wait from now on."""
         self._bots.pop(agent_id, None)
 
-    async def deliver(self, part: OutboxPart) -> Delivery:
+    async def deliver(self, part: OutboxPart, begin: Begin) -> Delivery:
         """Send the piece at ``part.progress`` and say what became of it."""
         bot = self._bots.get(part.agent_id)
         if bot is None:
@@ -119,7 +119,7 @@ class TelegramChannel:
         has_more = part.progress + 1 < len(pieces)
         try:
             await self._reassure(bot, part.agent_id)
-            message_id = await self._send(bot, part, place, pieces[part.progress])
+            message_id = await self._send(bot, part, place, pieces[part.progress], begin)
         except FateUnknown as error:
             self._in_doubt.add(part.agent_id)
             return Delivery(DeliveryOutcome.UNKNOWN, error.message, more=has_more)
@@ -162,7 +162,7 @@ class TelegramChannel:
         return kept
 
     async def _send(
-        self, bot: BotHandle, part: OutboxPart, place: Place, piece: Outgoing
+        self, bot: BotHandle, part: OutboxPart, place: Place, piece: Outgoing, begin: Begin
     ) -> int | None:
         """Send one piece, corrected where the platform has refused it as it was.
 
@@ -181,7 +181,7 @@ class TelegramChannel:
                 await self._note(bot, part, target.edited_id)
                 is_noted = not is_noted
             try:
-                return await self._call(bot, part, target, piece)
+                return await self._call(bot, part, target, piece, begin)
             except ChatMigrated as error:
                 target = self._moved(bot, part, target, error.new_chat_id)
             except NotModified:
@@ -221,7 +221,7 @@ class TelegramChannel:
         return None if bot.takeover is None else await bot.takeover(part.message_id)
 
     async def _call(
-        self, bot: BotHandle, part: OutboxPart, target: _Target, piece: Outgoing
+        self, bot: BotHandle, part: OutboxPart, target: _Target, piece: Outgoing, begin: Begin
     ) -> int | None:
         priority = SendPriority.FINAL
         if piece.markup is not None and part.kind != "answer":
@@ -246,6 +246,7 @@ class TelegramChannel:
             priority=priority,
             timeout_s=_timeout_s(part, piece),
             files=piece.files,
+            before=begin,
             message_thread_id=target.place.topic_id,
             **piece.fields(),
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 
-from agentsup.channels.http import HttpAnswer, HttpPool, Unanswered, Unsent
+from agentsup.channels.http import BeforeSending, HttpAnswer, HttpPool, Unanswered, Unsent
 from agentsup.channels.telegram.errors import FateUnknown, NotSent
 from agentsup.channels.telegram.flood import Flood, Rates
 
@@ -37,7 +37,9 @@ class SharedHttp:
         self._pool = pool or HttpPool(connect_timeout_s=connect_timeout_s)
         self._is_ours = pool is None
 
-    async def post(self, url: str, data: Any, *, timeout_s: float) -> HttpAnswer:
+    async def post(
+        self, url: str, data: Any, *, timeout_s: float, before: BeforeSending | None = None
+    ) -> HttpAnswer:
         """POST a form and read the whole answer, all within ``timeout_s``.
 
         Raises ``NotSent`` when surely nothing reached the server, else ``FateUnknown``.
@@ -45,7 +47,12 @@ class SharedHttp:
         async with _translated():
             # After a conflict the next poll shall come over another connection.
             return await self._pool.request(
-                "POST", url, data=data, timeout_s=timeout_s, hang_up_after=_CONFLICT
+                "POST",
+                url,
+                data=data,
+                timeout_s=timeout_s,
+                hang_up_after=_CONFLICT,
+                before=before,
             )
 
     @asynccontextmanager

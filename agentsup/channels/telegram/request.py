@@ -7,6 +7,9 @@ through the library inside one of its own.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -14,6 +17,7 @@ from telegram import Bot
 from telegram.error import TelegramError as LibraryError
 from telegram.request import BaseRequest
 
+from agentsup.channels.http import BeforeSending
 from agentsup.channels.telegram import errors
 from agentsup.channels.telegram.http import SharedHttp
 
@@ -21,9 +25,21 @@ if TYPE_CHECKING:
     from telegram._utils.types import JSONDict, ODVInput
     from telegram.request import RequestData
 
-__all__ = ["Carried", "RawBot", "Request", "new_bot"]
+__all__ = ["Carried", "RawBot", "Request", "new_bot", "sending"]
 
 _TIMEOUT_S = 20.0
+# The library stands between a call and its request, and hands nothing of ours on.
+_before: ContextVar[BeforeSending | None] = ContextVar("telegram before sending", default=None)
+
+
+@contextmanager
+def sending(before: BeforeSending | None) -> Iterator[None]:
+    """Have ``before`` awaited by the call made in the block, when its request is about to leave."""
+    mine = _before.set(before)
+    try:
+        yield
+    finally:
+        _before.reset(mine)
 
 
 class Carried(LibraryError):
@@ -71,7 +87,9 @@ class Request(BaseRequest):
         """Post ``request_data``; ``read_timeout`` bounds the whole call. Raises ``Carried``."""
         timeout_s = float(read_timeout) if isinstance(read_timeout, int | float) else _TIMEOUT_S
         try:
-            answer = await self._http.post(url, _form(request_data), timeout_s=timeout_s)
+            answer = await self._http.post(
+                url, _form(request_data), timeout_s=timeout_s, before=_before.get()
+            )
         except errors.TelegramError as error:
             raise Carried(error) from None
         if not 200 <= answer.status <= 299:

@@ -14,6 +14,7 @@ from enum import IntEnum
 from math import inf
 from typing import Any, Protocol
 
+from agentsup.channels.http import BeforeSending
 from agentsup.channels.telegram.errors import Dropped, FloodWait, NotSent, TelegramError
 from agentsup.channels.telegram.flood import Flood, Kind, Plan, Waiting, kind_of, plan
 from agentsup.channels.upload import UploadFile
@@ -56,6 +57,7 @@ class Caller(Protocol):
         *,
         timeout_s: float = 20.0,
         files: Mapping[str, UploadFile] | None = None,
+        before: BeforeSending | None = None,
         **fields: Any,
     ) -> Any: ...
 
@@ -90,9 +92,12 @@ class Sender:
         replaces: str | None = None,
         timeout_s: float = 20.0,
         files: Mapping[str, UploadFile] | None = None,
+        before: BeforeSending | None = None,
         **fields: Any,
     ) -> Any:
         """Wait for the turn of this send, call ``method`` with ``chat_id`` and return its result.
+
+        ``before`` is awaited after all waits, when the request is about to leave.
 
         A droppable send that can't go soon raises ``Dropped``; so does one that waits while a
         newer one with the same ``replaces`` arrives. Another raises ``FloodWait`` when its turn is
@@ -105,7 +110,12 @@ class Sender:
         ticket = await self._turn(chat_id, kind, priority, replaces, droppable=droppable)
         try:
             return await self._client.call(
-                method, timeout_s=timeout_s, files=files, chat_id=chat_id, **fields
+                method,
+                timeout_s=timeout_s,
+                files=files,
+                before=before,
+                chat_id=chat_id,
+                **fields,
             )
         except FloodWait as error:
             self._flood.refused(chat_id, kind, error.retry_after_s, self._clock.monotonic())
@@ -131,8 +141,8 @@ class Sender:
         now = self._clock.monotonic()
         patience_s = _PATIENCE_S.get(priority, 0.0) if droppable else _WAIT_S
         if kind is Kind.MESSAGE and self._flood.pause_s(chat_id, now, kind) > 0:
-            # Not waited out here: a kill meanwhile would leave it in doubt. Its row in the outbox
-            # keeps the time as well, and in no doubt.
+            # Not waited out here: its row in the outbox keeps the time too, over a restart as well,
+            # and its place in the relay is free for others.
             patience_s = 0.0
         waiting = Waiting(
             ticket=self._flood.new_ticket(),

@@ -262,5 +262,8 @@ async def test_the_first_attempt_of_both_bots_is_waited_for(stage: Stage) -> Non
 
 
 async def test_before_the_first_bot_a_part_waits_without_an_attempt() -> None:
-    delivery = await Door("telegram", idempotent=False).deliver(PART)
+    async def begin() -> None:
+        raise AssertionError("nothing is sent")
+
+    delivery = await Door("telegram", idempotent=False).deliver(PART, begin)
     assert (delivery.outcome, delivery.is_free) == (DeliveryOutcome.RETRY, True)

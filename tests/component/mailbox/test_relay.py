@@ -395,6 +395,54 @@ async def test_what_can_never_be_known_is_not_tried_again(
     assert (row["state"], row["attempts"]) == ("unknown", 1)
 
 
+async def test_killed_before_it_leaves_a_part_is_in_no_doubt(bench: Bench) -> None:
+    """It waited for its turn: nothing was sent, so the next process sends it, without a note."""
+    channel = RecordingChannel()
+    channel.waits = asyncio.Event()
+    first, second = await bench.add("one", "two")
+    doomed = asyncio.create_task(bench.relay(channel).run(lambda: None, asyncio.Event()))
+    await channel.wait_for(lambda: channel.running == 1)
+    await bench.kill()
+    doomed.cancel()
+    await asyncio.wait({doomed})
+    channel.waits = None
+    await bench.boot()
+    async with running(bench.relay(channel)):
+        await channel.wait_sent(2)
+    assert ids(channel.sent) == [first, second]
+    assert await bench.states() == {first: "delivered", second: "delivered"}
+
+
+async def test_a_part_that_is_settled_while_it_waits_does_not_leave(bench: Bench) -> None:
+    channel = RecordingChannel()
+    channel.waits = asyncio.Event()
+    first, second = await bench.add("one", "two")
+    async with running(bench.relay(channel)):
+        await channel.wait_for(lambda: channel.running == 1)
+        await bench.database.write(
+            lambda tx: (
+                tx.execute(
+                    "UPDATE outbox SET state = 'dropped' WHERE outbox_id = ?", (first,)
+                ).rowcount
+            )
+        )
+        channel.waits.set()
+        await channel.wait_sent(1)
+    assert ids(channel.sent) == [second]
+    assert await bench.states() == {first: "dropped", second: "delivered"}
+
+
+async def test_what_takes_too_long_before_it_leaves_is_tried_again(bench: Bench) -> None:
+    channel = RecordingChannel()
+    channel.waits = asyncio.Event()
+    (first,) = await bench.add("one")
+    async with running(bench.relay(channel, timeout_s=1.0)):
+        await channel.wait_for(lambda: len(channel.attempts) == 2)
+        channel.waits.set()
+        await channel.wait_sent(1)
+    assert await bench.states() == {first: "delivered"}
+
+
 @pytest.mark.parametrize("idempotent", [False, True])
 @pytest.mark.parametrize("arrived", [False, True])
 async def test_killed_in_the_midst_of_a_delivery(
@@ -405,7 +453,7 @@ async def test_killed_in_the_midst_of_a_delivery(
     first, second = await bench.add("one", "two")
     draining = asyncio.Event()
     doomed = asyncio.create_task(bench.relay(channel).run(lambda: None, draining))
-    await channel.wait_for(lambda: channel.running == 1)
+    await channel.wait_for(lambda: channel.begun == 1)
     if arrived:
         bench.runner.kill()
         gate.set()
@@ -434,7 +482,7 @@ async def test_a_cancelled_relay_leaves_the_row_to_the_next_one(bench: Bench) ->
     channel.plan(asyncio.Event())
     (first,) = await bench.add("one")
     task = asyncio.create_task(bench.relay(channel).run(lambda: None, asyncio.Event()))
-    await channel.wait_for(lambda: channel.running == 1)
+    await channel.wait_for(lambda: channel.begun == 1)
     task.cancel()
     await asyncio.wait({task})
     assert task.cancelled()

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from agentsup.mailbox import outbox
-from agentsup.model.channel import Delivery, DeliveryOutcome, OutboxPart
+from agentsup.model.channel import Begin, Delivery, DeliveryOutcome, OutboxPart
 from tests.component.mailbox.test_relay import Bench, bench, running
 
 __all__ = ["bench"]  # the fixture
@@ -33,7 +33,8 @@ class Pieces:
         self.plan: deque[Delivery | asyncio.Event] = deque()
         self.began = asyncio.Event()
 
-    async def deliver(self, part: OutboxPart) -> Delivery:
+    async def deliver(self, part: OutboxPart, begin: Begin) -> Delivery:
+        await begin()
         words = str(part.body["text"]).split()
         if "again" in part.body:
             words = ["NOTE"]

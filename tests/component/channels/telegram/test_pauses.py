@@ -5,6 +5,7 @@ a pause runs the server goes on refusing, so every call that comes too early is 
 """
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +128,52 @@ async def test_a_pause_of_the_whole_bot_is_kept_by_all_its_parts(tmp_path: Path)
         assert {(row["state"], row["attempts"]) for row in rows} == {("delivered", 1)}
         assert await lives.calls() == refused + len(parts)
         assert (await bench.people.report())["hammered"] == 0
+
+
+async def test_killed_while_it_waits_for_our_own_pace_nothing_is_in_doubt(tmp_path: Path) -> None:
+    """More is said at once than our limits allow: whatever waits is sent by the next process."""
+    rates = replace(FAST, private=(2, 0.6))
+    async with benched(tmp_path, limits="count", rates=rates) as bench:
+        lives = Lives(bench)
+        people = [await bench.person(f"P{number}") for number in range(4)]
+        await lives.start()
+        parts = [[await bench.add(user, f"answer {n}") for n in range(3)] for user, _ in people]
+        await lives.delivered(*(part for mine in parts for part in mine[:2]))
+        await lives.next()
+        rows = await lives.delivered(*(mine[2] for mine in parts))
+        await lives.kill()
+        assert [row["state"] for row in rows] == ["delivered"] * len(people)
+        for _, chat in people:
+            assert await bench.people.texts(chat) == ["answer 0", "answer 1", "answer 2"]
+
+
+async def test_killed_on_the_way_to_a_connection_nothing_is_in_doubt(tmp_path: Path) -> None:
+    """A server that takes no connection has nothing of the piece."""
+    async with benched(tmp_path, rates=FAST) as bench:
+        lives = Lives(bench)
+        ann, chat = await bench.person()
+        served, taken = bench.url, asyncio.Event()
+
+        async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            taken.set()
+            await reader.read()
+            writer.close()
+
+        # It speaks no TLS, so the connection is never made.
+        silent = await asyncio.start_server(hold, "127.0.0.1", 0)
+        port = silent.sockets[0].getsockname()[1]
+        bench.url = f"https://127.0.0.1:{port}"
+        await bench.reborn()
+        await lives.start()
+        part = await bench.add(ann, "hello")
+        async with asyncio.timeout(10):
+            await taken.wait()
+        assert (await bench.row(part))["begun_boot"] == ""
+        bench.url = served
+        await lives.next()
+        silent.close()
+        await silent.wait_closed()
+        (row,) = await lives.delivered(part)
+        await lives.kill()
+        assert row["state"] == "delivered"
+        assert await bench.people.texts(chat) == ["hello"]
