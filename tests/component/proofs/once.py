@@ -9,9 +9,12 @@ import pytest
 
 from agentsup.mailbox import draft, ending, outbox
 from agentsup.mailbox.bus import BusRequest
+from agentsup.mailbox.delivery import Deliveries
 from agentsup.mailbox.mailbox import Completion
+from agentsup.mailbox.outbox import Settlement
 from agentsup.mailbox.rows import need_message
 from agentsup.mailbox.values import Desk
+from agentsup.model.channel import Begin, Channel, OutboxPart
 from agentsup.model.errors import Conflict, IllegalTransition, LeaseLost
 from agentsup.model.message import Lease, Message, Outcome
 from agentsup.model.principal import OPERATOR
@@ -92,13 +95,29 @@ async def an_unknown_send_is_not_repeated(home: Path) -> None:
     async with House(home, [agent("main", ANSWER)], channel=channel) as house:
         channel.plan(asyncio.Event())
         await house.say("main", "one")
-        await claim.comes(lambda: channel.attempts, 10, "nothing was delivered")
+        await claim.comes(lambda: channel.begun, 10, "nothing was delivered")
         await house.crash()
         await house.open()
         await claim.comes(lambda: house.heard("/again"), 60, "nobody was told of the doubt")
         await asyncio.sleep(60)
         times = sum(part.kind == "answer" for part in channel.attempts)
         claim.holds(times == 1, f"the answer was sent {times} times")
+
+
+async def what_never_left_is_in_no_doubt(home: Path) -> None:
+    """The process dies while a send waits for its turn; nobody is told of a doubt."""
+    channel = RecordingChannel("console")
+    async with House(home, [agent("main", ANSWER)], channel=channel) as house:
+        channel.waits = asyncio.Event()
+        await house.say("main", "one")
+        await claim.comes(lambda: channel.attempts, 10, "nothing was delivered")
+        await house.crash()
+        channel.waits = None
+        await house.open()
+        await claim.comes(lambda: channel.sent, 60, "the answer never came")
+        await asyncio.sleep(60)
+        kinds = [part.kind for part in channel.sent]
+        claim.holds(kinds == ["answer"], f"people were told {kinds}")
 
 
 # -- removals --------------------------------------------------------------------------------------
@@ -128,6 +147,22 @@ def _resend_after_a_crash(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(outbox, "step_tx", blindly)
 
 
+def _nothing_is_marked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(outbox, "begin_tx", lambda tx, outbox_id, **how: True)
+
+
+def _marked_when_handed_over(patch: pytest.MonkeyPatch) -> None:
+    deliver = Deliveries.deliver
+
+    async def early(
+        self: Deliveries, channel: Channel, part: OutboxPart, on_slow: Any, begin: Begin
+    ) -> Settlement:
+        await begin()
+        return await deliver(self, channel, part, on_slow, begin)
+
+    patch.setattr(Deliveries, "deliver", early)
+
+
 PROOFS = (
     Proof(
         "a platform repeats itself",
@@ -151,6 +186,15 @@ PROOFS = (
         "an unknown send is not repeated",
         "P2",
         an_unknown_send_is_not_repeated,
-        (Removal("resend after a crash", _resend_after_a_crash),),
+        (
+            Removal("resend after a crash", _resend_after_a_crash),
+            Removal("nothing is marked as begun", _nothing_is_marked),
+        ),
+    ),
+    Proof(
+        "what never left is in no doubt",
+        "P2",
+        what_never_left_is_in_no_doubt,
+        (Removal("marked when handed over", _marked_when_handed_over),),
     ),
 )
