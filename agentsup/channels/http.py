@@ -10,20 +10,23 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import IO, Any
 
 import aiohttp
 
-from agentsup.model.errors import AgentsupError
+from agentsup.kit.outbound.aiohttp_client import Session, new_session, pieces, whole
+from agentsup.kit.outbound.limits import MIB, AnswerLimits, LimitExceeded
+from agentsup.model.errors import AgentsupError, TooLarge
 
-__all__ = ["BeforeSending", "HttpAnswer", "HttpPool", "Unanswered", "Unsent"]
+__all__ = ["Answering", "BeforeSending", "HttpAnswer", "HttpPool", "Unanswered", "Unsent"]
 
 _KEEPALIVE_S = 15.0
 """Shorter than any server keeps an idle connection, so that a request seldom meets its end."""
-_CHUNK_BYTES = 64 * 1024
+_ANSWER = AnswerLimits(body_bytes=8 * MIB, values=100_000, idle_s=None, total_s=None)
+"""Each request brings a time of its own, within which it must have its whole answer."""
 
 
 class Unsent(AgentsupError):
@@ -106,13 +109,47 @@ class _Response(aiohttp.ClientResponse):
             self._line.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """An answer whose body is still to come."""
+
+    status: int
+    retry_after: str
+    _response: aiohttp.ClientResponse
+
+    async def save(self, to: IO[bytes], max_bytes: int) -> int:
+        """Write the body to a file and return its size; ``TooLarge`` over ``max_bytes``."""
+        size, limits = 0, replace(_ANSWER, body_bytes=max_bytes)
+        try:
+            async with aclosing(pieces(self._response, limits)) as coming:
+                async for piece in coming:
+                    size += len(piece)
+                    await asyncio.to_thread(to.write, piece)
+        except LimitExceeded as error:
+            if error.limit != "bytes":
+                raise
+            raise TooLarge(f"the file is over {max_bytes // MIB} MiB", limit=max_bytes) from None
+        await asyncio.to_thread(to.flush)
+        return size
+
+    async def beginning(self, max_bytes: int) -> bytes:
+        """No more than the first ``max_bytes`` of the body."""
+        body = bytearray()
+        async with aclosing(pieces(self._response, _ANSWER)) as coming:
+            async for piece in coming:
+                body += piece
+                if len(body) >= max_bytes:
+                    break
+        return bytes(body[:max_bytes])
+
+
 class HttpPool:
     """One HTTP session and one TLS context for all bots of a daemon, opened at first use."""
 
     def __init__(self, *, connect_timeout_s: float = 8.0) -> None:
         """`connect_timeout_s` bounds the way to a connection, name look-up and TLS included."""
         self._connect_timeout_s = connect_timeout_s
-        self._session: aiohttp.ClientSession | None = None
+        self._session: Session | None = None
         self._tls: ssl.SSLContext | None = None
         self._tls_lock = asyncio.Lock()
         self._is_closed = False
@@ -125,19 +162,18 @@ class HttpPool:
         timeout_s: float,
         data: Any = None,
         headers: Mapping[str, str] | None = None,
-        max_bytes: int | None = None,
+        max_bytes: int = _ANSWER.body_bytes,
+        max_values: int | None = _ANSWER.values,
         hang_up_after: int | None = None,
         before: BeforeSending | None = None,
     ) -> HttpAnswer:
         """Make a request and read the whole answer, all within ``timeout_s``.
 
-        An answer over ``max_bytes`` is none. After one with the status ``hang_up_after`` the
-        connection is closed. Raises ``Unsent`` and ``Unanswered``.
+        An answer over ``max_bytes``, or with over ``max_values`` JSON values, is none. After one
+        with the status ``hang_up_after`` the connection is closed. Raises ``Unsent`` and ``Unanswered``.
         """
-        async with self.open(
-            method, url, timeout_s=timeout_s, data=data, headers=headers, before=before
-        ) as response:
-            body = await _whole(response, max_bytes)
+        async with self._open(method, url, timeout_s, data, headers, before) as response:
+            body = await whole(response, replace(_ANSWER, body_bytes=max_bytes, values=max_values))
             if response.status == hang_up_after and isinstance(response, _Response):
                 response.hang_up()
             return HttpAnswer(response.status, body, response.headers.get("Retry-After", ""))
@@ -149,12 +185,31 @@ class HttpPool:
         url: str,
         *,
         timeout_s: float,
-        data: Any = None,
         headers: Mapping[str, str] | None = None,
-        before: BeforeSending | None = None,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Make a request and give the response to read from. Raises like ``request``; an
+    ) -> AsyncIterator[Answering]:
+        """Make a request and give the answer to read from. Raises like ``request``; an
         ``OSError`` of what the block does with the answer is its own."""
+        async with self._open(method, url, timeout_s, None, headers, None) as response:
+            retry_after = response.headers.get("Retry-After", "")
+            yield Answering(response.status, retry_after, response)
+
+    async def close(self) -> None:
+        """Close the session; calls under way fail. Harmless when repeated."""
+        self._is_closed = True
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    @asynccontextmanager
+    async def _open(
+        self,
+        method: str,
+        url: str,
+        timeout_s: float,
+        data: Any,
+        headers: Mapping[str, str] | None,
+        before: BeforeSending | None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         progress = _Progress(before)
         async with _translated(progress):
             session, tls = await self._opened(url)
@@ -179,18 +234,11 @@ class HttpPool:
                 except OSError as error:
                     raise _Theirs(error) from None
 
-    async def close(self) -> None:
-        """Close the session; calls under way fail. Harmless when repeated."""
-        self._is_closed = True
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
-
     def _timeout(self, timeout_s: float) -> aiohttp.ClientTimeout:
         connect_s = min(self._connect_timeout_s, timeout_s)
         return aiohttp.ClientTimeout(total=timeout_s, connect=connect_s, sock_connect=connect_s)
 
-    async def _opened(self, url: str) -> tuple[aiohttp.ClientSession, ssl.SSLContext | bool]:
+    async def _opened(self, url: str) -> tuple[Session, ssl.SSLContext | bool]:
         tls: ssl.SSLContext | bool = True
         if url.startswith("https:"):
             async with self._tls_lock:
@@ -200,24 +248,13 @@ class HttpPool:
         if self._is_closed:
             raise Unsent("the connection is closed")
         if self._session is None:
-            self._session = aiohttp.ClientSession(
+            self._session = new_session(
+                _ANSWER,
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
-                cookie_jar=aiohttp.DummyCookieJar(),
                 request_class=_Request,
                 response_class=_Response,
             )
         return self._session, tls
-
-
-async def _whole(response: aiohttp.ClientResponse, max_bytes: int | None) -> bytes:
-    if max_bytes is None:
-        return await response.read()
-    body = bytearray()
-    async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
-        body += chunk
-        if len(body) > max_bytes:
-            raise Unanswered(f"the answer is over {max_bytes // (1024 * 1024)} MiB")
-    return bytes(body)
 
 
 @asynccontextmanager
@@ -227,6 +264,8 @@ async def _translated(progress: _Progress) -> AsyncIterator[None]:
         yield
     except _Theirs as carried:
         raise carried.error from None
+    except LimitExceeded as error:
+        raise Unanswered(error.told) from None
     except aiohttp.InvalidURL:
         raise Unsent("the address is not valid") from None
     except (aiohttp.ClientError, TimeoutError, OSError) as error:

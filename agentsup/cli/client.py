@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from agentsup.cli.failure import Failed, Unreachable
 from agentsup.cli.locate import Address, Place
 
+_MOST_BYTES = 64 * 1024 * 1024
 REQUEST_S = 30.0
 """How long a request may take unless a command waits for an answer."""
 
@@ -94,7 +95,7 @@ class Client:
             try:
                 connection.request(method, parts.path + path, data, headers)
                 response = connection.getresponse()
-                return Answer(response.status, _document(response.read()))
+                return Answer(response.status, _document(response.read(_MOST_BYTES)))
             except TimeoutError:
                 raise ConnectionLost(
                     f"the daemon at {self.address.url} did not answer within {timeout_s:g} s"

@@ -30,13 +30,14 @@ from agentsup.agents.mcp.failures import CallLost, CallRefused, CallTimedOut, Se
 from agentsup.agents.mcp.offered import Answer, Hints, Listed, Listing, clean, joined
 from agentsup.engines.child import Child
 from agentsup.kit.clock import Clock
+from agentsup.kit.outbound.httpx_client import Client
+from agentsup.kit.outbound.limits import MIB, AnswerLimits, exceeded
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.errors import EngineFailed
 
 T = TypeVar("T")
 
 MAX_PAGES = 10
-MAX_BODY_BYTES = 4 * 1024 * 1024
 MAX_GARBAGE = 10_000
 """Lines that are no protocol: some servers print to the wrong stream, but not so much."""
 _LISTED = 500
@@ -44,7 +45,18 @@ _ERROR_CHARS = 2_000
 _THREAD_BYTES = 64 * 1024
 _LINES_A_SECOND, _BYTES_A_SECOND, _AHEAD_S = 1_000, 20_000_000, 0.05
 _CLOSE_S = 0.5
-_CONNECT_S = 20.0
+ANSWER = AnswerLimits(
+    body_bytes=4 * MIB,
+    # A stream may stay open for as long as the server; its connection is made anew after this.
+    stream_bytes=256 * MIB,
+    event_bytes=4 * MIB,
+    events_a_second=_LINES_A_SECOND,
+    redirects=0,
+    # Answers may take as long as a call may; the calls have limits of their own.
+    headers_s=3600.0,
+    idle_s=None,
+    total_s=None,
+)
 _NOT_SPOKEN = (types.UNSUPPORTED_PROTOCOL_VERSION, types.METHOD_NOT_FOUND)
 
 # They tell whole addresses, which may hold a key, and every line that is no protocol.
@@ -100,7 +112,7 @@ class Link:
         except (ValidationError, RuntimeError):
             raise CallRefused(f"{self._server} answered with what is no result") from None
         except (httpx2.HTTPError, OSError, anyio.ClosedResourceError) as error:
-            raise self._lost(type(error).__name__) from None
+            raise self._lost(_why(error)) from None
         return _answer(result)
 
     async def alive(self, timeout_s: float) -> None:
@@ -142,7 +154,7 @@ class Link:
             told = _one_line(str(error))
             raise CallRefused(f"{self._server} answered with what is no answer: {told}") from None
         except (httpx2.HTTPError, OSError, anyio.ClosedResourceError) as error:
-            raise ServerAway(f"{self._server} went away: {type(error).__name__}") from None
+            raise ServerAway(f"{self._server} went away: {_why(error)}") from None
 
     def _failed(self, error: MCPError, timeout_s: float) -> CallRefused | CallTimedOut | CallLost:
         if error.code == types.REQUEST_TIMEOUT:
@@ -168,14 +180,10 @@ async def over_http(
     """A session with the server at an address. Raises ``ServerAway``."""
     try:
         async with (
-            httpx2.AsyncClient(
-                headers=dict(headers),
-                # Answers may take as long as a call may; the calls have limits of their own.
-                timeout=httpx2.Timeout(_CONNECT_S, read=None),
-                trust_env=False,
-                transport=_Bounded(httpx2.AsyncHTTPTransport(trust_env=False)),
-            ) as client,
-            streamable_http_client(url, http_client=client, max_sse_event_size=MAX_BODY_BYTES) as (
+            Client(ANSWER, headers=headers) as client,
+            streamable_http_client(
+                url, http_client=client, max_sse_event_size=ANSWER.event_bytes
+            ) as (
                 incoming,
                 outgoing,
             ),
@@ -279,41 +287,6 @@ async def _write(
         give.close()  # whoever waits for an answer learns that none will come
 
 
-class _Bounded(httpx2.AsyncBaseTransport):
-    """Ends an answer that is too long to be held. Streams of events have a limit for each event."""
-
-    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
-        self._inner = inner
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        response = await self._inner.handle_async_request(request)
-        kind = response.headers.get("content-type", "")
-        if not kind.startswith("text/event-stream"):
-            stream = response.stream
-            assert isinstance(stream, httpx2.AsyncByteStream)
-            response.stream = _BoundedStream(stream)
-        return response
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
-class _BoundedStream(httpx2.AsyncByteStream):
-    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
-        self._inner = inner
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
-        async for data in self._inner:
-            size += len(data)
-            if size > MAX_BODY_BYTES:
-                raise httpx2.ReadError(f"an answer of more than {MAX_BODY_BYTES} bytes")
-            yield data
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
 def _us() -> types.Implementation:
     return types.Implementation(name="agentsup", version=__version__)
 
@@ -357,6 +330,11 @@ def _text_of(block: types.ContentBlock) -> str:
             return resource.text
         case _:
             return f"[{block.type}, not shown]"
+
+
+def _why(error: BaseException) -> str:
+    over = exceeded(error)
+    return over.told if over is not None else type(error).__name__
 
 
 def _said(error: MCPError) -> str:

@@ -11,6 +11,7 @@ import html
 import re
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -20,12 +21,16 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from agentsup.agents.tools import addresses, arguments
+from agentsup.kit.outbound.aiohttp_client import new_session, pieces
+from agentsup.kit.outbound.limits import MIB, AnswerLimits, LimitExceeded
 from agentsup.model.errors import AgentsupError, BadRequest, Refused, TimedOut
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
 
-MAX_BYTES = 2 * 1024 * 1024
+MAX_BYTES = 2 * MIB
 MAX_HOPS = 5
 TIMEOUT_S = 30.0
+_ANSWER = AnswerLimits(body_bytes=256 * MIB, connect_s=10.0, idle_s=15.0, total_s=TIMEOUT_S)
+"""What is over ``MAX_BYTES`` is not read, and no error."""
 _TYPES = re.compile(r"text/|application/(?:[\w.+-]*\+)?(?:json|xml|javascript|yaml|toml)\b")
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 _HIDDEN = re.compile(r"<(script|style|noscript|svg|head)\b", re.IGNORECASE | re.ASCII)
@@ -76,6 +81,8 @@ def web_tool(rules: WebRules | None = None) -> Tool:
                 return await _fetch(url, bounds)
         except TimeoutError:
             raise TimedOut(f"{url[:200]} did not answer within {bounds.timeout_s:g} s") from None
+        except LimitExceeded as error:
+            raise Unreachable(f"{url[:200]} can't be fetched: {error.told}") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             what = str(error) or type(error).__name__
             raise Unreachable(f"{url[:200]} can't be fetched: {what[:300]}") from None
@@ -178,13 +185,8 @@ async def _hop(url: str, address: str) -> _Page | str:
     )
     headers = {"User-Agent": "agentsup", "Accept": "text/*, application/json;q=0.9, */*;q=0.1"}
     async with (
-        aiohttp.ClientSession(
-            connector=connector,
-            trust_env=False,
-            headers=headers,
-            cookie_jar=aiohttp.DummyCookieJar(),
-        ) as session,
-        session.get(url, allow_redirects=False, max_line_size=16_384) as answer,
+        new_session(_ANSWER, connector=connector, headers=headers) as session,
+        session.get(url, allow_redirects=False) as answer,
     ):
         location = answer.headers.get("Location")
         if answer.status in _REDIRECTS and location:
@@ -193,10 +195,11 @@ async def _hop(url: str, address: str) -> _Page | str:
         if not _TYPES.match(kind.lower()):
             raise BadRequest(f"{urlsplit(url).hostname} sent {kind[:100]}, which is no text")
         body = bytearray()
-        async for piece in answer.content.iter_chunked(64 * 1024):
-            body += piece
-            if len(body) > MAX_BYTES:
-                break
+        async with aclosing(pieces(answer, _ANSWER)) as coming:
+            async for piece in coming:
+                body += piece
+                if len(body) > MAX_BYTES:
+                    break
         charset = answer.charset or "utf-8"
     raw, is_cut = bytes(body[:MAX_BYTES]), len(body) > MAX_BYTES
     text = await asyncio.to_thread(_readable, raw, charset, kind)

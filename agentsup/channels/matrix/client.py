@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from typing import IO, Any
 from urllib.parse import parse_qsl, quote, urlencode
 
-import aiohttp
-
 from agentsup.channels.http import HttpAnswer, HttpPool, Unanswered, Unsent
 from agentsup.channels.matrix import library
 from agentsup.channels.matrix.errors import (
@@ -27,7 +25,6 @@ from agentsup.channels.matrix.errors import (
     error_of,
 )
 from agentsup.channels.upload import UploadFile, open_upload
-from agentsup.model.errors import TooLarge
 
 __all__ = ["MatrixClient", "Session", "UploadFile"]
 
@@ -40,7 +37,7 @@ _CHUNK_BYTES = 64 * 1024
 _DOWNLOAD_S = 120.0
 _UPLOAD_S = 120.0
 _MEDIA = "/_matrix/client/v1/media"
-_ANSWER_BYTES = 64 * 1024 * 1024
+_ANSWER_BYTES, _ANSWER_VALUES = 16 * 1024 * 1024, 200_000
 _IN_THREAD_BYTES = 128 * 1024
 """JSON longer than this would hold up the loop while it is read."""
 _HALVES = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
@@ -264,11 +261,9 @@ class MatrixClient:
             ) as response,
         ):
             if response.status != 200:
-                body = await response.content.read(_CHUNK_BYTES)
-                raise error_of(
-                    response.status, body, retry_after=response.headers.get("Retry-After", "")
-                )
-            return await _save(response, to, max_bytes)
+                body = await response.beginning(_CHUNK_BYTES)
+                raise error_of(response.status, body, retry_after=response.retry_after)
+            return await response.save(to, max_bytes)
 
     # -- one call ----------------------------------------------------------------------------------
 
@@ -321,6 +316,7 @@ class MatrixClient:
                 headers=headers,
                 timeout_s=timeout_s,
                 max_bytes=_ANSWER_BYTES,
+                max_values=_ANSWER_VALUES,
             )
 
     def _headers(self, token: str | None) -> dict[str, str]:
@@ -396,14 +392,3 @@ def _text(answer: Json, name: str) -> str:
     if not isinstance(value, str) or not value:
         raise FateUnknown(f"the homeserver's answer has no {name}")
     return value
-
-
-async def _save(response: aiohttp.ClientResponse, to: IO[bytes], max_bytes: int) -> int:
-    size = 0
-    async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
-        size += len(chunk)
-        if size > max_bytes:
-            raise TooLarge(f"the file is over {max_bytes // (1024 * 1024)} MiB", limit=max_bytes)
-        await asyncio.to_thread(to.write, chunk)
-    await asyncio.to_thread(to.flush)
-    return size

@@ -7,15 +7,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from typing import IO, Any, Protocol
 
-import aiohttp
-
 from agentsup.channels.http import BeforeSending
 from agentsup.channels.telegram import library
 from agentsup.channels.telegram.errors import FateUnknown, NotSent, error_of
 from agentsup.channels.telegram.flood import Flood
 from agentsup.channels.telegram.http import SharedHttp
 from agentsup.channels.upload import UploadFile, open_upload
-from agentsup.model.errors import TooLarge
 
 __all__ = ["DEFAULT_BASE_URL", "SharedHttp", "TelegramClient", "UploadFile"]
 
@@ -142,20 +139,9 @@ class TelegramClient:
         url = f"{self._root}/file/bot{self._token}/{file_path}"
         async with self._place(), self._http.get(url, timeout_s=_DOWNLOAD_S) as response:
             if response.status != 200:
-                raise error_of(response.status, await response.read())
-            return await _save(response, to, max_bytes)
+                raise error_of(response.status, await response.beginning(_CHUNK_BYTES))
+            return await response.save(to, max_bytes)
 
     async def close(self) -> None:
         """No more calls; the shared session stays open."""
         self._is_closed = True
-
-
-async def _save(response: aiohttp.ClientResponse, to: IO[bytes], max_bytes: int) -> int:
-    size = 0
-    async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
-        size += len(chunk)
-        if size > max_bytes:
-            raise TooLarge(f"the file is over {max_bytes // (1024 * 1024)} MiB", limit=max_bytes)
-        await asyncio.to_thread(to.write, chunk)
-    await asyncio.to_thread(to.flush)
-    return size

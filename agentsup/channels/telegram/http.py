@@ -6,9 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import aiohttp
-
-from agentsup.channels.http import BeforeSending, HttpAnswer, HttpPool, Unanswered, Unsent
+from agentsup.channels.http import (
+    Answering,
+    BeforeSending,
+    HttpAnswer,
+    HttpPool,
+    Unanswered,
+    Unsent,
+)
 from agentsup.channels.telegram.errors import FateUnknown, NotSent
 from agentsup.channels.telegram.flood import Flood, Rates
 
@@ -56,7 +61,7 @@ class SharedHttp:
             )
 
     @asynccontextmanager
-    async def get(self, url: str, *, timeout_s: float) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def get(self, url: str, *, timeout_s: float) -> AsyncIterator[Answering]:
         """GET and give the response to read from. Raises like ``post``."""
         async with _translated(), self._pool.open("GET", url, timeout_s=timeout_s) as response:
             yield response

@@ -13,12 +13,15 @@ from agentsup.cli.chat.conversation import Conversation, HelloRefused, Shown
 from agentsup.cli.failure import Failed, Unreachable
 from agentsup.cli.locate import Address, Place
 from agentsup.kit.clock import Clock
+from agentsup.kit.outbound.aiohttp_client import Session, new_session, whole
+from agentsup.kit.outbound.limits import MIB, AnswerLimits, LimitExceeded
 
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 1.0
 CONNECT_S: Final = 10.0
 HEARTBEAT_S: Final = 15.0
-MAX_FRAME: Final = 16 * 1024 * 1024
+MAX_FRAME: Final = 16 * MIB
+_ANSWER: Final = AnswerLimits(body_bytes=16 * MIB, total_s=CONNECT_S)
 _TRY_AGAIN: Final = frozenset({401, 404, 429, 502, 503})
 """Statuses that a daemon which is just coming back may answer with."""
 
@@ -51,8 +54,8 @@ class Link:
     async def run(self) -> None:
         """Keep the conversation connected until cancelled. Raises `Failed`."""
         is_first, lost_at, pause_s = True, 0.0, FIRST_PAUSE_S
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
-        async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as http:
+        endless = AnswerLimits(connect_s=CONNECT_S, idle_s=None, total_s=None)
+        async with new_session(endless) as http:
             while True:
                 failure = await self._one_connection(http, is_first=is_first)
                 if failure is None:  # it was connected, and was lost
@@ -80,16 +83,14 @@ class Link:
                     result = await self._get(http, address, f"/interagent/results/{message_id}")
                     if result.get("state") in {"cancelled", "dead"}:
                         self._conversation.has_ended(message_id)
-        except (Failed, aiohttp.ClientError, OSError, TimeoutError):
+        except (Failed, aiohttp.ClientError, LimitExceeded, OSError, TimeoutError, ValueError):
             return  # the daemon is away; what it says when it is back counts
         finally:
             self.changed.set()
 
     # -- inside ------------------------------------------------------------------------------------
 
-    async def _one_connection(
-        self, http: aiohttp.ClientSession, *, is_first: bool
-    ) -> Failed | None:
+    async def _one_connection(self, http: Session, *, is_first: bool) -> Failed | None:
         """Serve one connection to its end; returns why there was none."""
         try:
             address = self._place.address()
@@ -104,7 +105,7 @@ class Link:
             if error.status in _TRY_AGAIN and not is_first:
                 return Unreachable(self._place.not_running())
             raise Failed(_handshake(error)) from None
-        except (aiohttp.ClientError, OSError, TimeoutError):
+        except (aiohttp.ClientError, LimitExceeded, OSError, TimeoutError, ValueError):
             return Unreachable(self._place.not_running())
         except Failed as failure:
             return failure
@@ -164,24 +165,18 @@ class Link:
         try:
             async with self._http(address) as http:
                 found = await self._get(http, address, "/questions?state=open&limit=500")
-        except (aiohttp.ClientError, OSError, TimeoutError):
+        except (aiohttp.ClientError, LimitExceeded, OSError, TimeoutError, ValueError):
             return
         listed = found.get("questions")
         if isinstance(listed, list):
             self._conversation.closed_elsewhere(frozenset(str(one["id"]) for one in listed))
 
-    def _http(self, address: Address) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=CONNECT_S),
-            headers={"Authorization": f"Bearer {address.token}"},
-            trust_env=False,
-        )
+    def _http(self, address: Address) -> Session:
+        return new_session(_ANSWER, headers={"Authorization": f"Bearer {address.token}"})
 
-    async def _get(
-        self, http: aiohttp.ClientSession, address: Address, path: str
-    ) -> dict[str, Any]:
+    async def _get(self, http: Session, address: Address, path: str) -> dict[str, Any]:
         async with http.get(address.url + path) as response:
-            found = await response.json(content_type=None)
+            found = json.loads(await whole(response, _ANSWER) or b"{}")
             return found if isinstance(found, dict) else {}
 
 

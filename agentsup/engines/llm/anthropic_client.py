@@ -11,15 +11,11 @@ from pydantic_ai.providers import Provider
 from pydantic_ai.providers.anthropic import AnthropicProvider
 
 from agentsup.engines.llm.settings import Endpoint
+from agentsup.kit.outbound.httpx_client import Client
 
 
-def make_client(endpoint: Endpoint) -> tuple[Provider[Any], Any]:
+def make_client(endpoint: Endpoint, http_client: Client) -> tuple[Provider[Any], Any]:
     """A client of ``endpoint`` without retries of its own, and its provider object."""
-    http_client = (
-        anthropic.DefaultAsyncHttpxClient(trust_env=False, timeout=endpoint.timeout_s)
-        if endpoint.is_local
-        else None
-    )
     client = anthropic.AsyncAnthropic(
         api_key=endpoint.api_key,
         base_url=endpoint.base_url or None,

@@ -17,8 +17,27 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
 from agentsup.engines.llm.settings import Endpoint, LlmSettings
+from agentsup.kit.outbound.httpx_client import Client
+from agentsup.kit.outbound.limits import MIB, AnswerLimits
 
 _OPENAI_HOST = "api.openai.com"
+_TURN_S = 3600.0
+"""No answer takes as long as a turn may."""
+
+
+def http_client(endpoint: Endpoint) -> Client:
+    """The client under a provider's, which bounds what the endpoint answers."""
+    limits = AnswerLimits(
+        body_bytes=8 * MIB,
+        event_bytes=2 * MIB,
+        # Each value becomes an object of the provider's library, which takes its time for it.
+        values=5_000,
+        headers_s=endpoint.timeout_s,
+        idle_s=endpoint.timeout_s,
+        total_s=_TURN_S,
+    )
+    # A proxy from the environment must not stand between us and a server on this machine.
+    return Client(limits, trust_env=not endpoint.is_local, follow_redirects=True)
 
 
 class Clients:
@@ -48,18 +67,12 @@ class Clients:
 
 
 def _openai(endpoint: Endpoint) -> tuple[Provider[Any], Any]:
-    # A proxy from the environment must not stand between us and a server on this machine.
-    http_client = (
-        openai.DefaultAsyncHttpxClient(trust_env=False, timeout=endpoint.timeout_s)
-        if endpoint.is_local
-        else None
-    )
     client = openai.AsyncOpenAI(
         api_key=endpoint.api_key,
         base_url=endpoint.base_url or f"https://{_OPENAI_HOST}/v1",
         timeout=endpoint.timeout_s,
         max_retries=0,
-        http_client=http_client,
+        http_client=http_client(endpoint),
     )
     if client.base_url.host == _OPENAI_HOST:
         return OpenAIProvider(openai_client=client), client
@@ -67,7 +80,9 @@ def _openai(endpoint: Endpoint) -> tuple[Provider[Any], Any]:
 
 
 def _anthropic(endpoint: Endpoint) -> tuple[Provider[Any], Any]:
-    made: tuple[Provider[Any], Any] = _anthropic_module().make_client(endpoint)
+    made: tuple[Provider[Any], Any] = _anthropic_module().make_client(
+        endpoint, http_client(endpoint)
+    )
     return made
 
 

@@ -9,6 +9,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 
 from agentsup.engines import failures
 from agentsup.engines.llm.settings import LlmSettings
+from agentsup.kit.outbound.limits import exceeded
 from agentsup.model.errors import EngineFailed
 
 _QUOTE_CHARS = 300
@@ -21,6 +22,10 @@ def translate(
 
     ``messages`` are those of the run, to tell an empty answer from an unusable one.
     """
+    over = exceeded(error)
+    if over is not None:
+        where = settings.endpoint.base_url or settings.endpoint.dialect
+        return failures.BadModelOutput(f"{where} sent what can't be used: {over.told}")
     if isinstance(error, library.ModelAPIError):
         return _from_provider(error, settings)
     if isinstance(error, library.UsageLimitExceeded):

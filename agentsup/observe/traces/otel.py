@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentsup.kit.outbound.limits import MIB, AnswerLimits
 from agentsup.model.errors import AgentsupError
 from agentsup.model.trace import SpanKind, SpanState
 from agentsup.observe.traces.span import Span
@@ -23,6 +24,8 @@ QUEUE = 2048
 BATCH = 256
 EVERY_MS = 2_000
 POST_TIMEOUT_S = 5.0
+ANSWER = AnswerLimits(body_bytes=MIB, total_s=10.0)
+"""A receiver's answer says little."""
 LAST_S = 1.5
 """How long the end of the daemon waits for the last spans."""
 _HINT = "pip install 'agentsup[otel]'"
@@ -144,7 +147,10 @@ class _Sender:
         self._counts = counts
         self._resource = library.resource(dict(target.resource))
         self._inner = library.exporter(
-            endpoint=target.url, headers=dict(target.headers), timeout=POST_TIMEOUT_S
+            endpoint=target.url,
+            headers=dict(target.headers),
+            timeout=POST_TIMEOUT_S,
+            session=library.session(ANSWER),
         )
         self._is_stopped = False
 
@@ -250,6 +256,7 @@ class _Library:
 
     processor: Any
     exporter: Any
+    session: Any
     span: Any
     context: Any
     resource: Any
@@ -274,6 +281,7 @@ def _load() -> _Library:
         resources = importlib.import_module("opentelemetry.sdk.resources")
         scope = importlib.import_module("opentelemetry.sdk.util.instrumentation")
         otlp = importlib.import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+        client = importlib.import_module("agentsup.kit.outbound.requests_client")
     finally:
         if was_enabled:
             gc.enable()
@@ -282,6 +290,7 @@ def _load() -> _Library:
     return _Library(
         processor=export.BatchSpanProcessor,
         exporter=otlp.OTLPSpanExporter,
+        session=client.new_session,
         span=sdk.ReadableSpan,
         context=api.SpanContext,
         resource=resources.Resource,

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from agentsup.testing.hostile_clients import CLIENTS, DOORS
+
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "agentsup"
 # The rule is "about 400 and about 70 lines"; the gate leaves a tenth.
@@ -138,3 +140,17 @@ def test_the_lock_covers_every_declared_requirement() -> None:
         text = (ROOT / f"requirements/{name}.txt").read_text(encoding="utf-8")
         locked = set(re.findall(r"^([a-z0-9.-]+)==", text, re.MULTILINE))
         assert wanted - locked - {"agentsup"} == set(), "run `make lock`"
+
+
+def test_every_client_of_other_servers_is_tried_by_hostile_ones() -> None:
+    """Whoever opens the door to HTTP that goes out is in the table of `hostile_clients`."""
+    opening = re.compile(r"^from agentsup\.kit\.outbound\.\w+_client import", re.MULTILINE)
+    lazily = re.compile(r"import_module\(\"agentsup\.kit\.outbound\.\w+_client\"\)")
+    found = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in modules()
+        if PACKAGE / "testing" not in path.parents
+        if opening.search(text := path.read_text(encoding="utf-8")) or lazily.search(text)
+    }
+    assert found == set(DOORS), "the table in agentsup/testing/hostile_clients.py is another"
+    assert {client for clients in DOORS.values() for client in clients} == set(CLIENTS)

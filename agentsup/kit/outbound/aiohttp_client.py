@@ -1,0 +1,81 @@
+"""aiohttp's client: sessions that unpack nothing by themselves, and bodies read within limits."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import aiohttp
+from aiohttp import hdrs
+
+from agentsup.kit.outbound.decoding import ENCODING, Decoder, check_body
+from agentsup.kit.outbound.limits import AnswerLimits, LimitExceeded, Meter
+
+__all__ = ["Session", "new_session", "pieces", "whole"]
+
+Session = aiohttp.ClientSession
+
+_CHUNK_BYTES = 64 * 1024
+
+
+def new_session(
+    limits: AnswerLimits,
+    *,
+    connector: aiohttp.BaseConnector | None = None,
+    headers: Mapping[str, str] | None = None,
+    response_class: type[aiohttp.ClientResponse] = aiohttp.ClientResponse,
+    request_class: type[aiohttp.ClientRequest] = aiohttp.ClientRequest,
+) -> Session:
+    """A session that asks for plain bodies, keeps no cookies and knows no proxies.
+
+    Bodies are read with ``pieces`` or ``whole``: nothing else unpacks and counts them. A request
+    says ``allow_redirects=False``, or ``max_redirects=limits.redirects``.
+    """
+    kind: Any = response_class
+    return aiohttp.ClientSession(
+        connector=connector,
+        headers={**(headers or {}), hdrs.ACCEPT_ENCODING: ENCODING},
+        timeout=timeout(limits),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+        auto_decompress=False,
+        max_line_size=limits.header_bytes // 4,
+        max_field_size=limits.header_bytes // 4,
+        response_class=kind,
+        request_class=request_class,
+    )
+
+
+def timeout(limits: AnswerLimits) -> aiohttp.ClientTimeout:
+    """The times of ``limits`` as aiohttp takes them."""
+    return aiohttp.ClientTimeout(
+        total=limits.total_s,
+        connect=limits.connect_s,
+        sock_connect=limits.connect_s,
+        sock_read=limits.idle_s,
+    )
+
+
+async def pieces(response: aiohttp.ClientResponse, limits: AnswerLimits) -> AsyncGenerator[bytes]:
+    """The body, unpacked, as it comes. Raises ``LimitExceeded``, and what aiohttp raises."""
+    meter = Meter(limits)
+    declared = response.content_length or 0
+    if declared > limits.body_bytes:
+        raise LimitExceeded("bytes", f"the answer is over the limit of {limits.body_bytes} bytes")
+    decoder = Decoder(response.headers.get(hdrs.CONTENT_ENCODING, ""))
+    async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
+        for piece in decoder.decode(chunk):
+            meter.add(len(piece))
+            yield piece
+
+
+async def whole(response: aiohttp.ClientResponse, limits: AnswerLimits) -> bytes:
+    """The whole body, unpacked, with no more JSON values than ``limits`` say. Raises like
+    ``pieces``."""
+    gathered = bytearray()
+    async for piece in pieces(response, limits):
+        gathered += piece
+    body = bytes(gathered)
+    del gathered
+    await check_body(body, limits)
+    return body

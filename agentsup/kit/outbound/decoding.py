@@ -1,0 +1,122 @@
+"""Compressed bodies in bounded steps, and streams of events in whole events."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+from agentsup.kit.json_size import values_in
+from agentsup.kit.outbound.limits import AnswerLimits, LimitExceeded
+
+__all__ = ["ENCODING", "Decoder", "EventCutter", "check_body", "check_values"]
+
+ENCODING: Final = "identity"
+"""What is asked for. Compression saves little here and costs whoever unpacks it."""
+_STEP_BYTES: Final = 64 * 1024
+_HEAD_BYTES: Final = 2
+_IN_THREAD_BYTES: Final = 256 * 1024
+_END_OF_EVENT: Final = re.compile(rb"(?>\r\n|\r|\n){2}")
+
+
+class Decoder:
+    """Unpacks a body whose server compresses it all the same, 64 KiB at a time."""
+
+    def __init__(self, encoding: str) -> None:
+        """``encoding`` is the answer's Content-Encoding. Raises ``LimitExceeded`` for another than
+        gzip and deflate, and for more than one."""
+        names = [name for each in encoding.split(",") if (name := each.strip().lower())]
+        names = [name for name in names if name != ENCODING]
+        self._inflate: zlib._Decompress | None = None
+        self._is_deflate = False
+        """Which of its two forms it is, is still to be seen."""
+        self._head = b""
+        if not names:
+            return
+        if len(names) > 1 or names[0] not in ("gzip", "x-gzip", "deflate"):
+            raise LimitExceeded(
+                "encoding",
+                f"the answer is compressed by {encoding[:60]!r}, which was not asked for",
+            )
+        self._inflate = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        self._is_deflate = names[0] == "deflate"
+
+    def decode(self, data: bytes) -> Iterator[bytes]:
+        """What is in ``data``, in steps. Raises ``LimitExceeded`` where it is damaged."""
+        if self._inflate is None:
+            yield data
+            return
+        if self._is_deflate:
+            data = self._head = self._head + data
+            if len(data) < _HEAD_BYTES:
+                return
+            self._is_deflate = False
+            # Some servers mean by "deflate" the bare form, without the head of zlib.
+            is_bare = data[0] & 0x0F != zlib.DEFLATED or int.from_bytes(data[:2]) % 31
+            self._inflate = zlib.decompressobj(-zlib.MAX_WBITS if is_bare else zlib.MAX_WBITS)
+        while data:
+            step, data = self._step(data), self._tail()
+            if step:
+                yield step
+
+    def _step(self, data: bytes) -> bytes:
+        assert self._inflate is not None
+        try:
+            return self._inflate.decompress(data, _STEP_BYTES)
+        except zlib.error:
+            raise LimitExceeded("encoding", "the answer's compression is damaged") from None
+
+    def _tail(self) -> bytes:
+        assert self._inflate is not None
+        return b"" if self._inflate.eof else self._inflate.unconsumed_tail
+
+
+class EventCutter:
+    """Cuts a stream of events (``text/event-stream``) into whole events, each bounded."""
+
+    def __init__(self, limits: AnswerLimits) -> None:
+        self._limits = limits
+        self._rest = bytearray()
+
+    def cut(self, data: bytes) -> Iterator[bytes]:
+        """The events that end in ``data``. Raises ``LimitExceeded`` for one that is too large."""
+        searched = max(0, len(self._rest) - 3)
+        self._rest += data
+        begin = 0
+        for found in _END_OF_EVENT.finditer(self._rest, searched):
+            event = bytes(self._rest[begin : found.end()])
+            begin = found.end()
+            self._check(len(event))
+            if event.strip(b"\r\n"):
+                check_values(event, self._limits)
+                yield event
+        del self._rest[:begin]
+        self._check(len(self._rest))
+
+    def rest(self) -> bytes:
+        """What stands after the last whole event, at the end of the stream."""
+        check_values(bytes(self._rest), self._limits)
+        return bytes(self._rest)
+
+    def _check(self, size: int) -> None:
+        limit = self._limits.event_bytes
+        if size > limit:
+            raise LimitExceeded("event_bytes", f"an event is over the limit of {limit} bytes")
+
+
+def check_values(data: bytes, limits: AnswerLimits) -> None:
+    """Raise ``LimitExceeded`` where JSON in ``data`` has more values than may be read at once."""
+    if limits.values is not None and values_in(data, limits.values) > limits.values:
+        raise LimitExceeded(
+            "values", f"the answer has over {limits.values} JSON values at once, the limit"
+        )
+
+
+async def check_body(body: bytes, limits: AnswerLimits) -> None:
+    """The same of a whole answer, a long one in a thread."""
+    if len(body) > _IN_THREAD_BYTES:
+        await asyncio.to_thread(check_values, body, limits)
+    else:
+        check_values(body, limits)

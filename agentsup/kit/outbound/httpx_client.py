@@ -1,0 +1,164 @@
+"""httpx's client, for the libraries that bring it: one client that bounds every answer.
+
+The libraries read an answer in their own ways. What reaches them from here is plain and counted, a
+stream comes in whole events, and JSON is looked at before it is parsed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import httpx2
+
+from agentsup.kit.clock import SystemClock
+from agentsup.kit.outbound.decoding import ENCODING, Decoder, EventCutter, check_body
+from agentsup.kit.outbound.limits import AnswerLimits, LimitExceeded, Meter
+
+__all__ = ["AnswerRefused", "Client"]
+
+_EVENTS = "text/event-stream"
+_TURN_S = 0.005
+"""How long events are handed on without a pause: nobody else on the loop waits for longer."""
+_AHEAD_S = 0.05
+_CLOCK = SystemClock()
+
+
+class AnswerRefused(LimitExceeded, httpx2.ReadError):
+    """An answer over a limit, as httpx's libraries expect an error of the connection."""
+
+    def __init__(self, why: LimitExceeded, request: httpx2.Request) -> None:
+        httpx2.ReadError.__init__(self, why.told, request=request)
+        self.limit, self.told = why.limit, why.told
+
+
+class Client(httpx2.AsyncClient):
+    """A client whose every answer is bounded. The times of its limits hold beside those that a
+    library asks for in a single request."""
+
+    def __init__(
+        self,
+        limits: AnswerLimits,
+        *,
+        headers: Mapping[str, str] | None = None,
+        trust_env: bool = False,
+        follow_redirects: bool = False,
+    ) -> None:
+        """``trust_env`` lets the proxies of the environment count."""
+        self._bounds = limits
+        super().__init__(
+            headers={**(headers or {}), "Accept-Encoding": ENCODING},
+            timeout=httpx2.Timeout(limits.idle_s, connect=limits.connect_s),
+            limits=httpx2.Limits(max_connections=1000, max_keepalive_connections=20),
+            event_hooks={"response": [self._bound]},
+            trust_env=trust_env,
+            follow_redirects=follow_redirects,
+            max_redirects=limits.redirects,
+        )
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send, and read the headers; without ``stream`` the whole body too, all in one time."""
+        is_stream = options.get("stream", False)
+        limit_s = self._bounds.headers_s if is_stream else self._bounds.total_s
+        try:
+            async with asyncio.timeout(limit_s):
+                return await super().send(request, **options)
+        except TimeoutError:
+            raise httpx2.ReadTimeout(f"no answer within {limit_s:g} s", request=request) from None
+
+    async def _bound(self, response: httpx2.Response) -> None:
+        """Put our reader in the place of the body's (a hook for every response, redirects too)."""
+        sizes = sum(len(name) + len(value) for name, value in response.headers.raw)
+        encoding = response.headers.get("content-encoding", "")
+        request, limits = response.request, self._bounds
+        try:
+            if sizes > limits.header_bytes:
+                raise LimitExceeded(
+                    "header_bytes", f"the answer's headers are over {limits.header_bytes} bytes"
+                )
+            decoder = Decoder(encoding)
+        except LimitExceeded as error:
+            await response.aclose()
+            raise AnswerRefused(error, request) from None
+        for name in ("content-encoding", "content-length"):
+            response.headers.pop(name, None)
+        stream = response.stream
+        assert isinstance(stream, httpx2.AsyncByteStream)
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        response.stream = _Body(stream, kind, decoder, limits, request)
+
+
+class _Body(httpx2.AsyncByteStream):
+    def __init__(
+        self,
+        inner: httpx2.AsyncByteStream,
+        kind: str,
+        decoder: Decoder,
+        limits: AnswerLimits,
+        request: httpx2.Request,
+    ) -> None:
+        self._inner = inner
+        self._kind = kind
+        self._decoder = decoder
+        self._limits = limits
+        self._request = request
+        total_s = limits.total_s
+        now = asyncio.get_running_loop().time()
+        self._ends_at = None if total_s is None else now + total_s
+        self._rested_at = now
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            read = self._events() if self._kind == _EVENTS else self._plain()
+            async for piece in read:
+                yield piece
+        except LimitExceeded as error:
+            raise AnswerRefused(error, self._request) from None
+        except TimeoutError:
+            raise httpx2.ReadTimeout(
+                f"the answer took over {self._limits.total_s:g} s", request=self._request
+            ) from None
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def _decoded(self, meter: Meter) -> AsyncIterator[bytes]:
+        incoming = aiter(self._inner)
+        while True:
+            async with asyncio.timeout_at(self._ends_at):
+                data = await anext(incoming, None)
+            if data is None:
+                return
+            for piece in self._decoder.decode(data):
+                meter.add(len(piece))
+                yield piece
+            await self._let_others()
+
+    async def _plain(self) -> AsyncIterator[bytes]:
+        body = bytearray()
+        async for piece in self._decoded(Meter(self._limits)):
+            body += piece
+        await check_body(bytes(body), self._limits)
+        yield bytes(body)
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        loop, cutter = asyncio.get_running_loop(), EventCutter(self._limits)
+        cost_s, busy_until = 1 / (self._limits.events_a_second or 1_000_000), loop.time()
+        async for piece in self._decoded(Meter(self._limits, is_stream=True)):
+            for event in cutter.cut(piece):
+                yield event
+                busy_until = max(busy_until, loop.time()) + cost_s
+                if busy_until - loop.time() > _AHEAD_S:
+                    await _CLOCK.sleep(busy_until - loop.time())
+                    self._rested_at = loop.time()
+                await self._let_others()
+        if rest := cutter.rest():
+            yield rest
+
+    async def _let_others(self) -> None:
+        """What has come already is read without a wait, so that nobody else would have a turn."""
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._rested_at > _TURN_S:
+            await _CLOCK.sleep(0)
+            self._rested_at = loop.time()

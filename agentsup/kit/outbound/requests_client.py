@@ -1,0 +1,68 @@
+"""requests' session, for the library that brings it: answers are read here, in bounded steps."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.response import BaseHTTPResponse, HTTPResponse
+
+from agentsup.kit.clock import SystemClock
+from agentsup.kit.outbound.decoding import ENCODING, Decoder
+from agentsup.kit.outbound.limits import AnswerLimits, LimitExceeded, Meter
+
+__all__ = ["AnswerRefused", "new_session"]
+
+_STEP_BYTES = 16 * 1024
+_CLOCK = SystemClock()
+
+
+class AnswerRefused(LimitExceeded, requests.RequestException):
+    """An answer over a limit, as users of requests expect an error."""
+
+    def __init__(self, why: LimitExceeded) -> None:
+        requests.RequestException.__init__(self, why.told)
+        self.limit, self.told = why.limit, why.told
+
+
+def new_session(limits: AnswerLimits) -> requests.Session:
+    """A session that blocks, and whose every answer is whole and bounded when it is handed out."""
+    session = requests.Session()
+    session.headers["Accept-Encoding"] = ENCODING
+    session.max_redirects = limits.redirects
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, _Adapter(limits))
+    return session
+
+
+class _Adapter(HTTPAdapter):
+    def __init__(self, limits: AnswerLimits) -> None:
+        self._limits = limits
+        super().__init__()
+
+    def build_response(self, req: requests.PreparedRequest, resp: Any) -> requests.Response:
+        response = super().build_response(req, resp)
+        try:
+            body = _whole(resp, self._limits)
+        except LimitExceeded as error:
+            raise AnswerRefused(error) from None
+        finally:
+            resp.close()  # with what was not read; the connection is not used again
+        response.headers.pop("Content-Encoding", None)
+        response.raw = HTTPResponse(io.BytesIO(body), status=resp.status, preload_content=False)
+        return response
+
+
+def _whole(response: BaseHTTPResponse, limits: AnswerLimits) -> bytes:
+    meter, body = Meter(limits), bytearray()
+    decoder = Decoder(response.headers.get("Content-Encoding", ""))
+    ends_at = None if limits.total_s is None else _CLOCK.monotonic() + limits.total_s
+    while data := response.read1(_STEP_BYTES, decode_content=False):
+        for piece in decoder.decode(data):
+            meter.add(len(piece))
+            body += piece
+        if ends_at is not None and _CLOCK.monotonic() > ends_at:
+            raise LimitExceeded("total_s", f"the answer took over {limits.total_s:g} s")
+    return bytes(body)

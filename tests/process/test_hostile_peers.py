@@ -1,0 +1,92 @@
+"""Every client of ours against a server that sends what nobody should take.
+
+Each runs in a process of its own with a limit of memory, so that a bomb that goes off ends it.
+`AGENTSUP_HOSTILE=all` tries all troubles; `make test` those that end by different mechanisms.
+"""
+
+import asyncio
+import json
+import os
+import resource
+import sys
+from typing import Any
+
+import pytest
+
+from agentsup.testing.hostile_clients import CLIENTS
+from agentsup.testing.hostile_server import TIMED, TROUBLES, HostileServer
+
+pytestmark = pytest.mark.process
+
+GROWTH_MIB = 200
+STOOD_S = 1.0
+"""Measured at 0.1 s on a machine with nothing else to do; a bomb in one step takes 5 s."""
+MEMORY = 2 * 1024**3
+FEW = (
+    "gzip bomb",
+    "gzip bomb of events",
+    "brotli",
+    "endless body",
+    "endless event",
+    "one-byte chunks",
+    "many values",
+    "many values in an event",
+    "endless headers",
+    "redirects",
+    "half a header",
+    "dripping headers",
+)
+TRIED = tuple(TROUBLES) if os.environ.get("AGENTSUP_HOSTILE") == "all" else FEW
+
+FILES = {"telegram file", "matrix file"}
+HARMLESS = {
+    # What is text is given to whoever asked, cut; what is a file is one, up to its limit.
+    "page": {name for name in TROUBLES if "bomb" in name or "endless" in name or "many" in name},
+    "telegram file": {"many values", "many values in an event"},
+    "matrix file": {"many values", "many values in an event"},
+    # A receiver's redirection is not followed, and what it says besides is not read.
+    "traces": {"redirects"},
+}
+NAMED = {
+    "gzip bomb": ("over the limit of", "is over 20 MiB"),
+    "brotli": ("'br', which was not asked for",),
+    "endless body": ("over the limit of", "is over 20 MiB"),
+    "many values": ("JSON values at once",),
+}
+"""What the error says, for whoever reads the daemon's log."""
+
+
+async def tried(client: str) -> dict[str, Any]:
+    def cage() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+    async with HostileServer() as server:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "agentsup.testing.hostile_clients",
+            client,
+            f"http://127.0.0.1:{server.port}",
+            *TRIED,
+            stdout=asyncio.subprocess.PIPE,
+            preexec_fn=cage,
+        )
+        out, _ = await process.communicate()
+        assert process.returncode == 0, process.returncode
+        assert set(server.asked) == set(TRIED) | {"redirects"}, "something was not asked at all"
+        told: dict[str, Any] = json.loads(out)
+        return told
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("client", sorted(CLIENTS))
+async def test_what_a_peer_sends_costs_no_more_than_is_bounded(client: str) -> None:
+    told = await tried(client)
+    assert told["grown_mib"] < GROWTH_MIB, told
+    for trouble, end in told["found"].items():
+        if end.startswith("answered"):
+            assert trouble in HARMLESS.get(client, ()), (trouble, end)
+        if client not in {"traces", "page", *FILES} and trouble not in TIMED:
+            assert any(said in end for said in NAMED.get(trouble, ("",))), (trouble, end)
+    for trouble, stood_s in told["stood_s"].items():
+        assert stood_s < STOOD_S, (trouble, stood_s)

@@ -1,0 +1,124 @@
+"""What is taken of an answer: steps of a compressed body, whole events, and JSON not yet parsed."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentsup.kit.json_size import values_in
+from agentsup.kit.outbound.decoding import Decoder, EventCutter
+from agentsup.kit.outbound.limits import AnswerLimits, LimitExceeded, Meter, exceeded
+
+LIMITS = AnswerLimits(event_bytes=1000, values=100)
+BARE, GZIP, ZLIB = -zlib.MAX_WBITS, zlib.MAX_WBITS | 16, zlib.MAX_WBITS
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(',[{"\\ab', max_size=20),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(',[{"\\a', max_size=5), inner),
+)
+
+
+def packed(text: bytes, wbits: int) -> bytes:
+    packer = zlib.compressobj(wbits=wbits)
+    return packer.compress(text) + packer.flush()
+
+
+def count(value: Any) -> int:
+    """Commas and brackets that open, as they stand outside of strings."""
+    if isinstance(value, dict):
+        return 1 + max(0, len(value) - 1) + sum(map(count, value.values()))
+    if isinstance(value, list):
+        return 1 + max(0, len(value) - 1) + sum(map(count, value))
+    return 0
+
+
+@given(JSON, st.booleans())
+def test_signs_are_counted_outside_of_strings_only(value: Any, is_ascii: bool) -> None:
+    text, values = json.dumps(value, ensure_ascii=is_ascii).encode(), count(value)
+    assert values_in(text, values) <= values
+    assert values == 0 or values_in(text, values - 1) > values - 1
+
+
+def test_a_long_string_is_no_crowd_of_values_even_where_steps_cut_it() -> None:
+    text = json.dumps({"a": 'x,[{"\\' * 300_000}).encode()
+    assert values_in(text, 50) == 1
+    assert values_in(b'"' + b"\\\\" * 1_000_000 + b'",' + b"[],[]," * 50, 50) > 50
+
+
+@pytest.mark.parametrize("encoding, wbits", [("gzip", GZIP), ("deflate", ZLIB), ("deflate", BARE)])
+@pytest.mark.parametrize("size", [1, 7, 1000, 1 << 20])
+def test_a_compressed_body_is_unpacked_in_steps(encoding: str, wbits: int, size: int) -> None:
+    text = bytes(range(256)) * 2000
+    raw, decoder, found = packed(text, wbits), Decoder(encoding), bytearray()
+    for start in range(0, len(raw), size):
+        for step in decoder.decode(raw[start : start + size]):
+            assert len(step) <= 64 * 1024
+            found += step
+    assert bytes(found) == text
+
+
+@pytest.mark.parametrize("encoding", ["br", "zstd", "compress", "gzip, gzip", "x" * 1000])
+def test_another_compression_is_refused_by_name(encoding: str) -> None:
+    with pytest.raises(LimitExceeded, match="was not asked for") as refused:
+        Decoder(encoding)
+    assert refused.value.limit == "encoding"
+    assert len(str(refused.value)) < 200
+
+
+def test_damage_is_told_as_damage() -> None:
+    with pytest.raises(LimitExceeded, match="damaged"):
+        list(Decoder("gzip").decode(b"no gzip at all"))
+
+
+@given(
+    st.lists(st.sampled_from(["data: a", "event: b", ": c", "id: 1"]), min_size=1, max_size=5),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+    st.integers(1, 9),
+)
+def test_events_are_whole_however_they_come(lines: list[str], end: str, size: int) -> None:
+    event = (end.join(lines) + end + end).encode()
+    stream, cutter = event * 3 + b"data: rest", EventCutter(LIMITS)
+    found = [
+        each
+        for start in range(0, len(stream), size)
+        for each in cutter.cut(stream[start : start + size])
+    ]
+    assert [each.split() for each in found] == [event.split()] * 3
+    assert b"".join([*found, cutter.rest()]).split() == stream.split()
+
+
+@pytest.mark.parametrize(
+    "piece, limit",
+    [(b"data: " + b"a" * 400, "event_bytes"), (b"data: [" + b"{}," * 200 + b"1]\n\n", "values")],
+)
+def test_an_event_is_bounded_in_bytes_and_values(piece: bytes, limit: str) -> None:
+    cutter = EventCutter(LIMITS)
+    with pytest.raises(LimitExceeded) as refused:
+        [list(cutter.cut(piece)) for _ in range(10)]
+    assert refused.value.limit == limit
+
+
+def test_bytes_and_pieces_of_an_answer_are_counted() -> None:
+    for limits, limit in (
+        (replace(LIMITS, body_bytes=10), "bytes"),
+        (replace(LIMITS, pieces=3), "pieces"),
+    ):
+        meter = Meter(limits)
+        with pytest.raises(LimitExceeded) as refused:
+            [meter.add(3) for _ in range(5)]  # type: ignore[func-returns-value]
+        assert refused.value.limit == limit
+
+
+def test_a_limit_is_found_behind_the_errors_of_a_library() -> None:
+    inner = LimitExceeded("bytes", "too much")
+    outer = RuntimeError("a library's")
+    outer.__cause__ = inner
+    assert exceeded(outer) is inner
+    assert exceeded(ExceptionGroup("several", [ValueError(), inner])) is inner
+    assert exceeded(ValueError()) is None
+    assert exceeded(None) is None
