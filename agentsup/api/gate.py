@@ -1,7 +1,8 @@
 """The one middleware: every check of a request, in one fixed order, and every refusal (P7).
 
-Order: host, origin, token, route and method, permission, draining, content type, size. A refusal
-is a problem document; what is not known here becomes one too, with a request id to find the log.
+Order: token, host, origin, start of the daemon, route and method, permission, draining, content
+type, size. A refusal is a problem document; what is not known here becomes one too, with a request
+id to find the log.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ from agentsup.model.principal import PersonRole
 _log = logging.getLogger("agentsup.api.access")
 
 REQUEST_ID: Final = "X-Request-Id"
+BOOT: Final = "X-Agentsup-Boot"
+"""By which a caller says which start of the daemon it means; others refuse."""
 SECURITY_HEADERS: Final = {
     "Server": "agentsup",
     "X-Content-Type-Options": "nosniff",
@@ -70,6 +73,13 @@ class MethodNotAllowed(Refused):
 
     code = "method_not_allowed"
     status = 405
+
+
+class Misdirected(Refused):
+    """The request is meant for another daemon, or for one that has ended."""
+
+    code = "misdirected"
+    status = 421
 
 
 class UnsupportedMediaType(Refused):
@@ -146,6 +156,11 @@ def _check(request: web.Request, api: Api, route: Route | None) -> None:
     elif route is None or route.access is not Access.OPEN:
         raise Unauthorised(_why_unauthorised(headers.get(hdrs.AUTHORIZATION)))
     _check_place(request, api, route)
+    meant = headers.get(BOOT, api.deps.boot_id)
+    if meant != api.deps.boot_id:
+        raise Misdirected(
+            "this request names another daemon, or an earlier start of this one; nothing was done"
+        )
     if route is None:
         return  # the handler says 404 or 405
     if identity is not None and not may(identity, route.access):

@@ -387,5 +387,6 @@ class ApiDeps:
     cost: Account | None = None
     tasks: Tasks | None = None
     """None: tasks are switched off."""
+    boot_id: str = ""
     allowed_hosts: tuple[str, ...] = ()
     limits: ApiLimits = field(default_factory=ApiLimits)

@@ -7,12 +7,11 @@ import os
 import select
 import signal
 import sys
-from pathlib import Path
 from typing import Final
 
 from agentsup.cli.client import Client, ConnectionLost
 from agentsup.cli.failure import Failed, Unreachable
-from agentsup.cli.locate import Place, is_alive
+from agentsup.cli.locate import Place, holder_of, is_alive
 from agentsup.cli.show import Screen, clean
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.detached import exit_code_of, start_detached
@@ -54,7 +53,7 @@ def ensure_running(
     found = answering(place)
     if found is not None:
         return _until_ready(place, screen, pid=None)
-    holder = _holder(place)
+    holder = holder_of(place.home)
     if holder is None:
         return _until_ready(place, screen, pid=_start(place, port, tether))
     screen.say(f"A daemon (pid {holder}) is starting or stopping; waiting for it.")
@@ -66,27 +65,6 @@ def ensure_running(
             f"{place.home.logs}, or end it with `kill {holder}`"
         )
     return _until_ready(place, screen, pid=_start(place, port, tether))
-
-
-def _holder(place: Place) -> int | None:
-    """The living process that the lock of the home names.
-
-    The lock itself is not tried: holding it for an instant could turn a starting daemon away.
-    """
-    try:
-        text = place.home.lock.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return None
-    pid = int(text) if text.isdigit() else 0
-    return pid if pid > 1 and is_alive(pid) and _is_agentsup(pid) else None
-
-
-def _is_agentsup(pid: int) -> bool:
-    """Whether the command line of `pid` is ours; its number may belong to another program now."""
-    try:
-        return b"agentsup" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return True
 
 
 def _start(place: Place, port: int | None, tether: int | None) -> int:
@@ -193,7 +171,7 @@ def stop_daemon(place: Place, timeout_s: float) -> int | None:
     try:
         client.post("/drain")
     except Unreachable:
-        holder = _holder(place)
+        holder = holder_of(place.home)
         if holder is None:
             raise
         # It is starting, ending, or its API hangs: the signal asks for the same.

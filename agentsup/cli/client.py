@@ -13,6 +13,9 @@ from agentsup.cli.failure import Failed, Unreachable
 from agentsup.cli.locate import Address, Place
 
 _MOST_BYTES = 64 * 1024 * 1024
+BOOT_HEADER = "X-Agentsup-Boot"
+MISDIRECTED = 421
+"""A daemon that is not the one whose boot the header names answers so: another one got its port."""
 REQUEST_S = 30.0
 """How long a request may take unless a command waits for an answer."""
 
@@ -75,13 +78,16 @@ class Client:
     ) -> Answer:
         """One request with whatever status it gets.
 
-        Raises `Unreachable` where nobody took it, `ConnectionLost` where its fate is unknown.
+        Raises `Unreachable` where nobody took it, or another daemon than the one that wrote its
+        address into the home, `ConnectionLost` where its fate is unknown.
         """
         parts = urlsplit(self.address.url)
         kind = (
             http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         )
         headers = {"Authorization": f"Bearer {self.address.token}", "Accept": "application/json"}
+        if self.address.boot_id:
+            headers[BOOT_HEADER] = self.address.boot_id
         data = None
         if body is not None:
             data = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
@@ -95,7 +101,7 @@ class Client:
             try:
                 connection.request(method, parts.path + path, data, headers)
                 response = connection.getresponse()
-                return Answer(response.status, _document(response.read(_MOST_BYTES)))
+                answer = Answer(response.status, _document(response.read(_MOST_BYTES)))
             except TimeoutError:
                 raise ConnectionLost(
                     f"the daemon at {self.address.url} did not answer within {timeout_s:g} s"
@@ -107,6 +113,9 @@ class Client:
                 ) from None
         finally:
             connection.close()
+        if answer.status == MISDIRECTED:
+            raise Unreachable(self.place.not_running())
+        return answer
 
 
 def segment(text: str) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from agentsup.cli.client import Client, ConnectionLost
 from agentsup.cli.failure import Failed, Unreachable
-from agentsup.cli.locate import Place, is_alive
+from agentsup.cli.locate import Place, holder_of
 from agentsup.config.home import Home
 
 if TYPE_CHECKING:
@@ -235,27 +235,13 @@ def _no_daemon(place: Place) -> Iterator[Check]:
     if place.url:
         yield Check("daemon", FAIL, place.not_running())
         return
-    lock = place.home.lock
-    holder = lock.read_text(encoding="ascii", errors="replace").strip() if lock.exists() else ""
-    if holder.isdigit() and is_alive(int(holder)) and _holds(lock):
+    holder = holder_of(place.home)
+    if holder is not None:
         text = f"process {holder} holds the home and does not answer"
         yield Check("daemon", FAIL, text, "see `agentsup logs`; `agentsup stop` ends it")
         return
     yield Check("daemon", OK, "none runs for this home")
     yield from _port(place.home)
-
-
-def _holds(lock: Path) -> bool:
-    """Whether the lock is really held: a killed daemon leaves its number in the file."""
-    from agentsup.kit.files import HomeLock, HomeLocked
-
-    probe = HomeLock(lock)
-    try:
-        probe.acquire()
-    except HomeLocked:
-        return True
-    probe.release()
-    return False
 
 
 def _port(home: Home) -> Iterator[Check]:
@@ -349,9 +335,8 @@ def _work(home: Home) -> Iterator[Check]:
 
     if not home.state_db.is_file():
         return
-    lock = home.lock
     try:
-        found = look(home.state_db, is_running=lock.exists() and _holds(lock))
+        found = look(home.state_db, is_running=holder_of(home) is not None)
     except AgentsupError as error:
         yield Check("work", FAIL, error.message)
         return

@@ -10,6 +10,7 @@ from typing import Any
 
 from agentsup.cli.failure import Failed, Unreachable
 from agentsup.config.home import HOME_VARIABLE, Home
+from agentsup.kit import machine
 
 URL_VARIABLE = "AGENTSUP_URL"
 TOKEN_VARIABLE = "AGENTSUP_TOKEN"  # noqa: S105 - a variable's name
@@ -64,7 +65,38 @@ class Place:
         )
 
     def written(self) -> dict[str, Any] | None:
-        """What a daemon wrote about itself into the home; it may have ended since."""
+        """What a daemon wrote about itself into this home; it may have ended since.
+
+        None where that was written for another home, of which this one is a copy.
+        """
+        found = self._read()
+        return None if found is None or self._is_copied(found) else found
+
+    def _is_copied(self, found: Mapping[str, Any]) -> bool:
+        """Whether `found` speaks of a home elsewhere, or of an earlier start of the machine.
+
+        A home keeps its inode when it is moved and gets another one when it is copied.
+        """
+        inode, boot = found.get("home_inode"), found.get("machine_boot")
+        if not isinstance(inode, list):
+            return False  # of a version that did not write it
+        now = machine.boot_id()
+        if boot and now and boot != now:
+            return True
+        try:
+            here = self.home.root.stat()
+        except OSError:
+            return False
+        return inode != [here.st_dev, here.st_ino]
+
+    def _copied_from(self) -> str:
+        """The home that a copied address speaks of, as words for a sentence, or nothing."""
+        found = None if self.url else self._read()
+        if found is None or not self._is_copied(found) or found.get("home") == str(self.home.root):
+            return ""
+        return f" (its {self.home.daemon_json.name} is a copy of that in {found.get('home')})"
+
+    def _read(self) -> dict[str, Any] | None:
         try:
             found = json.loads(self.home.daemon_json.read_bytes())
         except FileNotFoundError:
@@ -95,7 +127,7 @@ class Place:
         if self.url:
             return f"no daemon answers at {self.url} ({URL_VARIABLE}); is it running?"
         return (
-            f"no daemon runs for {self.home.root}; start one with `{self.command('up')}` "
+            f"no daemon runs for {self.home.root}{self._copied_from()}; start one with `{self.command('up')}` "
             f"(in the background, with a chat) or `{self.command('run')}`"
         )
 
@@ -104,6 +136,23 @@ class Place:
         if self.home == Home.resolve(None, os.environ):
             return f"agentsup {words}"
         return f"agentsup --home {self.home.root} {words}"
+
+
+def holder_of(home: Home) -> int | None:
+    """The living process that holds the lock of `home`, by the number in its lock file.
+
+    The lock file of a copied home names the daemon of the original, so the lock is tried too.
+    """
+    try:
+        text = home.lock.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    pid = int(text) if text.isdigit() else 0
+    if pid <= 1 or not is_alive(pid):
+        return None
+    from agentsup.kit.files import is_locked
+
+    return pid if is_locked(home.lock) else None
 
 
 def is_alive(pid: int) -> bool:

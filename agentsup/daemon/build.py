@@ -353,6 +353,7 @@ class _Assembly:
         g = self.ground
         settings = g.snapshot.settings
         return ApiDeps(
+            boot_id=g.boot.boot_id,
             control=self.control,
             tokens=g.tokens,
             bus=self.bus,
@@ -395,6 +396,7 @@ class _Assembly:
                     g.clock,
                     lambda: self.snapshot.settings.limits.keep_days,
                     self.work.purge,
+                    g.keep_lock,
                 ),
                 services.watchdog_spec(self.watchdog),
                 self.roles.spec(),

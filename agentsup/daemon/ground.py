@@ -60,6 +60,8 @@ class Ground:
     """What works on an agent's messages in place of its engine, for hosts; None: the engine does."""
     announce: Callable[[str], None] | None = None
     """Shows whoever started the daemon the link to the web page, once it listens."""
+    keep_lock: Callable[[], bool] = lambda: True
+    """Puts the lock's file back where it is gone; False: the home itself is another directory now."""
     dropped_log_lines: Callable[[], int] = lambda: 0
     after_imports: Callable[[], None] = lambda: None
     """Called when a large library was loaded. A process of our own freezes it: a full collection

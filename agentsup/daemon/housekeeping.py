@@ -8,12 +8,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from agentsup.kit.clock import Clock
+from agentsup.kit.files import HomeLocked
 from agentsup.model.errors import StoreUnavailable
 from agentsup.observe.logging import get_logger
 
 _log = get_logger(__name__)
 
 EXPIRE_EVERY_S = 1.0
+KEEP_EVERY_S = 60.0
 REAP_EVERY_S = 5.0
 PRUNE_EVERY_S = 3600.0
 BACKUP_EVERY_S = 24 * 3600.0
@@ -62,6 +64,21 @@ class Housekeeper:
         except StoreUnavailable as error:
             self.last_failure = f"{chore.name}: {error.message}"
             _log.warning("chore put off", chore=chore.name, reason=error.message)
+
+
+def lock_chore(keep_lock: Callable[[], bool]) -> Chore:
+    """Looks each minute whether the home is still the one that is locked."""
+
+    async def look() -> None:
+        try:
+            is_ours = await asyncio.to_thread(keep_lock)
+        except (OSError, HomeLocked) as error:
+            _log.warning("the lock file of the home can't be put back", reason=str(error))
+            return
+        if not is_ours:
+            _log.error("the home was moved or replaced while the daemon runs: restart it")
+
+    return Chore("lock", KEEP_EVERY_S, KEEP_EVERY_S, look)
 
 
 def _next(due: float, every_s: float, now: float) -> float:

@@ -56,8 +56,9 @@ def run_daemon(home: Path, *, port: int | None) -> int:
         lock = HomeLock(place.lock)
         lock.acquire()
     except HomeLocked as error:
+        of_pid = f" (pid {error.pid})" if error.pid else ""
         return _refuse(
-            f"{place.root} belongs to a running daemon (pid {error.pid}). "
+            f"{place.root} belongs to a running daemon{of_pid}. "
             "`agentsup status` asks it, `agentsup stop` ends it"
         )
     except OSError as error:
@@ -65,7 +66,7 @@ def run_daemon(home: Path, *, port: int | None) -> int:
     redactor = Redactor()
     log = _open_log(place, redactor)
     try:
-        ending, in_place = asyncio.run(_boot(place, port, redactor, log))
+        ending, in_place = asyncio.run(_boot(place, port, redactor, log, lock))
     except AgentsupError as error:
         return _refuse(str(error))
     finally:
@@ -100,7 +101,7 @@ def _refuse(text: str) -> int:
 
 
 async def _boot(
-    home: Home, port: int | None, redactor: Redactor, log: LogSystem
+    home: Home, port: int | None, redactor: Redactor, log: LogSystem, lock: HomeLock
 ) -> tuple[Ending, bool]:
     clock = SystemClock()
     entropy = SystemEntropy(clock)
@@ -135,6 +136,7 @@ async def _boot(
             environ=os.environ,
             port=port,
             announce=_show_link if _is_watched() else None,
+            keep_lock=lock.restore,
             dropped_log_lines=lambda: log.dropped,
             after_imports=gc.freeze,
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from agentsup.daemon import boot
 from agentsup.daemon.roster import Roster
+from agentsup.kit import machine
 from agentsup.kit.clock import Clock
 from agentsup.kit.files import write_atomic
 from agentsup.kit.tasks import OwnerClosed, TaskOwner
@@ -50,8 +51,12 @@ class Recorder:
         board.listen(self._changed)
 
     async def write_address(self, path: Path, url: str) -> None:
-        """Say where this daemon is, for the CLI."""
+        """Say where this daemon is, for the CLI, and which home it is of: the file may be copied."""
+        home = await asyncio.to_thread(path.parent.stat)
         data = {
+            "home": str(path.parent),
+            "home_inode": [home.st_dev, home.st_ino],
+            "machine_boot": machine.boot_id(),
             "pid": os.getpid(),
             "url": url,
             "boot_id": self._boot_id,

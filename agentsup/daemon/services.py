@@ -19,6 +19,7 @@ from agentsup.daemon.housekeeping import (
     REAP_EVERY_S,
     Chore,
     Housekeeper,
+    lock_chore,
 )
 from agentsup.daemon.reconcile import Reconciler
 from agentsup.kit import procgroup
@@ -69,8 +70,10 @@ def housekeeping_spec(
     clock: Clock,
     keep_days: Callable[[], int],
     purge: Callable[[], Awaitable[object]],
+    keep_lock: Callable[[], bool],
 ) -> ChildSpec:
-    """Deadlines, retention, backups, dead orphans; ``purge`` removes what was put away long ago."""
+    """Deadlines, retention, backups, dead orphans, the home's lock; ``purge`` removes what was put
+    away long ago."""
     dead: frozenset[int] = frozenset()
     due_at: int | None = None
     looked_at = -1
@@ -107,6 +110,7 @@ def housekeeping_spec(
         Chore("reap", REAP_EVERY_S, REAP_EVERY_S, reap),
         Chore("prune", PRUNE_EVERY_S, 300.0, prune_all),
         Chore("backup", BACKUP_EVERY_S, 600.0, database.back_up),
+        lock_chore(keep_lock),
     )
     keeper = Housekeeper(chores, clock)
 

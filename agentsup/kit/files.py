@@ -4,14 +4,21 @@ Everything here blocks on the disk; code on the event loop calls it through `asy
 """
 
 import contextlib
+import errno
 import fcntl
 import os
+import select
 import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["HomeLock", "HomeLocked", "write_atomic"]
+__all__ = ["HomeLock", "HomeLocked", "is_locked", "write_atomic"]
+
+_TRIES = 5
+_TRY_AGAIN_S = 0.02
+
+_NO_DIRECTORY_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP})
 
 
 def write_atomic(
@@ -66,20 +73,54 @@ class HomeLocked(Exception):
 
 
 class HomeLock:
-    """At most one process per home, by `flock` on a small file that names the holder.
+    """At most one process per directory: `flock` on the directory itself, and on a small file in it
+    that names the holder.
 
-    The kernel drops the lock when the holder dies, however it dies; the file itself stays.
+    The directory's lock holds whatever becomes of the file. The kernel drops both when the holder
+    dies, however it dies; the file itself stays.
     """
 
     def __init__(self, path: Path) -> None:
-        """Prepare a lock on the file `path`; nothing is opened yet."""
+        """Prepare a lock on the directory of the file `path`; nothing is opened yet."""
         self.path = path
         self._descriptor: int | None = None
+        self._directory: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock or raise `HomeLocked` at once; taking it twice is an error."""
+        """Take the lock or raise `HomeLocked` at once; taking it twice is an error.
+
+        Raises `OSError` where the directory or the file can't be used; then nothing is held.
+        """
         if self._descriptor is not None:
             raise RuntimeError(f"{self.path} is already locked by this object")
+        directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._descriptor = self._take(directory)
+        except BaseException:
+            os.close(directory)
+            raise
+        self._directory = directory
+
+    def _take(self, directory: int) -> int:
+        """Lock the open directory, then the file; returns the file's descriptor.
+
+        Whoever looks whether the lock is held (`is_locked`) has it for an instant: tried again.
+        """
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                _flock(directory, fcntl.LOCK_EX)
+                return self._take_file()
+            except BlockingIOError:
+                if not tries_left:
+                    raise HomeLocked(self.path, _pid_in(self.path)) from None
+            except HomeLocked:
+                if not tries_left:
+                    raise
+            select.select([], [], [], _TRY_AGAIN_S)
+        raise AssertionError("unreachable")
+
+    def _take_file(self) -> int:
+        """Open, lock and fill the file; returns its descriptor."""
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -92,17 +133,35 @@ class HomeLock:
         except BaseException:
             os.close(descriptor)
             raise
-        self._descriptor = descriptor
+        return descriptor
+
+    def restore(self) -> bool:
+        """Put the file back where it was removed or replaced while the lock was held.
+
+        Returns whether the directory at this path is still the one that is locked. Raises `OSError`
+        or `HomeLocked` where the file can't be put back; the directory stays locked.
+        """
+        if self._descriptor is None or self._directory is None:
+            return False
+        if not _is_same(self._directory, self.path.parent):
+            return False
+        if not _is_same(self._descriptor, self.path):
+            fresh = self._take_file()
+            os.close(self._descriptor)
+            self._descriptor = fresh
+        return True
 
     def release(self) -> None:
         """Give the lock back; does nothing if it is not held."""
         descriptor, self._descriptor = self._descriptor, None
-        if descriptor is None:
+        directory, self._directory = self._directory, None
+        if descriptor is None or directory is None:
             return
         try:
             os.ftruncate(descriptor, 0)
         finally:
             os.close(descriptor)
+            os.close(directory)
 
     def __enter__(self) -> Self:
         """Acquire on entry."""
@@ -123,3 +182,52 @@ def _read_pid(descriptor: int) -> int | None:
     """The process id written into a lock file, or None while its holder has not written it."""
     text = os.pread(descriptor, 32, 0).strip()
     return int(text) if text.isdigit() else None
+
+
+def _pid_in(path: Path) -> int | None:
+    """The process id that the lock file at `path` names, or None."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        return _read_pid(descriptor)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the `HomeLock` of `path`; asked without ever keeping it from one."""
+    for place, flags in ((path.parent, os.O_DIRECTORY), (path, 0)):
+        try:
+            descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC | flags)
+        except OSError:
+            continue
+        try:
+            _flock(descriptor, fcntl.LOCK_SH)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+    return False
+
+
+def _flock(descriptor: int, kind: int) -> None:
+    """Lock at once. Network file systems that lock no directory leave it to the file's lock."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        if error.errno not in _NO_DIRECTORY_LOCKS:
+            raise
+
+
+def _is_same(descriptor: int, path: Path) -> bool:
+    """Whether `path` still names what is open as `descriptor`."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except OSError:
+        return False

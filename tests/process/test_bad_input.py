@@ -38,16 +38,22 @@ def refused(answer: Answer, status: int, *words: str) -> None:
         assert word in answer.body["detail"], (word, answer.body)
 
 
-async def test_a_second_run_on_the_same_home(make_daemon: MakeDaemon) -> None:
+@pytest.mark.parametrize("without_lock_file", [False, True])
+async def test_a_second_run_on_the_same_home(
+    make_daemon: MakeDaemon, without_lock_file: bool
+) -> None:
     daemon = make_daemon(["main"], RULES)
     await daemon.start()
+    if without_lock_file:
+        (daemon.home / "agentsup.lock").unlink()
     second = DaemonProcess(daemon.home)
     second.output = daemon.home.parent / "second.out"
     second.launch()
     assert await second.ended() == 1
     await second.close()
-    assert str(daemon.pid) in second.tail()
+    assert without_lock_file or str(daemon.pid) in second.tail()
     assert str(daemon.home) in second.tail()
+    assert "belongs to a running daemon" in second.tail()
     assert "Traceback" not in second.tail()
     assert (await daemon.post("/interagent/send", {"to": "main", "message": "hi"})).body["success"]
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,23 @@ def test_a_second_daemon_on_the_same_home_is_refused(cli: Cli) -> None:
     second = cli.run("run", "--port", "0")
     assert second.returncode == 1
     assert str(daemon.pid) in second.stderr
+
+
+def test_a_copied_home_never_reaches_the_original(cli: Cli) -> None:
+    daemon = cli.daemon()
+    copy = Cli(Path(shutil.copytree(cli.home, cli.home.with_name("copy"))), 0)
+    for words in (["status"], ["stop"], ["agents", "list", "--json"], ["stop-all"]):
+        refused = copy.run(*words)
+        assert refused.returncode == 1, words
+        assert f"no daemon runs for {copy.home}" in refused.stderr, words
+    assert daemon.poll() is None
+    # An address that was written in this very home, and whose port another daemon has now.
+    stale = {**cli.written(), "home_inode": None}
+    (copy.home / "daemon.json").write_text(json.dumps(stale | {"boot_id": "boot_of_the_copy"}))
+    assert "no daemon runs for" in copy.run("stop").stderr
+    assert "no daemon runs for" in copy.run("status", "--json").stderr
+    assert daemon.poll() is None
+    assert cli.good("send", "writer", "hello") == "you said hello\n"
 
 
 def test_run_stays_up_with_its_input_closed_and_stops_on_term(cli: Cli) -> None:

@@ -3,6 +3,7 @@
 import http.server
 import json
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,12 @@ import pytest
 
 from agentsup.cli.client import Client, ConnectionLost, Refused, segment
 from agentsup.cli.failure import Failed, Unreachable
-from agentsup.cli.locate import Address, Place, is_alive
+from agentsup.cli.locate import Address, Place, holder_of, is_alive
 from agentsup.cli.main import hoisted, main
 from agentsup.cli.reads import READS, path_of
+from agentsup.config.home import Home
+from agentsup.kit import machine
+from agentsup.kit.files import HomeLock
 
 
 class Answers(http.server.BaseHTTPRequestHandler):
@@ -122,6 +126,46 @@ def test_a_home_wins_over_a_url(tmp_path: Path) -> None:
     expected = Address("http://127.0.0.1:1", "t0ken", 12, "b")
     assert Place.of(root, ELSEWHERE).address() == expected
     assert Place.of(None, {**ELSEWHERE, "AGENTSUP_HOME": root}).address() == expected
+
+
+def of_home(root: Path, **other: object) -> dict[str, object]:
+    here = root.stat()
+    return {
+        **WRITTEN,
+        "home": str(root),
+        "home_inode": [here.st_dev, here.st_ino],
+        "machine_boot": machine.boot_id(),
+        **other,
+    }
+
+
+def test_a_copied_home_has_no_daemon_of_its_own(tmp_path: Path) -> None:
+    original = tmp_path / "original"
+    original.mkdir()
+    home_with(original, of_home(original))
+    assert Place.of(str(original), {}).address().pid == 12
+    copy = shutil.copytree(original, tmp_path / "copy")
+    with pytest.raises(Unreachable, match=f"daemon.json is a copy of that in {original}"):
+        Place.of(str(copy), {}).address()
+    moved = original.rename(tmp_path / "moved")
+    assert Place.of(str(moved), {}).address().pid == 12
+
+
+def test_an_address_of_an_earlier_start_of_the_machine_is_nobodys(tmp_path: Path) -> None:
+    home_with(tmp_path, of_home(tmp_path, machine_boot="another"))
+    with pytest.raises(Unreachable, match="no daemon runs for"):
+        Place.of(str(tmp_path), {}).address()
+
+
+def test_a_copied_lock_file_names_nobody(tmp_path: Path) -> None:
+    home, copy = Home(tmp_path / "home"), Home(tmp_path / "copy")
+    home.create()
+    with HomeLock(home.lock):
+        shutil.copytree(home.root, copy.root)
+        assert copy.lock.read_text() == home.lock.read_text()
+        assert holder_of(home) == os.getpid()
+        assert holder_of(copy) is None
+    assert holder_of(home) is None
 
 
 def test_a_url_wins_over_the_usual_home() -> None:

@@ -1,4 +1,7 @@
+import errno
+import fcntl
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -103,3 +106,45 @@ def test_a_killed_holder_leaves_no_lock(tmp_path: Path) -> None:
         holder.wait()
     with lock:
         pass
+
+
+def test_the_lock_holds_without_its_file_and_puts_it_back(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    first, second = HomeLock(path), HomeLock(path)
+    with first:
+        for remove in (path.unlink, lambda: path.write_text(""), lambda: path.rename(tmp_path / "x")):
+            remove()
+            with pytest.raises(HomeLocked):
+                second.acquire()
+        assert first.restore()
+        with pytest.raises(HomeLocked, match=str(os.getpid())):
+            second.acquire()
+    with second:
+        assert path.read_text().strip() == str(os.getpid())
+    assert not first.restore()
+
+
+def test_a_lock_whose_directory_was_moved_says_so(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    with HomeLock(home / "lock") as lock:
+        home.rename(tmp_path / "elsewhere")
+        home.mkdir()
+        assert not lock.restore()
+        assert not (home / "lock").exists()
+
+
+def test_a_file_system_that_locks_no_directories_leaves_it_to_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "lock"
+    flock = fcntl.flock
+
+    def as_on_nfs(descriptor: int, operation: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", as_on_nfs)
+    with HomeLock(path), pytest.raises(HomeLocked):
+        HomeLock(path).acquire()
