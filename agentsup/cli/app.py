@@ -10,6 +10,7 @@ from agentsup import __version__
 from agentsup.cli import (
     agents,
     approvals,
+    backups,
     control,
     cost,
     lifecycle,
@@ -53,6 +54,7 @@ def everything(
 
 
 lifecycle.register(app)
+backups.register(app)
 control.register(app)
 web.register(app)
 app.add_typer(agents.app, name="agents")

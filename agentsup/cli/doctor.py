@@ -68,6 +68,7 @@ def examine(place: Place) -> list[Check]:
         lambda: _fence(place.home),
         lambda: _servers(place.home),
         lambda: _otel(place.home),
+        lambda: _store(place.home),
         lambda: _work(place.home),
     )
     return [each for check in checks for each in check()]
@@ -326,6 +327,14 @@ def _otel(home: Home) -> Iterator[Check]:
     else:
         text = f"[otel] names {otel.url}, and OpenTelemetry is not installed: nothing is sent"
         yield Check("otel", FAIL, text, "pip install 'agentsup[otel]', then restart the daemon")
+
+
+def _store(home: Home) -> Iterator[Check]:
+    """Whether a start will take the store, and what it can be restored from."""
+    from agentsup.cli.doctor_store import look
+
+    for is_well, text, advice in look(home, is_running=holder_of(home) is not None):
+        yield Check("store", OK if is_well else FAIL, text, advice)
 
 
 def _work(home: Home) -> Iterator[Check]:

@@ -22,6 +22,13 @@ HomeHere = Annotated[
 StopTimeout = Annotated[
     float, typer.Option("--timeout", min=0, help="Seconds to wait until it has ended.")
 ]
+AcceptStore = Annotated[
+    bool,
+    typer.Option(
+        "--accept-store",
+        help="Take the store as it is, also where it is gone or older than it was.",
+    ),
+]
 STOP_S = 60.0
 """A drain takes at most 30 s, then cancelling and closing."""
 
@@ -56,13 +63,18 @@ def init(ctx: typer.Context, home: HomeHere = None) -> None:
     )
 
 
-def run(ctx: typer.Context, home: HomeHere = None, port: Port = None) -> None:
+def run(
+    ctx: typer.Context,
+    home: HomeHere = None,
+    port: Port = None,
+    accept_store: AcceptStore = False,
+) -> None:
     """Run the daemon in the foreground until it is stopped; ends with the daemon's exit code."""
     del home
     with loading():
         from agentsup.daemon.main import run_daemon
 
-    raise typer.Exit(run_daemon(place_of(ctx).home.root, port=port))
+    raise typer.Exit(run_daemon(place_of(ctx).home.root, port=port, accept_store=accept_store))
 
 
 def up(

@@ -33,6 +33,7 @@ from agentsup.model.ids import BootId
 from agentsup.observe.logging import LogSystem, get_logger, setup_logging
 from agentsup.observe.redact import Redactor
 from agentsup.store.database import Database
+from agentsup.store.record import StoreRecord
 
 _log = get_logger(__name__)
 
@@ -42,8 +43,13 @@ LAST_RESORT_S = 50.0
 """After an end was asked for, the process is gone at the latest after this (the graces and 5 s)."""
 
 
-def run_daemon(home: Path, *, port: int | None) -> int:
+ACCEPT_STORE = "--accept-store"
+
+
+def run_daemon(home: Path, *, port: int | None, accept_store: bool = False) -> int:
     """Run the daemon of ``home`` until it ends; returns the exit code (blocking).
+
+    With ``accept_store`` a store that is gone, older or without its log is taken as it is.
 
     Errors that a person must mend are printed as one sentence on standard error: 1 is returned.
     Where nothing outside would restart it, an end with 42 re-executes the process in place and
@@ -66,15 +72,22 @@ def run_daemon(home: Path, *, port: int | None) -> int:
     redactor = Redactor()
     log = _open_log(place, redactor)
     try:
-        ending, in_place = asyncio.run(_boot(place, port, redactor, log, lock))
+        ending, in_place = asyncio.run(
+            _boot(place, port, redactor, log, lock, accept_store=accept_store)
+        )
     except AgentsupError as error:
         return _refuse(str(error))
     finally:
         lock.release()
         log.close()
     if ending.code == REBUILD_CODE and in_place:
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
+        os.execv(sys.executable, _again(sys.orig_argv))  # noqa: S606 - ourselves
     return ending.code
+
+
+def _again(argv: list[str]) -> list[str]:
+    """The command line of the next life: a store is accepted once."""
+    return [sys.executable, *(word for word in argv[1:] if word != ACCEPT_STORE)]
 
 
 def _open_log(home: Home, redactor: Redactor) -> LogSystem:
@@ -101,14 +114,26 @@ def _refuse(text: str) -> int:
 
 
 async def _boot(
-    home: Home, port: int | None, redactor: Redactor, log: LogSystem, lock: HomeLock
+    home: Home,
+    port: int | None,
+    redactor: Redactor,
+    log: LogSystem,
+    lock: HomeLock,
+    *,
+    accept_store: bool,
 ) -> tuple[Ending, bool]:
     clock = SystemClock()
     entropy = SystemEntropy(clock)
     prctl.become_subreaper()
     token = await asyncio.to_thread(operator_token, home.api_token, entropy)
     redactor.add(token)
-    database = await Database.open(home.state_db, clock=clock)
+    record = StoreRecord(
+        home.state_db,
+        now_ms=clock.now_ms,
+        new_id=lambda: entropy.new_id("store"),
+        accept=accept_store,
+    )
+    database = await Database.open(home.state_db, clock=clock, record=record)
     try:
         begun = await boot.begin(database, clock, BootId(entropy.new_id("boot")), entropy)
         roster = Roster(database, clock, entropy)

@@ -15,6 +15,7 @@ from agentsup.config.watch import watch
 from agentsup.daemon.housekeeping import (
     BACKUP_EVERY_S,
     EXPIRE_EVERY_S,
+    KEEP_EVERY_S,
     PRUNE_EVERY_S,
     REAP_EVERY_S,
     Chore,
@@ -111,6 +112,7 @@ def housekeeping_spec(
         Chore("prune", PRUNE_EVERY_S, 300.0, prune_all),
         Chore("backup", BACKUP_EVERY_S, 600.0, database.back_up),
         lock_chore(keep_lock),
+        Chore("note", KEEP_EVERY_S, KEEP_EVERY_S, database.note),
     )
     keeper = Housekeeper(chores, clock)
 

@@ -208,6 +208,13 @@ class StoreCorrupt(AgentsupError):
     code = "store_corrupt"
 
 
+class StoreLost(AgentsupError):
+    """The store at its place is not the one that was there: gone, older, or without its log. The
+    daemon refuses to start on it until it is restored or accepted."""
+
+    code = "store_lost"
+
+
 class SchemaTooNew(AgentsupError):
     """The database was written by a newer version."""
 

@@ -6,6 +6,7 @@ are removed only after a newer one stands. Everything here blocks and runs off t
 
 import contextlib
 import os
+import re
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
@@ -14,15 +15,20 @@ from pathlib import Path
 from agentsup.store import integrity
 from agentsup.store.failures import corrupt
 
-__all__ = ["backups", "copy_into", "latest", "taken_at"]
+__all__ = ["backups", "by_hand", "copy_into", "latest", "stamp", "sync", "taken_at", "write_copy"]
 
 _STAMP = "%Y%m%dT%H%M%S.%f"
+_NAME = re.compile(r"(?:state|hand)-([0-9T.]+)Z(?:-([0-9]+))?\.db")
+_DAILY = "state-"
+_BY_HAND = "hand-"
 _PARTIAL = ".partial"
 
 
 def backups(directory: Path) -> list[Path]:
-    """The finished backups in `directory`, oldest first."""
-    return sorted(path for path in directory.glob("state-*.db") if taken_at(path) is not None)
+    """The finished backups in `directory`, daily ones and those made by hand, in the order in which
+    they were made, whatever time it was by the clock: by number, older versions' (without) first."""
+    found = [path for path in directory.glob("*.db") if taken_at(path) is not None]
+    return sorted(found, key=lambda path: (_number_of(path), path.name))
 
 
 def latest(directory: Path) -> Path | None:
@@ -32,12 +38,34 @@ def latest(directory: Path) -> Path | None:
 
 def taken_at(backup: Path) -> int | None:
     """The wall time in ms at which `backup` was taken, read from its name; None if unreadable."""
-    text = backup.stem.removeprefix("state-").removesuffix("Z")
+    match = _NAME.fullmatch(backup.name)
+    if match is None:
+        return None
     try:
-        moment = datetime.strptime(text, _STAMP).replace(tzinfo=UTC)
+        moment = datetime.strptime(match[1], _STAMP).replace(tzinfo=UTC)
     except ValueError:
         return None
     return round(moment.timestamp() * 1000)
+
+
+def stamp(at_ms: int) -> str:
+    """A wall time in ms as it stands in names."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime(_STAMP)[:-3] + "Z"
+
+
+def by_hand(directory: Path, at_ms: int) -> Path:
+    """Where a backup goes that a person asked for: it is never removed for a newer one."""
+    return _next(directory, _BY_HAND, at_ms)
+
+
+def _next(directory: Path, kind: str, at_ms: int) -> Path:
+    number = 1 + max(map(_number_of, backups(directory)), default=0)
+    return directory / f"{kind}{stamp(at_ms)}-{number:06}.db"
+
+
+def _number_of(backup: Path) -> int:
+    match = _NAME.fullmatch(backup.name)
+    return int(match[2] or 0) if match is not None else 0
 
 
 def copy_into(
@@ -52,34 +80,53 @@ def copy_into(
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for leftover in directory.glob(f"*{_PARTIAL}*"):
         leftover.unlink()  # of a process that was killed while it wrote
-    stamp = datetime.fromtimestamp(at_ms / 1000, UTC).strftime(_STAMP)[:-3]
-    target = directory / f"state-{stamp}Z.db"
+    target = _next(directory, _DAILY, at_ms)
     partial = directory / (target.name + _PARTIAL)
     try:
         # Created empty first: VACUUM INTO accepts that and would otherwise use the umask.
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
-        connection.execute("VACUUM INTO ?", (str(partial),))
-        _check_copy(partial, source, latest(directory))
-        _sync(partial)
+        write_copy(connection, source, partial, at_ms=at_ms, last_good=latest(directory))
         partial.replace(target)
-        _sync(directory)
+        sync(directory)
     except BaseException:
         with contextlib.suppress(OSError):
             partial.unlink()
         raise
-    for old in backups(directory)[: -max(1, keep)]:
+    daily = [path for path in backups(directory) if path.name.startswith(_DAILY)]
+    for old in daily[: -max(1, keep)]:
         old.unlink()
     return target
 
 
-def _check_copy(copy: Path, source: Path, last_good: Path | None) -> None:
-    with closing(sqlite3.connect(copy)) as connection:
-        complaint = integrity.findings(connection)
-    if complaint:
-        raise corrupt(source, f"its backup failed the check: {complaint}", last_good)
+def write_copy(
+    connection: sqlite3.Connection,
+    source: Path,
+    copy: Path,
+    *,
+    at_ms: int,
+    last_good: Path | None = None,
+) -> None:
+    """Write a checked copy of the database behind `connection` to the empty file `copy`, durably.
+
+    It says of itself that it is one, so that it is not taken for the store that goes on. Raises as
+    `copy_into` does; the file is then the caller's to remove.
+    """
+    connection.execute("VACUUM INTO ?", (str(copy),))
+    with closing(sqlite3.connect(copy, isolation_level=None)) as written:
+        complaint = integrity.findings(written)
+        if complaint:
+            raise corrupt(source, f"its backup failed the check: {complaint}", last_good)
+        written.execute("PRAGMA journal_mode = DELETE")
+        written.execute(
+            "INSERT INTO store_meta (key, value) VALUES ('copied_at', ?)"
+            " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            (str(at_ms),),
+        )
+    sync(copy)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Flush a file, or the entries of a directory, to the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -9,7 +9,7 @@ import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
-__all__ = ["connect_reader", "connect_writer"]
+__all__ = ["connect_reader", "connect_unlogged", "connect_writer"]
 
 _CACHED_STATEMENTS = 512
 _WAL_KEEP_BYTES = 64 * 1024 * 1024
@@ -47,6 +47,11 @@ def connect_writer(path: Path, *, busy_timeout_ms: int) -> sqlite3.Connection:
 def connect_reader(path: Path, *, busy_timeout_ms: int) -> sqlite3.Connection:
     """Open an existing database for reading only."""
     return _connect(path, "ro", busy_timeout_ms)
+
+
+def connect_unlogged(path: Path) -> sqlite3.Connection:
+    """Open the file alone for reading, without its log: for a file that nobody has open."""
+    return _connect(path, "ro&immutable=1", 0)
 
 
 def _connect(path: Path, mode: str, busy_timeout_ms: int) -> sqlite3.Connection:

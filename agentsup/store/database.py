@@ -6,7 +6,6 @@ is durable (P1); what fails is told to everyone it concerns and to nobody else.
 """
 
 import asyncio
-import errno
 import logging
 import sqlite3
 from collections import deque
@@ -22,8 +21,9 @@ from agentsup.store import backup, integrity, migrate
 from agentsup.store.batch import BatchLimits, BatchReport, BatchRunner, Job
 from agentsup.store.connection import connect_reader, connect_writer
 from agentsup.store.crowd import Crowd, CrowdLimits
-from agentsup.store.failures import Trouble, again, condition_of, corrupt, unavailable
+from agentsup.store.failures import Trouble, again, condition_of, corrupt, of_system, unavailable
 from agentsup.store.options import StoreOptions
+from agentsup.store.record import StoreRecord, describe
 from agentsup.store.reserve import DiskReserve
 from agentsup.store.runner import Runner, RunnerDead, ThreadRunner
 from agentsup.store.stats import SlowFunction, StoreStats
@@ -39,9 +39,18 @@ _log = logging.getLogger(__name__)
 class Database:
     """The open store. Made by `open`; used from one event loop."""
 
-    def __init__(self, path: Path, *, clock: Clock, runner: Runner, options: StoreOptions) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock,
+        runner: Runner,
+        options: StoreOptions,
+        record: StoreRecord | None = None,
+    ) -> None:
         """For `open` only: a database made directly has no connection yet."""
         self.path = path
+        self._record = record
         self.options = options
         self.backups = path.parent / "backups"
         self.stats = StoreStats()
@@ -73,23 +82,27 @@ class Database:
         runner: Runner | None = None,
         migrations: Path | None = None,
         options: StoreOptions | None = None,
+        record: StoreRecord | None = None,
     ) -> Self:
         """Open or create the database at `path`, check it and bring its schema up to date.
 
         `migrations` is a directory of `NNNN_name.sql` files (default: those of this version).
-        Backups lie in `backups/` beside the file. Raises `StoreUnavailable`, `StoreCorrupt` (with
-        the last good backup) or `SchemaTooNew`; then nothing is left open.
+        Backups lie in `backups/` beside the file. `record` remembers the store from outside; without
+        one a file that is gone or older is not noticed. Raises `StoreUnavailable`, `StoreCorrupt`
+        (with the last good backup), `StoreLost` or `SchemaTooNew`; then nothing is left open.
         """
         options = options or StoreOptions()
         runner = runner or ThreadRunner(options.readers)
-        database = cls(path, clock=clock, runner=runner, options=options)
+        database = cls(path, clock=clock, runner=runner, options=options, record=record)
         steps = migrate.packaged() if migrations is None else migrate.load(migrations)
         try:
             await database._start(steps)
         except BaseException as error:
             await runner.close()
+            if record is not None:
+                await asyncio.to_thread(record.failed)
             if isinstance(error, OSError):
-                raise unavailable(Trouble.NOT_OPENED, path, str(error)) from error
+                raise of_system(error, path, Trouble.NOT_OPENED) from error
             condition = condition_of(error, path, database._last_good)
             if condition is not None:
                 raise condition from error
@@ -131,7 +144,10 @@ class Database:
             self._wake.set()
 
     def _connect_writer(self) -> sqlite3.Connection:
-        integrity.refuse_emptied(self.path, self._last_good())
+        if self._record is not None:
+            self._record.begin()
+        else:
+            integrity.refuse_emptied(self.path, self._last_good())
         return connect_writer(self.path, busy_timeout_ms=self.options.busy_timeout_ms)
 
     def _connect_reader(self) -> sqlite3.Connection:
@@ -151,6 +167,8 @@ class Database:
             self._copy(connection)
         migrate.migrate(connection, steps, now_ms=self._clock.now_ms)
         integrity.mark(connection, clean=False)
+        if self._record is not None:
+            self._record.opened(connection)
         self._reserve.hold()
         stat = self.path.stat()
         return stat.st_dev, stat.st_ino
@@ -164,28 +182,34 @@ class Database:
         if self._ended is None:
             self._ended = unavailable(Trouble.CLOSED, self.path)
         self._wake.set()
+        sequence: int | None = None
         try:
             if self._pump is not None:
                 await asyncio.wait({self._pump})
                 self._pump = None
-                await self._mark_clean()
+                sequence = await self._mark_clean()
                 await self._owner.close(timeout_s=1.0)
         finally:
             await self._runner.close()
+        if self._record is not None:
+            await asyncio.to_thread(self._record.closed, sequence)
 
-    async def _mark_clean(self) -> None:
+    async def _mark_clean(self) -> int | None:
+        """Mark the file as closed in order; the last event in it, or None where that failed."""
         if self._ended is None or self._ended.facts.get("reason") != Trouble.CLOSED:
-            return
+            return None
         if self._is_unchecked:
-            return  # the next start has to look
+            return None  # the next start has to look
         try:
-            await self._runner.write(self._retire)
+            return await self._runner.write(self._retire)
         except (sqlite3.Error, RunnerDead) as error:
             _log.warning("%s could not be marked as closed in order: %s", self.path, error)
+            return None
 
-    def _retire(self, connection: sqlite3.Connection) -> None:
+    def _retire(self, connection: sqlite3.Connection) -> int:
         integrity.mark(connection, clean=True)
         self._reserve.free()
+        return describe(connection).sequence
 
     def _last_good(self) -> Path | None:
         return backup.latest(self.backups)
@@ -372,26 +396,29 @@ class Database:
         Runs beside reads and writes. Raises `StoreUnavailable` or `StoreCorrupt`; then the older
         backups stand.
         """
+        return await self._aside(self._copy)
+
+    async def note(self) -> None:
+        """Let the record, if there is one, know how far the store has come.
+
+        Raises `StoreUnavailable`.
+        """
+        if self._record is not None:
+            await self._aside(self._record.note)
+
+    async def _aside(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._ended is not None:
             raise again(self._ended)
         try:
-            return await self._runner.aside(self._connect_reader, self._copy)
+            return await self._runner.aside(self._connect_reader, work)
+        except OSError as error:
+            raise of_system(error, self.path) from error
         except sqlite3.Error as error:
             raise condition_of(error, self.path, self._last_good) or error from error
 
     def _copy(self, connection: sqlite3.Connection) -> Path:
-        try:
-            return backup.copy_into(
-                connection,
-                self.path,
-                self.backups,
-                at_ms=self._clock.now_ms(),
-                keep=self.options.backups_kept,
-            )
-        except OSError as error:
-            is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}
-            trouble = Trouble.FULL if is_full else Trouble.IO_ERROR
-            raise unavailable(trouble, self.backups, str(error)) from error
+        at, keep = self._clock.now_ms(), self.options.backups_kept
+        return backup.copy_into(connection, self.path, self.backups, at_ms=at, keep=keep)
 
     def _note_slow(self, slow: list[tuple[str, float]]) -> None:
         for name, elapsed_ms in slow:

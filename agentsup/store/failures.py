@@ -5,6 +5,7 @@ A *condition* (disk full, read-only, broken disk) concerns everyone who writes, 
 mistake of the function that ran it and is passed on unchanged. Serves P1 and P9.
 """
 
+import errno
 import sqlite3
 from collections.abc import Callable
 from enum import StrEnum
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from agentsup.model.errors import AgentsupError, StoreCorrupt, StoreUnavailable
 
-__all__ = ["Trouble", "again", "condition_of", "corrupt", "unavailable"]
+__all__ = ["Trouble", "again", "condition_of", "corrupt", "of_system", "unavailable"]
 
 
 class Trouble(StrEnum):
@@ -98,6 +99,14 @@ def unavailable(trouble: Trouble, path: Path, detail: str = "") -> StoreUnavaila
     return StoreUnavailable(sentence, reason=trouble.value, path=str(path))
 
 
+def of_system(
+    error: OSError, path: Path, otherwise: Trouble = Trouble.IO_ERROR
+) -> StoreUnavailable:
+    """The `StoreUnavailable` for an error of the system on `path`: a full disk, or `otherwise`."""
+    is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+    return unavailable(Trouble.FULL if is_full else otherwise, path, str(error))
+
+
 def corrupt(path: Path, findings: str, last_good: Path | None) -> StoreCorrupt:
     """A `StoreCorrupt` that says how to go on from the newest backup, if there is one."""
     if last_good is None:
@@ -107,8 +116,8 @@ def corrupt(path: Path, findings: str, last_good: Path | None) -> StoreCorrupt:
         )
     else:
         remedy = (
-            f"The last good backup is {last_good}. To go back to it: stop the daemon, move {path}, "
-            f"{path}-wal and {path}-shm away, then copy the backup to {path}."
+            f"The last good backup is {last_good}. `agentsup --home {path.parent} restore` goes back "
+            "to it."
         )
     return StoreCorrupt(
         f"{path} is damaged and was not opened ({findings}). {remedy}",

@@ -362,8 +362,11 @@ class DaemonProcess:
     # -- the file ----------------------------------------------------------------------------------
 
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        """Rows of `state.db`, read with plain sqlite3 (also while the daemon runs)."""
-        with contextlib.closing(sqlite3.connect(self.home / "state.db", timeout=5.0)) as file:
+        """Rows of `state.db`, read with plain sqlite3 (also while the daemon runs).
+
+        Reading only: another connection would fold a killed daemon's log into the file."""
+        address = f"file:{self.home / 'state.db'}?mode=ro"
+        with contextlib.closing(sqlite3.connect(address, uri=True, timeout=5.0)) as file:
             file.row_factory = sqlite3.Row
             return [dict(row) for row in file.execute(query, parameters)]
 

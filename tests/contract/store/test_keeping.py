@@ -69,6 +69,22 @@ async def test_only_the_newest_backups_are_kept(
     assert days == sorted(day for day in days if day is not None)
 
 
+async def test_a_clock_far_off_neither_removes_nor_reorders_backups(
+    open_store: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_store(backups_kept=3)
+    wall = FixedWall()
+    monkeypatch.setattr(store, "_clock", wall)
+    made = [await store.back_up() for _ in range(3)]
+    (store.backups / "hand-20200101T000000.000Z.db").touch()
+    for years in (1, -2):
+        wall.at += years * 365 * 86_400_000
+        made.append(await store.back_up())
+        assert latest(store.backups) == made[-1]
+    assert [path for path in backups(store.backups) if path.name.startswith("state")] == made[2:]
+    assert (store.backups / "hand-20200101T000000.000Z.db").exists()
+
+
 async def test_leftovers_of_a_killed_backup_are_not_taken_for_one(store: Database) -> None:
     store.backups.mkdir()
     leftover = store.backups / "state-20270101T000000.000Z.db.partial"

@@ -112,7 +112,11 @@ def test_the_lock_holds_without_its_file_and_puts_it_back(tmp_path: Path) -> Non
     path = tmp_path / "lock"
     first, second = HomeLock(path), HomeLock(path)
     with first:
-        for remove in (path.unlink, lambda: path.write_text(""), lambda: path.rename(tmp_path / "x")):
+        for remove in (
+            path.unlink,
+            lambda: path.write_text(""),
+            lambda: path.rename(tmp_path / "x"),
+        ):
             remove()
             with pytest.raises(HomeLocked):
                 second.acquire()

@@ -67,7 +67,7 @@ def test_damage_names_the_way_back() -> None:
     found = condition_of(error_with(sqlite3.SQLITE_CORRUPT), HOME, lambda: backup)
     assert isinstance(found, StoreCorrupt)
     assert str(backup) in found.message
-    assert f"{HOME}-wal" in found.message
+    assert f"`agentsup --home {HOME.parent} restore`" in found.message
 
 
 def test_an_error_for_another_caller_is_equal_but_not_the_same() -> None:
