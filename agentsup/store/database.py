@@ -51,9 +51,8 @@ class Database:
         """For `open` only: a database made directly has no connection yet."""
         self.path = path
         self._record = record
-        self.options = options
+        self.options, self.stats = options, StoreStats()
         self.backups = path.parent / "backups"
-        self.stats = StoreStats()
         self._clock = clock
         self._runner = runner
         self._reserve = DiskReserve(path.with_name(path.name + "-reserve"), options.reserve_bytes)
