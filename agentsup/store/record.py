@@ -1,7 +1,7 @@
 """What is remembered of the store beside it, in `store.json`, so that its loss is noticed.
 
 Written when the store is opened and closed, and now and then between; never with a commit. Everything
-here blocks on the disk. See docs/decisions/0043-a-store-is-known-from-outside.md.
+here blocks on the disk. See docs/decisions/0044-a-store-is-known-from-outside.md.
 """
 
 from __future__ import annotations
