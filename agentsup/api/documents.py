@@ -30,6 +30,7 @@ def agent(view: AgentView) -> dict[str, Any]:
         "crashed": view.status == AgentState.FAILED,
         "role": view.role,
         "engine": view.engine,
+        "engine_reason": view.engine_reason,
         "model": view.model,
         "model_tier": view.model_tier,
         "fallback_model": view.fallback_model,

@@ -107,6 +107,9 @@ class Agent(Document):
     crashed: bool
     role: str
     engine: str
+    engine_reason: str = Field(
+        description="why `auto` came to this engine; empty where the entry names it"
+    )
     model: str
     model_tier: str = Field(description="which of its models is wanted: primary or fallback")
     fallback_model: str = Field(description="empty where there is none")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -29,7 +30,7 @@ def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
         (
             one["name"],
             _state(one),
-            " ".join(x for x in (one["engine"], one["model"]) if x),
+            _engine(one),
             duration(one["uptime"]),
             one["queued"],
             one["running"],
@@ -38,10 +39,33 @@ def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
         for one in document["agents"]
     ]
     screen.table(headers, rows, empty="There are no agents.")
+    for note in offline_notes(document["agents"]):
+        screen.prose(clean(note))
     for finding in findings:
         screen.say(f"{screen.paint('error', 'red')}: {clean(finding)}")
     if findings:
         raise typer.Exit(1)
+
+
+def _engine(one: dict[str, Any]) -> str:
+    """The engine and its model; the offline engine uses none."""
+    return str(one["engine"]) if is_offline(one) else f"{one['engine']} {one['model']}"
+
+
+def is_offline(one: Mapping[str, Any]) -> bool:
+    """Whether this agent answers by rules, without a model."""
+    from agentsup.model.agent import OFFLINE  # not for every short command
+
+    return bool(one["engine"] == OFFLINE)
+
+
+def offline_notes(agents: Iterable[Mapping[str, Any]]) -> list[str]:
+    """For each reason for which agents answer offline though nobody chose that: who, and why."""
+    found: dict[str, list[str]] = {}
+    for one in agents:
+        if is_offline(one) and one["engine_reason"]:
+            found.setdefault(one["engine_reason"], []).append(one["name"])
+    return [f"{', '.join(names)}: {reason}" for reason, names in found.items()]
 
 
 def _state(one: dict[str, Any]) -> str:
@@ -64,7 +88,7 @@ def _show(one: dict[str, Any], *, as_json: bool) -> None:
             ("name", one["name"]),
             ("state", _state(one)),
             ("role", one["role"]),
-            ("engine", one["engine"]),
+            ("engine", " - ".join(x for x in (one["engine"], one["engine_reason"]) if x)),
             ("model", one["model"]),
             ("up", duration(one["uptime"])),
             ("restarts", one["restarts"]),

@@ -7,14 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from agentsup.cli.client import Client, ConnectionLost
 from agentsup.cli.failure import Failed
 from agentsup.cli.options import AgentName, AsJson, MaybeAgent, client_of, place_of
 from agentsup.cli.show import Screen, clean, when
 
 SEND_S = 300.0
-MARGIN_S = 10.0
-"""The daemon says itself that a wait is over; we wait a little longer than that."""
 
 
 def register(app: typer.Typer) -> None:
@@ -89,27 +86,13 @@ def send(
         else:
             screen.say(queued["message_id"])
         return
-    answer = _wait_for(client, {**body, "timeout": timeout}, timeout)
+    from agentsup.cli.sending import ask
+
+    answer = ask(client, body, timeout)
     if as_json:
         screen.json(answer)
     else:
         screen.say(clean(answer["text"]) if screen.is_terminal else answer["text"])
-
-
-def _wait_for(client: Client, body: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-    try:
-        answer: dict[str, Any] = client.post(
-            "/interagent/send", body, timeout_s=timeout_s + MARGIN_S
-        )
-    except ConnectionLost as lost:
-        hint = (
-            f"; the same command with --key {body['idempotency_key']} fetches the answer"
-            if "idempotency_key" in body
-            else "; the message may have been taken (see `agentsup messages list`). With --key a "
-            "repeated send counts once"
-        )
-        raise Failed(f"{lost}{hint}") from None
-    return answer
 
 
 def stop_all(ctx: typer.Context, as_json: AsJson = False) -> None:
@@ -142,7 +125,7 @@ def logs(
     as_json: Annotated[bool, typer.Option("--json", help="The lines as they are stored.")] = False,
 ) -> None:
     """The latest lines of the log, of one agent or of all."""
-    from agentsup.cli.log_lines import follow_log, tail_log, text_of
+    from agentsup.cli.log_lines import follow_log, refuse_unknown, tail_log, text_of
 
     place = place_of(ctx)
     path = place.home.logs / "agentsup.log"
@@ -153,7 +136,10 @@ def logs(
     def show(line: str) -> None:
         screen.say(line if as_json else text_of(line, plain=screen.plain))
 
-    for line in tail_log(path, lines, agent):
+    found = tail_log(path, lines, agent)
+    if agent is not None and not found:
+        refuse_unknown(place.home, agent)
+    for line in found:
         show(line)
     if follow:
         try:

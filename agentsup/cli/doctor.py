@@ -63,7 +63,7 @@ def examine(place: Place) -> list[Check]:
         lambda: _config(place.home),
         lambda: _daemon(place),
         _extras,
-        lambda: _engine(place.home),
+        lambda: _engine(place),
         lambda: _programs(place.home),
         lambda: _fence(place.home),
         lambda: _servers(place.home),
@@ -267,11 +267,13 @@ def _port(home: Home) -> Iterator[Check]:
 
 
 def _extras() -> Iterator[Check]:
-    for extra, (module, package) in _EXTRAS.items():
-        if not _is_installed(module):
-            yield Check(f"extra {extra}", OK, f"not installed (pip install 'agentsup[{extra}]')")
-        else:
+    missing = [extra for extra, (module, _) in _EXTRAS.items() if not _is_installed(module)]
+    for extra, (_, package) in _EXTRAS.items():
+        if extra not in missing:
             yield Check(f"extra {extra}", OK, f"{package} {importlib.metadata.version(package)}")
+    if missing:
+        told = f"not installed: {', '.join(missing)} (pip install 'agentsup[NAME]')"
+        yield Check("other extras", OK, told)
 
 
 def _is_installed(module: str) -> bool:
@@ -364,27 +366,12 @@ def _servers(home: Home) -> Iterator[Check]:
         yield Check("tool server", OK if one.is_well else FAIL, one.text, one.advice)
 
 
-def _engine(home: Home) -> Iterator[Check]:
-    """Which engine `auto` comes to for main, and why."""
-    from agentsup.config.secrets import resolve_options
-    from agentsup.config.snapshot import load
-    from agentsup.engines.registry import AUTO, best_available
-    from agentsup.model.agent import MAIN
-    from agentsup.model.engine import EngineSpec
-    from agentsup.model.errors import AgentsupError
+def _engine(place: Place) -> Iterator[Check]:
+    """What the agents think with, as the daemon says and as this shell would have it."""
+    from agentsup.cli.doctor_engines import look
 
-    try:
-        spec = load(home).specs[MAIN]
-        options = resolve_options(spec.engine_options, base=home.root, environ=os.environ)
-    except AgentsupError:
-        return  # told by the check of the configuration
-    if spec.engine != AUTO:
-        yield Check("engine", OK, f"main thinks with {spec.engine}")
-        return
-    wanted = EngineSpec(engine=AUTO, model=spec.model or "", options=options)
-    name, why = best_available(os.environ, wanted)
-    result = OK if name != "scripted" else WARN
-    yield Check("engine", result, f"main thinks with {name}: {why}")
+    for one in look(place, os.environ):
+        yield Check("engine", OK if one.is_well else WARN, one.text, one.advice)
 
 
 def _programs(home: Home) -> Iterator[Check]:
@@ -397,6 +384,13 @@ def _programs(home: Home) -> Iterator[Check]:
         used = {spec.engine for spec in load(home).specs.values()}
     except AgentsupError:
         used = set()  # told by the check of the configuration
-    for each in look(os.environ, used):
+    found = look(os.environ, used)
+    for each in found:
+        if each.path is None and not each.is_used:
+            continue
         result = OK if each.is_well else FAIL if each.path is None else WARN
         yield Check(f"engine {each.preset.name}", result, each.text, each.advice)
+    missing = [each.preset.name for each in found if each.path is None and not each.is_used]
+    if missing:
+        told = f"not installed, and no agent names one: {', '.join(missing)}"
+        yield Check("other engines", OK, told)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,10 @@ from agentsup.cli.options import AsJson, client_of, place_of
 from agentsup.cli.reads import status_of
 from agentsup.cli.show import Screen, clean, duration
 from agentsup.kit.loading import loading
+
+if TYPE_CHECKING:
+    from agentsup.cli.client import Client
+    from agentsup.cli.locate import Place
 
 Port = Annotated[
     int | None,
@@ -96,25 +100,36 @@ def up(
         create_home(place.home)
         screen.say(f"made the home {place.home.root}")
     client = ensure_running(place, screen, port=port)
-    engine = client.get("/agents/main")
-    if engine["engine"] == "scripted":
-        screen.prose(
-            "The offline engine answers: no model is configured. For a real one set OPENAI_API_KEY "
-            "or ANTHROPIC_API_KEY and `model` under [agent_defaults] in config.toml, then "
-            f"`{place.command('restart')}`."
-        )
-    else:
-        model = f" with {engine['model']}" if engine["model"] else ""
-        screen.say(f"The engine {engine['engine']} answers{model}.")
+    _tell_engines(screen, client, place)
     # Where it goes to a file, it would be kept there; `agentsup link` makes another.
     if screen.is_terminal or not chat:
         from agentsup.cli.web import fresh_link
 
         screen.say(f"Web page, for one browser within 10 minutes: {fresh_link(client)['url']}")
-    if chat:
-        from agentsup.cli.chat import run_chat
+    if not chat:
+        return
+    from agentsup.cli.chat import is_in_terminal, run_chat
 
+    if is_in_terminal():
         raise typer.Exit(run_chat(place, "main", "local"))
+    # Nobody is there to talk: cron, CI, a service, a pipe.
+    screen.say(f"The daemon is up at {client.address.url}. To chat: `{place.command('chat')}`.")
+
+
+def _tell_engines(screen: Screen, client: Client, place: Place) -> None:
+    """What main thinks with, and whoever else answers offline though a model was wanted."""
+    from agentsup.cli.agents import is_offline, offline_notes
+
+    agents = client.get("/agents")["agents"]
+    main = next(one for one in agents if one["is_main"])
+    notes = offline_notes(agents)
+    for note in notes:
+        screen.prose(f"{note}. When that is set: `{place.command('restart')}`.")
+    if not is_offline(main):
+        model = f" with {main['model']}" if main["model"] else ""
+        screen.say(f"The engine {main['engine']} answers{model}.")
+    elif not main["engine_reason"]:
+        screen.say("The offline engine answers, as the entry of main says.")
 
 
 def demo(
@@ -190,3 +205,4 @@ def restart(ctx: typer.Context, timeout_s: StopTimeout = STOP_S, port: Port = No
         screen.say(f"no daemon was running for {place.home.root}")
     client = ensure_running(place, screen, port=port)
     screen.say(clean(f"The daemon is up at {client.address.url}."))
+    _tell_engines(screen, client, place)

@@ -11,7 +11,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from agentsup.cli.failure import Failed
 from agentsup.cli.show import clean, painted
+from agentsup.config.home import Home
 
 LOOK_S: Final = 0.25
 _HEAD: Final = ("at", "level", "event", "agent", "logger", "exception", "stack")
@@ -36,6 +38,19 @@ def tail_log(path: Path, count: int, agent: str | None) -> list[str]:
             continue
         kept.extendleft(reversed(found))
     return list(kept)
+
+
+def refuse_unknown(home: Home, agent: str) -> None:
+    """Raise `Failed` where no agent has that name; the log has no line of it either."""
+    from agentsup.config.snapshot import load
+    from agentsup.model.errors import ConfigErrors, NotFound
+
+    try:
+        load(home).require(agent)
+    except ConfigErrors:
+        return  # nobody can tell now
+    except NotFound as error:
+        raise Failed(f"{error.message}; the log has no line of it either") from None
 
 
 def is_of(line: str, agent: str | None) -> bool:

@@ -18,7 +18,7 @@ from agentsup.daemon.roster import Roster, RosterEntry
 from agentsup.daemon.stopping import Stopper
 from agentsup.kit.clock import Clock
 from agentsup.mailbox.mailbox import Mailbox
-from agentsup.model.agent import MAIN, AgentSpec
+from agentsup.model.agent import MAIN, OFFLINE, AgentSpec
 from agentsup.model.control import AgentView, DaemonView, StopReport
 from agentsup.model.errors import Conflict, NotReady
 from agentsup.model.health import AgentState, Desired, HealthReport
@@ -197,7 +197,8 @@ class DaemonControl:
                 filter(
                     None,
                     (
-                        why,
+                        # Why a better one answers is no trouble.
+                        why if engine == OFFLINE else "",
                         *self._missing_channels(spec),
                         *self._channels.notes(entry.agent_id),
                         *(unit.stack.provider_notes() if unit and unit.stack else ()),
@@ -205,6 +206,7 @@ class DaemonControl:
                 )
             ),
             work=tuple(w.note or "thinking" for w in running),
+            engine_reason=why,
         )
 
     def _provider_warnings(self) -> tuple[str, ...]:

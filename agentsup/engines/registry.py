@@ -186,6 +186,12 @@ def _model_or_nothing(
     url = options.get("base_url") or next((env[n] for n in _URLS if env.get(n)), "")
     key = "engine_options.api_key" if options.get("api_key") else ""
     key = key or next((name for name in _KEYS if env.get(name)), "")
+    if not url and not key and model:
+        return "scripted", (
+            f"model {model} is named but the daemon has no key for it (OPENAI_API_KEY or "
+            "ANTHROPIC_API_KEY in its environment, or `api_key` in engine_options; OPENAI_BASE_URL "
+            "for a server of your own), so the offline engine answers"
+        )
     if not url and not key:
         return "scripted", (
             "no model is configured (set OPENAI_API_KEY or ANTHROPIC_API_KEY and a model, or "

@@ -35,6 +35,9 @@ __all__ = [
     "field_info",
 ]
 
+OFFLINE = "scripted"
+"""The engine that answers by rules, without a model."""
+
 MAIN = "main"
 """The name of the main agent; it can't be disabled or removed."""
 

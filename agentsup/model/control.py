@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from agentsup.model.agent import OFFLINE
 from agentsup.model.health import HealthReport
 from agentsup.model.principal import Principal
 
@@ -53,13 +54,26 @@ class AgentView:
     warnings: tuple[str, ...] = ()
     work: tuple[str, ...] = ()
     """One line per running turn."""
+    engine_reason: str = ""
+    """Why ``auto`` came to this engine; empty where the entry names it."""
+
+    @property
+    def thinks_with(self) -> str:
+        """The engine and its model; the offline engine has none, whatever the entry names."""
+        return " / ".join(each for each in (self.engine, self._used_model) if each)
+
+    @property
+    def _used_model(self) -> str:
+        return "" if self.engine == OFFLINE else self.model
 
     def seen_by(self, who: Principal) -> AgentView:
         """The agent as this person may see it, in a chat as over HTTP: what an engine says when it
         fails, or of its work, may quote whose message it was. An operator sees everything."""
         if who.is_operator:
             return self
-        return replace(self, last_reason="", last_crash_error="", warnings=(), work=())
+        return replace(
+            self, last_reason="", last_crash_error="", warnings=(), work=(), engine_reason=""
+        )
 
     def told_to(self, agent_id: str) -> AgentView:
         """The agent as another one's engine may see it: of errors their kind, not their words."""
@@ -71,6 +85,7 @@ class AgentView:
             last_crash_error=kind_of(self.last_crash_error),
             warnings=(),
             work=(),
+            engine_reason="",
         )
 
 

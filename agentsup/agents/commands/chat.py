@@ -18,6 +18,7 @@ from agentsup.kit.entropy import Entropy
 from agentsup.mailbox import choices, outbox, questions, sessions
 from agentsup.mailbox.bus import AgentDirectory
 from agentsup.mailbox.mailbox import Mailbox
+from agentsup.model.agent import OFFLINE
 from agentsup.model.control import AgentView, Button, CommandContext, CommandReply, Control
 from agentsup.model.errors import BadRequest, Conflict, Forbidden, NotFound
 from agentsup.model.message import TERMINAL, State
@@ -55,8 +56,10 @@ class _ChatCommandSet:
         del rest
         say = words(context.language)
         view = await self._s.control.agent(context.agent_name)
-        if view.engine == "scripted":
+        if view.engine == OFFLINE:
             engine = say("start.offline")
+            if view.engine_reason:
+                engine = f"{engine} ({view.engine_reason})"
         elif view.model:
             engine = say("start.engine", engine=view.engine, model=view.model)
         else:

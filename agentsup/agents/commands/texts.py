@@ -50,7 +50,7 @@ def agent(view: AgentView, now_ms: int, say: Words) -> str:
         head = say(key, head=head)
     if view.uptime_s is not None and view.status in ("running", "degraded"):
         head = say("agent.up", head=head, time=duration(view.uptime_s))
-    engine = view.engine + (f" / {view.model}" if view.model else "")
+    engine = view.thinks_with
     lines = [say("agent.role", engine=engine, role=view.role) if view.role else engine]
     load = {"queued": view.queued, "running": view.running, "parked": view.parked}
     lines.append(say("agent.load", **load))

@@ -7,7 +7,12 @@ import sys
 from agentsup.cli.failure import Failed
 from agentsup.cli.locate import Place
 
-__all__ = ["run_chat"]
+__all__ = ["is_in_terminal", "run_chat"]
+
+
+def is_in_terminal() -> bool:
+    """Whether a person can read and write here."""
+    return all(each is not None and each.isatty() for each in (sys.stdin, sys.stdout))
 
 
 def run_chat(place: Place, agent: str, conversation: str) -> int:
@@ -17,8 +22,7 @@ def run_chat(place: Place, agent: str, conversation: str) -> int:
     """
     import asyncio
 
-    is_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
-    if is_terminal:
+    if is_in_terminal():
         from agentsup.cli.chat.terminal import chat_in_terminal as chat
     else:
         from agentsup.cli.chat.lines import chat_in_lines as chat

@@ -53,6 +53,8 @@ class Shown:
     ok: bool = True
     old: bool = False
     options: tuple[str, ...] = ()
+    is_cut: bool = False
+    """The beginning of the text is not kept any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +193,8 @@ class Conversation:
             self.awaited.clear()
             text = "the daemon has another store than before; what it did not keep is gone"
             shown.append(Shown(Kind.NOTICE, text, ok=False))
-        return shown
+        # What runs already has begun without this client, or goes on after it was away.
+        return shown + [_picture(self.agent, turn) for turn in frame.get("live") or ()]
 
     def _event(self, event: Mapping[str, Any], *, old: bool) -> list[Shown]:
         seq = event["seq"]
@@ -292,4 +295,10 @@ class Conversation:
 
 
 def _picture(agent: str, turn: Mapping[str, Any]) -> Shown:
-    return Shown(Kind.PICTURE, str(turn.get("text", "")), agent, turn["message_id"])
+    return Shown(
+        Kind.PICTURE,
+        str(turn.get("text", "")),
+        agent,
+        turn["message_id"],
+        is_cut=bool(turn.get("shortened")),
+    )

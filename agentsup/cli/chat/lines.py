@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
+import stat
 import sys
+from collections.abc import AsyncIterator
 from typing import Final
 
 from agentsup.cli.chat.conversation import Conversation, Kind, Shown
 from agentsup.cli.chat.link import Link
+from agentsup.cli.failure import Failed
 from agentsup.cli.locate import Place
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
@@ -21,6 +25,9 @@ from agentsup.kit.terminal import clean
 
 GIVE_UP_S: Final = 60.0
 _LINES_AHEAD: Final = 100
+_CHUNK_BYTES: Final = 64 * 1024
+_LINE_BYTES: Final = 256 * 1024
+"""A text may have no more."""
 
 
 async def chat_in_lines(place: Place, agent: str, conversation: str) -> int:
@@ -123,26 +130,64 @@ async def _read(lines: asyncio.Queue[str | None]) -> None:
 async def _read_stream(lines: asyncio.Queue[str | None]) -> None:
     if sys.stdin is None:
         return
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader()
-    file = os.fdopen(os.dup(sys.stdin.fileno()), "rb", buffering=0)
-    try:
-        transport, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), file
-        )
-    except (PermissionError, ValueError):
-        # A regular file or /dev/null can't be watched, and reading it does not block for long.
-        file.close()
-        for line in sys.stdin:
-            await lines.put(line.rstrip("\n"))
+    source = os.dup(sys.stdin.fileno())
+    if not _can_be_watched(source):
+        try:
+            await _put_lines(lines, _chunks_at_once(source))
+        finally:
+            os.close(source)
         return
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(source, "rb", buffering=0)
+    )
     try:
-        rest = b""
-        while chunk := await reader.read(65536):
+        await _put_lines(lines, _chunks_as_they_come(reader))
+    finally:
+        transport.close()
+
+
+def _can_be_watched(descriptor: int) -> bool:
+    """Whether the loop can wait until there is something to read.
+
+    Regular files and devices such as /dev/null can't be waited for: they are always ready. asyncio
+    learns that of a device only in a callback, where nobody is left to hear of it.
+    """
+    mode = os.fstat(descriptor).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode)):
+        return False
+    with select.epoll() as probe:
+        try:
+            probe.register(descriptor, select.EPOLLIN)
+        except PermissionError:
+            return False
+    return True
+
+
+async def _chunks_at_once(descriptor: int) -> AsyncIterator[bytes]:
+    while chunk := os.read(descriptor, _CHUNK_BYTES):
+        yield chunk
+
+
+async def _chunks_as_they_come(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    while chunk := await reader.read(_CHUNK_BYTES):
+        yield chunk
+
+
+async def _put_lines(lines: asyncio.Queue[str | None], chunks: AsyncIterator[bytes]) -> None:
+    """Raises `Failed` for a line that is longer than any text may be."""
+    rest = b""
+    try:
+        async for chunk in chunks:
             *whole, rest = (rest + chunk).split(b"\n")
             for each in whole:
                 await lines.put(each.decode("utf-8", "replace").rstrip("\r"))
-        if rest:
-            await lines.put(rest.decode("utf-8", "replace"))
-    finally:
-        transport.close()
+            if len(rest) > _LINE_BYTES:
+                raise Failed(
+                    f"a line of standard input is over {_LINE_BYTES // 1024} KiB; "
+                    "nothing of it was sent"
+                )
+    except OSError as error:
+        raise Failed(f"standard input can't be read: {error.strerror or error}") from None
+    if rest:
+        await lines.put(rest.decode("utf-8", "replace"))

@@ -26,7 +26,11 @@ class _Turn:
     seen: str = ""
     segment: str = ""
     """What was seen since the turn began or went on after a question."""
+    earlier: str = ""
+    """What the person saw of an earlier attempt, as long as this one says the same again."""
     began_line: bool = False
+    is_cut: bool = False
+    """Its first words were gone when this client came."""
     asked: bool = False
     """It waits for an answer and goes on after it."""
 
@@ -59,6 +63,8 @@ class Painter:
                     self._flush()
             case Kind.ANSWER:
                 self._answer(one)
+            case Kind.WELCOME if one.old:
+                pass  # connected again: what is being written goes on in its line
             case _:
                 self._flush()
                 if one.kind is Kind.QUESTION and one.message_id in self._seen:
@@ -82,9 +88,10 @@ class Painter:
         turn.segment, turn.asked = "", False
 
     def _anew(self, turn: _Turn) -> None:
-        """The turn starts again from its beginning, as after a crash."""
-        self._flush()
-        turn.seen, turn.segment, turn.began_line = "", "", False
+        """The turn starts again from its beginning, as after a crash. What it says again stands
+        there already."""
+        turn.earlier = max(turn.earlier, turn.seen, key=len)
+        turn.seen, turn.segment = "", ""
 
     def _stream(self, one: Shown, text: str) -> None:
         if one.message_id in self._answered or not text:
@@ -92,7 +99,21 @@ class Painter:
         turn = self._turn_of(one)
         turn.seen += text
         turn.segment += text
+        if turn.earlier:
+            if turn.earlier.startswith(turn.seen):
+                return
+            if turn.seen.startswith(turn.earlier):
+                text = turn.seen[len(turn.earlier) :]
+            else:
+                self._differs(turn)
+                text = turn.seen
+            turn.earlier = ""
         self._feed(turn, text)
+
+    def _differs(self, turn: _Turn) -> None:
+        """It says something else than before: what follows is shown from its beginning."""
+        self._flush()
+        turn.began_line = False
 
     def _feed(self, turn: _Turn, text: str) -> None:
         if not turn.began_line and not self.tail:
@@ -127,6 +148,7 @@ class Painter:
         turn = self._turn_of(one)
         if not one.text.startswith(turn.segment):
             self._anew(turn)
+        turn.is_cut = turn.is_cut or (one.is_cut and not turn.segment)
         self._stream(one, one.text[len(turn.segment) :])
 
     def _tool(self, one: Shown) -> None:
@@ -138,20 +160,22 @@ class Painter:
 
     def _answer(self, one: Shown) -> None:
         turn = self._seen.get(one.message_id)
-        if turn is None or not turn.seen:
+        if turn is None or not (turn.seen or turn.earlier):
             self._flush()
             self._turn = None
             self._print(one)
         else:
             turn = self._turn_of(one)
-            if one.text.startswith(turn.seen):
-                rest = one.text[len(turn.seen) :]
+            seen = turn.earlier or turn.seen
+            at = one.text.find(seen) if turn.is_cut else 0
+            if at >= 0 and one.text.startswith(seen, at):
+                rest = one.text[at + len(seen) :]
                 if rest:
                     self._feed(turn, rest)
                 self._flush()
             else:
                 self._flush()
-                if turn.segment.strip() != one.text.strip():
+                if turn.earlier or turn.segment.strip() != one.text.strip():
                     self._print(one)
         self._answered.append(one.message_id)
         self._turn = None
