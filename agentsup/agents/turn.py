@@ -54,7 +54,7 @@ from agentsup.model.engine import (
 )
 from agentsup.model.errors import EngineFailed, ExitRequested
 from agentsup.model.ids import AgentId
-from agentsup.model.message import Message, Part
+from agentsup.model.message import Kind, Lane, Message, Part
 from agentsup.observe.logging import bind, get_logger
 from agentsup.store.database import Tx
 
@@ -352,5 +352,8 @@ class TurnHandler:
 
 
 def _conversation(message: Message) -> str:
+    """Where people see its text while it is written; nowhere for work in the background, whose
+    result comes as one message."""
     to = message.deliver_to
-    return f"{to.channel}:{to.conversation}" if to.kind == "chat" else ""
+    is_of_talk = message.kind is not Kind.TASK and message.lane is not Lane.BACKGROUND
+    return f"{to.channel}:{to.conversation}" if to.kind == "chat" and is_of_talk else ""

@@ -27,7 +27,14 @@ from agentsup.api.web.chats import greeting
 from agentsup.api.web.shown import shown
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.bus import DirectoryEntry
-from agentsup.model.errors import AgentsupError, BadRequest, Overloaded, Unauthorised
+from agentsup.model.errors import (
+    AgentsupError,
+    BadRequest,
+    Gone,
+    NotFound,
+    Overloaded,
+    Unauthorised,
+)
 from agentsup.model.event import Event, EventType
 from agentsup.model.principal import Principal
 from agentsup.store.events import Subscription
@@ -186,6 +193,7 @@ class ChatSocket:
                 "history": history,
                 "more": more,
                 "live": (await feed.next())["turns"],  # a feed begins with what runs already
+                "warnings": await self._warnings(entry),
                 **(await self._greeting(hello, entry)),
             }
         )
@@ -208,6 +216,13 @@ class ChatSocket:
             limit=MISSED + 1,
         )
         return len(missed.events) > MISSED
+
+    async def _warnings(self, entry: DirectoryEntry) -> list[str]:
+        """What is amiss with the agent, for whoever may read it; nothing where it is going."""
+        with contextlib.suppress(NotFound, Gone):
+            view = await self._deps.control.agent(entry.name)
+            return list(view.seen_by(self._call.by).warnings)
+        return []
 
     async def _greeting(self, hello: Hello, entry: DirectoryEntry) -> Mapping[str, Any]:
         if hello.channel != privacy.CHANNEL:

@@ -111,7 +111,7 @@ def up(
     from agentsup.cli.chat import is_in_terminal, run_chat
 
     if is_in_terminal():
-        raise typer.Exit(run_chat(place, "main", "local"))
+        raise typer.Exit(run_chat(place, "main", "local", warns=False))
     # Nobody is there to talk: cron, CI, a service, a pipe.
     screen.say(f"The daemon is up at {client.address.url}. To chat: `{place.command('chat')}`.")
 

@@ -72,7 +72,7 @@ def explain_agent(snapshot: ConfigSnapshot, name: str) -> list[ExplainedValue]:
         row = field_info(path)
         found.append(
             ExplainedValue(
-                path, secrets.redacted(value), explained.origin(path).value, row.cls, row.doc
+                path, secrets.redacted(value), explained.origin(path).named(path), row.cls, row.doc
             )
         )
     return found

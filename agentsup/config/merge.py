@@ -30,7 +30,18 @@ class Origin(StrEnum):
     AGENT_DEFAULTS = "config.toml [agent_defaults]"
     MAIN = "config.toml [main]"
     ENTRY = "agents.json"
+    DEFAULTS_ENVIRONMENT = "environment AGENTSUP_AGENT_DEFAULTS__"
+    MAIN_ENVIRONMENT = "environment AGENTSUP_MAIN__"
     OVERRIDE = "override"
+
+    def named(self, path: str) -> str:
+        """For people: where the value at ``path`` comes from; a variable by its whole name."""
+        return (
+            self.value + path.upper().replace(".", "__") if self in OF_ENVIRONMENT else self.value
+        )
+
+
+OF_ENVIRONMENT = frozenset({Origin.DEFAULTS_ENVIRONMENT, Origin.MAIN_ENVIRONMENT})
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,6 +224,8 @@ class AgentLayer:
 
     values: Mapping[str, Any] = field(repr=False)  # may hold secrets in clear
     locate: Locate
+    environment: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Those of ``values`` that the environment gave, and not the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +251,7 @@ def parse_settings(data: bytes | None, path: str = "config.toml") -> LoadedSetti
     raise_errors(report.findings)
     settings = _under_environment(document)
     layers = {
-        table: _agent_layer(table, _typed(table, (), values, document.get(table, {})), report)
+        table: _agent_layer(table, document.get(table, {}), values, report)
         for table, values in (
             ("main", settings.main),
             ("agent_defaults", settings.agent_defaults),
@@ -385,14 +387,39 @@ def _typed_leaf(table: str, at: KeyPath, value: Any) -> Any:
     )
 
 
-def _agent_layer(table: str, values: dict[str, Any], report: Report) -> AgentLayer:
+def _agent_layer(
+    table: str, written: Mapping[str, Any], under: Mapping[str, Any], report: Report
+) -> AgentLayer:
+    """The layer of what stands in the file, ``under`` the environment."""
+    values = _typed(table, (), under, written)
     if "name" in values:
         report.error((table, "name"), f"[{table}] has no name", "remove the key")
     given = {key: value for key, value in values.items() if key != "name"}
     checked = check_values(given, (table,), report, report.locate, has_name=False)
     if table == "main" and given.get("enabled") is False:
         report.error((table, "enabled"), "the main agent can't be disabled", "remove the key")
-    return AgentLayer(checked.values, checked.locate)
+    silent = Report("config.toml", report.locate)
+    in_file = check_values(
+        {key: value for key, value in written.items() if key != "name"},
+        (table,),
+        silent,
+        report.locate,
+        has_name=False,
+    )
+    return AgentLayer(checked.values, checked.locate, _beyond(checked.values, in_file.values))
+
+
+def _beyond(values: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """The leaves of ``values`` that ``known`` has not, or has otherwise."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        there = known.get(key)
+        if isinstance(value, Mapping) and isinstance(there, Mapping):
+            if more := _beyond(value, there):
+                found[key] = more
+        elif key not in known or value != there:
+            found[key] = value
+    return found
 
 
 def _check_identities(values: dict[str, Any], report: Report) -> None:

@@ -33,6 +33,7 @@ from agentsup.config.findings import (
 )
 from agentsup.config.home import Home
 from agentsup.config.merge import (
+    OF_ENVIRONMENT,
     Explained,
     Layer,
     Origin,
@@ -257,9 +258,15 @@ class _Resolver:
 
     def _add(self, name: str, defaults: Layer, overrides: Mapping[str, Override]) -> None:
         entry = self._entries.get(name)
-        layers = [defaults, Layer(Origin.AGENT_DEFAULTS, self._loaded.agent_defaults.values)]
+        loaded = self._loaded
+        layers = [
+            defaults,
+            Layer(Origin.AGENT_DEFAULTS, loaded.agent_defaults.values),
+            Layer(Origin.DEFAULTS_ENVIRONMENT, loaded.agent_defaults.environment),
+        ]
         if name == MAIN:
-            layers.append(Layer(Origin.MAIN, self._loaded.main.values))
+            layers.append(Layer(Origin.MAIN, loaded.main.values))
+            layers.append(Layer(Origin.MAIN_ENVIRONMENT, loaded.main.environment))
         layers.append(Layer(Origin.ENTRY, {"name": name, **(entry.values if entry else {})}))
         below = explained = merge(layers)
         if kept := self._kept(name, overrides, below):
@@ -292,6 +299,8 @@ class _Resolver:
         entry = self._entries.get(name)
         if origin is Origin.ENTRY and entry is not None:
             return Where("agents.json", *entry.locate(where), f"{name}.{field_path(where)}")
+        if origin in OF_ENVIRONMENT:
+            return Where("environment", None, None, origin.named(path).removeprefix("environment "))
         layer = self._loaded.main if origin is Origin.MAIN else self._loaded.agent_defaults
         table = "main" if origin is Origin.MAIN else "agent_defaults"
         return Where("config.toml", *layer.locate(where), f"{table}.{field_path(where)}")

@@ -152,6 +152,7 @@ class _Assembly:
             boot_id=g.boot.boot_id,
             tasks=self.tasks,
             tell=self.alarm.tell,
+            ending=lambda: self.supervisor.ends_with,
         )
         self.processes = ProcessTable(g.database, g.clock, g.boot.boot_id)
         self.registry = g.engines or engines_of(g, lambda: self.snapshot)

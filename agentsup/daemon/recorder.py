@@ -14,6 +14,7 @@ from agentsup.kit import machine
 from agentsup.kit.clock import Clock
 from agentsup.kit.files import write_atomic
 from agentsup.kit.tasks import OwnerClosed, TaskOwner
+from agentsup.model.agent import MAIN
 from agentsup.model.errors import StoreUnavailable
 from agentsup.model.event import EventType
 from agentsup.model.health import AgentState
@@ -21,7 +22,7 @@ from agentsup.observe.logging import get_logger
 from agentsup.store.database import Database, Tx
 from agentsup.store.events import append
 from agentsup.supervision.board import Board, ChildStatus
-from agentsup.supervision.policy import Ended
+from agentsup.supervision.policy import REBUILD_CODE, Ended, EndKind
 
 _log = get_logger(__name__)
 
@@ -39,15 +40,19 @@ class Recorder:
         boot_id: str,
         tasks: TaskOwner,
         tell: Callable[[str], Awaitable[None]],
+        ending: Callable[[], int | None],
     ) -> None:
-        """``tell(text)`` reaches an operator."""
+        """``tell(text)`` reaches an operator. ``ending()`` is the code with which the daemon ends,
+        from the moment that is decided."""
         self._database = database
         self._clock = clock
         self._roster = roster
         self._boot_id = boot_id
         self._tasks = tasks
         self._tell = tell
+        self._ends_with = ending
         self._seen: dict[str, ChildStatus] = {}
+        self._is_end_told = False
         board.listen(self._changed)
 
     async def write_address(self, path: Path, url: str) -> None:
@@ -96,17 +101,25 @@ class Recorder:
                 )
             if ending is not None:
                 await boot.record_ending(self._database, self._boot_id, ending)
-            if status is not None and status.state is AgentState.FAILED:
-                await self._tell_failed(name, status)
+            if status is not None and status.state in _OVER:
+                await self._tell_over(name, status)
         except StoreUnavailable as error:
             _log.warning("state not recorded", child=name, reason=error.message)
 
-    async def _tell_failed(self, name: str, status: ChildStatus) -> None:
+    async def _tell_over(self, name: str, status: ChildStatus) -> None:
         if self._roster.by_id(status.child_id) is None:
             return  # a part of the spine, which starts it again or ends the daemon
-        await self._tell(
-            f"{name} has failed and stays down: {status.reason}. /agent_start {name} tries again."
-        )
+        code = self._ends_with()
+        if name == MAIN and code is not None:
+            told = "" if self._is_end_told else _end_of_main(status, code)
+            self._is_end_told = True
+            if told:
+                await self._tell(told)
+        elif status.state is AgentState.FAILED:
+            await self._tell(
+                f"{name} has failed and stays down: {status.reason}. "
+                f"/agent_start {name} tries again."
+            )
 
     def _name(self, child_id: str) -> str:
         """As people know it: an agent's name, ``telegram:<its name>`` for its bot."""
@@ -134,4 +147,20 @@ class Recorder:
         )
 
 
+def _end_of_main(status: ChildStatus, code: int) -> str:
+    """What to say where the whole daemon ends with main; nothing where somebody wanted that."""
+    end = status.last_end
+    if end is None or end.wanted or end.kind is EndKind.STOPPED or code == REBUILD_CODE:
+        return ""
+    how = f"main has failed: {end.reason}"
+    if end.kind is EndKind.EXIT_REQUESTED:
+        how = f"main asked for the end with code {code} ({end.reason})"
+    return (
+        f"{how}. The whole daemon ends with it (code {code}), all agents too; nothing accepted is "
+        "lost. Where systemd or a container watches over it, that may start it again; else "
+        "`agentsup up` does."
+    )
+
+
+_OVER = (AgentState.FAILED, AgentState.STOPPED)
 _UNWELL = (AgentState.FAILED, AgentState.BACKOFF, AgentState.DEGRADED)

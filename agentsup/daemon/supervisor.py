@@ -106,6 +106,11 @@ class AgentSupervisor:
     def draining(self) -> bool:
         return self._end.done()
 
+    @property
+    def ends_with(self) -> int | None:
+        """The exit code, once the end is decided."""
+        return self._end.result().code if self._end.done() else None
+
     # -- life ----------------------------------------------------------------------------------------
 
     async def run(self) -> Ending:

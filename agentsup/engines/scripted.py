@@ -46,7 +46,7 @@ from agentsup.model.hook import CallSuspended
 from agentsup.model.question import Who
 from agentsup.model.tool import Effect
 
-NO_MODEL = "No model is configured, so I can only repeat what you say.\n"
+NO_MODEL = "I answer offline, without a model, and can only repeat what you say.\n"
 _PREVIEW_CHARS = 200
 _TERM_GRACE_S = 0.5
 

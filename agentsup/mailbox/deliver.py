@@ -55,6 +55,8 @@ def deliver_tx(desk: Desk, tx: Tx, message: Message, result: Result, *, at: int)
     if to.kind == "chat":
         if to.silent:
             return "kept"
+        if _has_nothing_to_say(tx, message, result):
+            return "kept"
         _to_chat(tx, message, to, result, at)
         return "outbox"
     if to.kind == "mailbox" and not to.waited:
@@ -82,12 +84,30 @@ def deliver_tx(desk: Desk, tx: Tx, message: Message, result: Result, *, at: int)
     return "kept"
 
 
+def _has_nothing_to_say(tx: Tx, message: Message, result: Result) -> bool:
+    """A run that a clock began, and that ended well without a text or a file: nobody waits for it,
+    and a schedule that found nothing new is right to be silent."""
+    return (
+        message.kind is Kind.TASK
+        and result.word == "ok"
+        and not result.text.strip()
+        and not result.files
+        and bool(
+            tx.scalar(
+                "SELECT 1 FROM runs WHERE run_id = ? AND kind = 'slot'", (message.message_id,)
+            )
+        )
+    )
+
+
 def _to_chat(tx: Tx, message: Message, to: DeliverTo, result: Result, at: int) -> None:
     agent_id = to.agent_id or message.agent_id
     place, text = (to.channel, to.conversation), result.text
+    say = words(message.principal.language)
+    if result.word == "ok" and not text.strip():
+        text = "" if result.files else say("ended.wordless")
     if message.kind is Kind.TASK and message.summary and text:
         # Nobody has just asked for it: people must see what it belongs to.
-        say = words(message.principal.language)
         text = say("ended.of_work", what=message.summary, text=text)
     if result.word != "ok":
         notify_tx(
@@ -102,8 +122,11 @@ def _to_chat(tx: Tx, message: Message, to: DeliverTo, result: Result, at: int) -
         )
         return
     bodies = [("file", {"path": part.path, "name": part.name}) for part in result.files]
-    if text or not bodies:
+    if text:
         bodies.insert(0, ("answer", {"text": text, "outcome": result.word}))
+    if message.kind is Kind.TASK:
+        for _, body in bodies:
+            body["of_work"] = message.summary
     for kind, body in bodies:
         outbox.add_tx(
             tx,
@@ -126,6 +149,8 @@ def _past_asker(tx: Tx, message: Message, result: Result, at: int) -> str:
         to = to.then
     if message.kind is not Kind.TASK or to is None or to.silent or not _is_of_task(tx, message):
         return "refused"
+    if _has_nothing_to_say(tx, message, result):
+        return "kept"
     _to_chat(tx, message, to, result, at)
     return "outbox"
 

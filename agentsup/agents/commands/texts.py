@@ -55,8 +55,8 @@ def agent(view: AgentView, now_ms: int, say: Words) -> str:
     load = {"queued": view.queued, "running": view.running, "parked": view.parked}
     lines.append(say("agent.load", **load))
     if view.restarts or view.last_reason:
-        reason = f": {view.last_reason}" if view.last_reason else ""
-        lines.append(say.count("agent.restarts", view.restarts) + reason)
+        count = say.count("agent.restarts", view.restarts) if view.restarts else ""
+        lines.append(": ".join(each for each in (count, view.last_reason) if each))
     if view.next_retry_at is not None:
         wait_s = max(0, view.next_retry_at - now_ms) / 1000
         lines.append(say("agent.next_try", time=duration(wait_s)))

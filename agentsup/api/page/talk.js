@@ -99,7 +99,8 @@ export class Talk {
 		this.earlier.hidden = false;
 	}
 
-	_welcome({ reset, history, more, live, questions }) {
+	_welcome({ reset, history, more, live, questions, warnings = [] }) {
+		this.empty.replaceChildren(t`Nothing was said yet.`, ...warnings.map((each) => h('small.warn', each)));
 		if (reset) this.#clear();
 		const open = new Set(questions.map(({ id }) => id));
 		if (!this.#isHere || reset) {
@@ -256,7 +257,11 @@ export class Talk {
 			this.#addQuestion({ ...event, ...data, id: data.question_id }, list);
 		} else {
 			const make = { answer, file }[data.kind] ?? notice;
-			this.#put(make(event, this.agent, this.app.may('talk') && this.onSaid), event, list);
+			const li = make(event, this.agent, this.app.may('talk') && this.onSaid);
+			if (data.of_work !== undefined) li.classList.add('of-work');
+			// What comes from elsewhere, a task's result or a note, begins no other session here.
+			const isTalk = isEnd && data.kind !== 'notice' && data.of_work === undefined;
+			this.#put(li, isTalk ? event : { ...event, session_id: '' }, list);
 		}
 		if (isNow) this.#heard(data.text ?? data.name ?? '');
 	}

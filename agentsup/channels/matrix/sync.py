@@ -17,6 +17,7 @@ from agentsup.channels.desk import is_over
 from agentsup.channels.matrix.batch import FILTER, Batch, read_batch
 from agentsup.channels.matrix.errors import (
     MatrixError,
+    NotSent,
     RateLimited,
     Refused,
     TokenRefused,
@@ -85,7 +86,7 @@ def judge(error: MatrixError, failures: int, unit: float) -> Trial:
     if isinstance(error, RateLimited):
         return Trial(error.message, error.retry_after_s)
     wait_s = delay_s(failures - 1, base_s=1.0, cap_s=30.0, unit=unit)
-    if isinstance(error, Unkept):
+    if isinstance(error, Unkept | NotSent):  # the latter says so itself
         return Trial(error.message, wait_s)
     return Trial(f"the Matrix homeserver can't be reached: {error.message}", wait_s)
 

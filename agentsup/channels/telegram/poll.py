@@ -17,6 +17,7 @@ from agentsup.channels.desk import is_over
 from agentsup.channels.report import ChannelState
 from agentsup.channels.telegram.errors import (
     FloodWait,
+    NotSent,
     PollConflict,
     TelegramError,
     TokenRefused,
@@ -79,7 +80,9 @@ def judge(error: TelegramError, failures: int, unit: float) -> Trial:
         wait_s = delay_s(failures - 1, base_s=2.0, cap_s=60.0, unit=unit)
         return Trial(ChannelState.CONFLICT, second_poller(""), wait_s)
     wait_s = delay_s(failures - 1, base_s=1.0, cap_s=30.0, unit=unit)
-    detail = f"Telegram can't be reached: {error.message}"
+    detail = error.message
+    if not isinstance(error, NotSent):  # which says so itself
+        detail = f"Telegram can't be reached: {detail}"
     return Trial(ChannelState.RETRYING, detail, wait_s)
 
 

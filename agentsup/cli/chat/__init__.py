@@ -15,8 +15,9 @@ def is_in_terminal() -> bool:
     return all(each is not None and each.isatty() for each in (sys.stdin, sys.stdout))
 
 
-def run_chat(place: Place, agent: str, conversation: str) -> int:
-    """Talk to `agent` until the person leaves or the input ends; returns the exit code.
+def run_chat(place: Place, agent: str, conversation: str, *, warns: bool = True) -> int:
+    """Talk to `agent` until the person leaves or the input ends; returns the exit code. `warns`:
+    say first what is amiss with the agent.
 
     Raises `Failed` where the daemon can't be reached at first or refuses the conversation.
     """
@@ -28,6 +29,6 @@ def run_chat(place: Place, agent: str, conversation: str) -> int:
         from agentsup.cli.chat.lines import chat_in_lines as chat
     place.address()  # says at once, and before anything heavy runs, that no daemon is known
     try:
-        return asyncio.run(chat(place, agent, conversation))
+        return asyncio.run(chat(place, agent, conversation, warns=warns))
     except KeyboardInterrupt:
         raise Failed(exit_code=130) from None

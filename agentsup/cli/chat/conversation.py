@@ -27,6 +27,8 @@ class Kind(StrEnum):
     """A person's text that waits says something else now."""
     ANSWER = "answer"
     NOTICE = "notice"
+    WARNING = "warning"
+    """What is amiss with the agent when the chat begins."""
     FILE = "file"
     QUESTION = "question"
     REPLY = "reply"
@@ -77,6 +79,8 @@ class Conversation:
     agent: str
     name: str
     new_id: Callable[[], str]
+    warns: bool = True
+    """Whether to say at the beginning what is amiss with the agent."""
     seq: int | None = None
     pending: dict[str, str] = field(default_factory=dict)
     """Texts by their id, oldest first, until the daemon confirms them."""
@@ -188,6 +192,8 @@ class Conversation:
             shown += self._event(event, old=True)
         state, is_back = str(frame.get("agent_state", "")), not (is_first or is_reset)
         shown.append(Shown(Kind.WELCOME, state, self.agent, old=is_back))
+        if is_first and self.warns:
+            shown += [Shown(Kind.WARNING, each) for each in frame.get("warnings") or ()]
         self.seq = frame["seq"]
         if is_reset:
             self.awaited.clear()

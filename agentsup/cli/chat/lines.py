@@ -30,16 +30,18 @@ _LINE_BYTES: Final = 256 * 1024
 """A text may have no more."""
 
 
-async def chat_in_lines(place: Place, agent: str, conversation: str) -> int:
+async def chat_in_lines(place: Place, agent: str, conversation: str, *, warns: bool) -> int:
     """Say each line of standard input; returns 0 once it has ended and all is answered."""
     clock = SystemClock()
     entropy = SystemEntropy(clock)
-    talk = Conversation(agent, conversation, lambda: entropy.new_id("say"))
+    talk = Conversation(agent, conversation, lambda: entropy.new_id("say"), warns)
     notices: list[Shown] = []
 
     def show(one: Shown) -> None:
         text = line_of(one)
-        if text is not None:
+        if one.kind is Kind.WARNING:
+            tell(clean(f"* {one.text}"))  # no part of what was said
+        elif text is not None:
             print(clean(text), flush=True)
         if one.kind is Kind.NOTICE or (one.kind is Kind.REPLY and talk.awaited):
             notices.append(one)

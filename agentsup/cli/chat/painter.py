@@ -214,6 +214,8 @@ class Painter:
                 found, colour = text, "" if one.ok else "yellow"
             case Kind.NOTICE:
                 found, colour = f"* {text}", "dim" if one.ok else "yellow"
+            case Kind.WARNING:
+                found, colour = f"* {text}", "yellow"
             case Kind.ERROR:
                 found, colour = f"! {text}", "red"
             case _:

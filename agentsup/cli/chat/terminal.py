@@ -34,11 +34,11 @@ PROMPT: Final = "› "
 _COMMAND = re.compile(r"^\s*/([a-z_]+)", re.MULTILINE)
 
 
-async def chat_in_terminal(place: Place, agent: str, conversation: str) -> int:
+async def chat_in_terminal(place: Place, agent: str, conversation: str, *, warns: bool) -> int:
     """Talk until the person leaves with Ctrl-D or /quit."""
     clock = SystemClock()
     entropy = SystemEntropy(clock)
-    talk = Conversation(agent, conversation, lambda: entropy.new_id("say"))
+    talk = Conversation(agent, conversation, lambda: entropy.new_id("say"), warns)
     words = Words(_agent_names(place))
     plain = is_plain(sys.stdout)
     session: PromptSession[str] = PromptSession(

@@ -65,7 +65,7 @@ class Stage:
             close_channels=self._close_channels,
         )
 
-        daemon.fleet._on_main_exit = lambda code: self.supervisor.end(code, "main ended")
+        daemon.fleet._on_main_exit = self._main_ended
 
     def go(self) -> asyncio.Task[Ending]:
         return asyncio.ensure_future(self.supervisor.run())
@@ -73,6 +73,18 @@ class Stage:
     async def up(self) -> None:
         await self.house.until(lambda: self.supervisor.state == "running")
         await self.house.settled()
+
+    def _main_ended(self, code: int) -> None:
+        self.supervisor.end(code, "main ended")
+        self.house.daemon.supervisor.end(code, "main ended")  # whom the recorder asks
+
+    async def told(self) -> list[str]:
+        """What operators are told of the end of main."""
+        rows = await self.house.sql(
+            "SELECT body ->> '$.text' FROM outbox WHERE kind = 'notice'"
+            " AND body ->> '$.text' LIKE 'main %'"
+        )
+        return [text for (text,) in rows]
 
     # -- the listener ------------------------------------------------------------------------------
 
@@ -127,7 +139,12 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     exits = {"match": "end", "steps": [{"exit": 42}]}
     house.write(
         [
-            agent("main", exits, {"match": "crash", "steps": [{"crash": "boom"}]}),
+            agent(
+                "main",
+                exits,
+                {"match": "crash", "steps": [{"crash": "boom"}]},
+                *({"match": f"end with {n}", "steps": [{"exit": n}]} for n in (0, 7)),
+            ),
             agent("ann", SLOW),
             agent("ben"),
         ]
@@ -272,8 +289,33 @@ async def test_a_crash_of_main_ends_the_daemon_with_1(stage: Stage) -> None:
     await stage.house.said("main", "crash")
     ending = await running
     assert ending.code == 1
+    (told,) = await stage.told()
+    assert told.startswith("main has failed: EngineCrash: boom. The whole daemon ends with it")
     # What could be drained was drained.
     assert (await stage.house.daemon.mailbox.get(slow)).result_text == "slept"
+
+
+@pytest.mark.parametrize("code", [0, 7])
+async def test_an_end_that_main_asks_for_is_told_as_the_end_of_the_daemon(
+    stage: Stage, code: int
+) -> None:
+    stage.build()
+    running = stage.go()
+    await stage.up()
+    await stage.house.said("main", f"end with {code}")
+    assert (await running).code == code
+    (told,) = await stage.told()
+    assert told.startswith(f"main asked for the end with code {code}")
+    assert "/agent_start" not in told
+
+
+async def test_an_operators_end_is_no_news(stage: Stage) -> None:
+    stage.build()
+    running = stage.go()
+    await stage.up()
+    stage.supervisor.end(0, "asked")
+    await running
+    assert await stage.told() == []
 
 
 async def test_no_agent_is_started_while_the_daemon_ends(stage: Stage) -> None:

@@ -1,6 +1,7 @@
 """Where results go: to people, to the asking agent's mailbox, or nowhere but the row."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -183,3 +184,31 @@ async def test_a_dropped_letter_tells_nobody_twice(rig: MailRig) -> None:
     assert len(await rig.outbox()) == 1
     message = await rig.mailbox.get(accepted.message_id)
     assert (message.state, message.error_code) == (State.CANCELLED, "dropped")
+
+
+async def test_an_answer_without_words_is_told_as_one(rig: MailRig) -> None:
+    await rig.put(principal=replace(BOB, language="de"))
+    await rig.finish(await rig.one(), " \n")
+    await rig.put()
+    await rig.mailbox.complete(
+        await rig.one(), Completion(Outcome.OK, "", parts=(Part("file", path="a", name="a"),))
+    )
+    assert [(kind, text) for kind, _, _, text in await rig.outbox()] == [
+        ("answer", "(Der Agent hat ohne einen Text geendet. Frag ihn, was daraus wurde.)"),
+        ("file", None),
+    ]
+
+
+@pytest.mark.parametrize("kind, told", [("slot", 0), ("task", 1)])
+async def test_a_schedule_with_nothing_new_is_silent(rig: MailRig, kind: str, told: int) -> None:
+    """And a task that somebody has just asked for is not."""
+    accepted = await rig.put("look around", kind=Kind.TASK, summary="the look around")
+    await rig.db.write(
+        lambda tx: tx.execute(
+            "INSERT INTO runs (run_id, task_id, kind, agent_id, created_at)"
+            " VALUES (?, 'task_1', ?, 'ann', 0)",
+            (accepted.message_id, kind),
+        )
+    )
+    await rig.finish(await rig.one(), "")
+    assert len(await rig.outbox()) == told

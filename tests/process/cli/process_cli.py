@@ -21,6 +21,7 @@ ENV = {
 RULES = """
 - {match: 'slow (.+)', steps: [{sleep: 1.0}, {say: 'slowly: $1'}]}
 - {match: 'stream', steps: [{stream: {chunks: [one, ' two', ' three'], every: 0.05}}]}
+- {match: 'count', steps: [{stream: {chunks: ['1 2 ', "3 4\\n", '5 6 ', "7 8\\n", '9 end'], every: 0.5}}]}
 - {match: 'hang', steps: [{sleep: 60}]}
 - {match: 'fail', steps: [{fail: the script wants it so}]}
 - {match: 'choose', steps: [{question: {text: 'Which one?', options: [tea, coffee]}}, {say: 'Then $result.'}]}

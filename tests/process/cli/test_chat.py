@@ -6,12 +6,15 @@ import os
 import pty
 import re
 import select
+import shlex
 import struct
 import subprocess
 import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+import pytest
 
 from tests.process.cli.process_cli import ENV, Cli, until
 
@@ -77,7 +80,7 @@ def test_nothing_is_lost_or_doubled_when_the_daemon_is_killed(cli: Cli) -> None:
     assert chat.stderr is not None
     answers = [line for line in chat.stdout.read().split("\n") if line.startswith("main: ")]
     assert answers == ["main: slowly: one", "main: you said two", "main: writer: you said three"]
-    assert chat.stderr.read().split("\n")[:2] == ["reconnecting…", "connected again"]
+    assert chat.stderr.read().split("\n")[1:3] == ["reconnecting…", "connected again"]
     messages = json.loads(cli.good("messages", "list", "--json"))["messages"]
     assert sorted(one["text"] for one in messages) == [
         "ask writer three",
@@ -192,3 +195,85 @@ def test_a_terminal_lives_through_the_death_of_the_daemon(cli: Cli) -> None:
         assert chat.shown.count("reconnecting…") == 1
     messages = json.loads(cli.good("messages", "list", "--json"))["messages"]
     assert sorted(one["text"] for one in messages) == ["slow one", "two"]
+
+
+def test_an_answer_stands_once_on_the_screen_over_a_kill(cli: Cli) -> None:
+    """And in the chat that is opened while it is written."""
+    whole = ("1 2 3 4", "5 6 7 8")  # the line being written is drawn anew; these never stand in it
+    daemon = cli.daemon()
+    with terminal(cli, "chat") as chat:
+        chat.read_until("›")
+        chat.type("count\r")
+        chat.read_until("1 2 3 4")
+        cli.kill(daemon)
+        chat.read_until("reconnecting…")
+        cli.daemon()
+        chat.read_until("connected again")
+        with terminal(cli, "chat") as late:
+            late.read_until("1 2")
+            late.read_until("9 end")
+            late.type("/quit\r")
+            assert late.wait() == 0
+            assert [late.shown.count(each) for each in whole] == [1, 1], late.shown
+        chat.read_until("9 end")
+        chat.type("/quit\r")
+        assert chat.wait() == 0
+        assert [chat.shown.count(each) for each in whole] == [1, 1], chat.shown
+
+
+@pytest.mark.parametrize("source", ["/dev/null", "/dev/zero", "a file", "closed", "a pipe"])
+@pytest.mark.timeout(40)
+def test_a_chat_without_a_terminal_neither_hangs_nor_breaks(cli: Cli, source: str) -> None:
+    cli.daemon()
+    lines = cli.home.with_name("lines")
+    lines.write_text("one\ntwo")
+    given = {
+        "/dev/null": "</dev/null",
+        "/dev/zero": "</dev/zero",
+        "a file": f"<{lines}",
+        "closed": "<&-",
+        "a pipe": f"<<X\n{lines.read_text()}\nX",
+    }[source]
+    done = _in_shell(cli, "chat", given)
+    assert "Traceback" not in done.stderr
+    answers = ["main: you said one", "main: you said two"]
+    is_read = source in {"a file", "a pipe"}
+    assert [line for line in done.stdout.split("\n") if line] == (answers if is_read else [])
+    # A line without an end is refused before it fills the memory.
+    assert done.returncode == (1 if source == "/dev/zero" else 0)
+    assert ("a line of standard input is over" in done.stderr) == (source == "/dev/zero")
+
+
+@pytest.mark.timeout(40)
+def test_up_without_a_terminal_says_where_the_daemon_is_and_ends(cli: Cli) -> None:
+    cli.daemon()
+    url = cli.written()["url"]
+    for given in ("</dev/null", "<&-", "<<X\nhello\nX"):
+        done = _in_shell(cli, "up", given)
+        assert done.returncode == 0, done.stderr
+        assert f"The daemon is up at {url}." in done.stdout
+        assert "chat`" in done.stdout
+        assert "main: " not in done.stdout, "it has chatted"
+        assert "Traceback" not in done.stderr
+
+
+def test_up_in_a_terminal_chats(cli: Cli) -> None:
+    cli.daemon()
+    with terminal(cli, "up") as chat:
+        chat.read_until("You talk to main")
+        chat.read_until("›")
+        chat.type("/quit\r")
+        assert chat.wait() == 0
+        assert chat.shown.count("no model is configured") == 1, "told twice"
+
+
+def _in_shell(cli: Cli, word: str, given: str) -> "subprocess.CompletedProcess[str]":
+    command = f"exec {shlex.join(cli.argv(word))} {given}"
+    return subprocess.run(
+        ["/bin/sh", "-c", command],
+        env=ENV,
+        capture_output=True,
+        text=True,
+        timeout=15,
+        check=False,
+    )

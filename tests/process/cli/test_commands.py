@@ -21,22 +21,21 @@ def names(cli: Cli) -> dict[str, str]:
 def test_from_nothing_to_two_agents_that_ask_each_other(tmp_path: Path) -> None:
     cli = Cli(tmp_path / "new home", 0)
     try:
+        up = cli.run("up", "--port", "0", timeout_s=19)
+        assert up.returncode == 0, up.stderr
+        assert "main, researcher, writer: no model is configured" in up.stdout
         first = cli.run(
-            "up",
-            "--port",
-            "0",
+            "chat",
             stdin="ask writer for a haiku\nask writer for a text about bees\nchoose\n2\n",
-            timeout_s=19,
         )
         assert first.returncode == 0, first.stderr
-        assert "The offline engine answers: no model is configured." in first.stdout
         assert "main: writer says:\nOne line from the phone," in first.stdout
         assert "Certain: somebody asked about bees." in first.stdout
         assert "main asks: Which one do you like?\n  1. tea\n  2. coffee" in first.stdout
         assert "main: Then coffee it is." in first.stdout
         pid = json.loads(cli.good("status", "--json"))["pid"]
-        again = cli.run("up", stdin="hello\n")
-        assert "Hello." in again.stdout
+        assert cli.run("up").returncode == 0
+        assert "Hello." in cli.good("chat", stdin="hello\n")
         assert json.loads(cli.good("status", "--json"))["pid"] == pid, "it ran already"
         assert "has ended" in cli.good("stop")
         assert not is_alive(pid)
@@ -178,7 +177,7 @@ def test_agents_are_added_and_removed_while_the_daemon_runs(cli: Cli) -> None:
     before = json.loads(cli.good("agents", "show", "writer", "--json"))
     cli.good("agents", "add", "poet", "--description", "writes verse", "--engine", "scripted")
     until("the poet runs", lambda: names(cli).get("poet") == "running")
-    assert "No model is configured" in cli.good("send", "poet", "hello")
+    assert "without a model" in cli.good("send", "poet", "hello")
     cli.good("agents", "stop", "poet")
     assert names(cli)["poet"] == "stopped"
     cli.good("agents", "start", "poet")
@@ -257,6 +256,61 @@ def test_restart_gives_a_new_process_and_keeps_the_mail(cli: Cli) -> None:
         ),
     )
     assert shown["result_text"] == "you said before"
+
+
+@pytest.mark.timeout(60)  # it starts a dozen programs
+def test_the_true_reason_for_offline_is_told_everywhere(cli: Cli) -> None:
+    """A model is named and the daemon has no key; the shell that asks may have one."""
+    cli.home.joinpath("config.toml").write_text(f"[api]\nport = {cli.port}\n")
+    cli.home.joinpath("agents.json").write_text('[{"name": "main", "engine": "auto"}]')
+    reason = "main: model gpt-5-mini is named but the daemon has no key for it"
+    model = {"AGENTSUP_MAIN__MODEL": "gpt-5-mini"}
+    up = cli.run("up", "--no-chat", **model)
+    assert reason in up.stdout, up.stderr
+    listed = cli.good("agents", "list")
+    assert reason in listed
+    assert "scripted gpt-5-mini" not in listed, "the offline engine has no model"
+    assert reason.removeprefix("main: ") in cli.good("agents", "show", "main")
+    assert f"* {reason.removeprefix('main: ')}" in cli.run("chat", stdin="hi\n").stderr
+    told = cli.run("doctor", "--json", OPENAI_API_KEY="k", **model).stdout
+    engines = [one for one in json.loads(told)["checks"] if one["name"] == "engine"]
+    assert [one["result"] for one in engines] == ["warn", "warn"]
+    assert "main thinks with scripted: model gpt-5-mini is named but" in engines[0]["text"]
+    assert "from this shell would let main think with llm" in engines[1]["text"]
+    again = cli.run("restart", OPENAI_API_KEY="k", **model)
+    assert "The engine llm answers with gpt-5-mini." in again.stdout
+    worse = cli.run("restart", **model)
+    assert reason in worse.stdout, "an engine that got worse is told"
+
+
+def test_a_send_says_what_it_waits_for(cli: Cli) -> None:
+    cli.daemon()
+    done = cli.run("send", "main", "choose", "--timeout", "3")
+    assert done.returncode == 1
+    assert "* main asks: Which one?\n  1. tea\n  2. coffee\n" in done.stderr
+    assert "it waits for the answer to its question" in done.stderr
+    (asked,) = json.loads(cli.good("questions", "list", "--json"))["questions"]
+    waiting = cli.start("send", "main", "choose", "--new-session")
+    assert waiting.stderr is not None
+    line = waiting.stderr.readline()
+    assert line == "* main asks: Which one?\n"
+    newest = json.loads(cli.good("questions", "list", "--json"))["questions"][-1]["id"]
+    assert newest != asked["id"]
+    cli.good("questions", "answer", newest, "tea")
+    assert waiting.wait(10) == 0
+    assert waiting.stdout is not None
+    assert waiting.stdout.read() == "Then tea.\n"
+    messages = json.loads(cli.good("messages", "list", "--json"))["messages"]
+    assert len(messages) == 2, "asked again and again, it is one message"
+
+
+def test_the_log_of_nobody_is_refused(cli: Cli) -> None:
+    cli.daemon()
+    wrong = cli.run("logs", "wirter")
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert "wirter" in wrong.stderr
+    assert "writer" in wrong.stderr
+    assert cli.run("logs", "writer").returncode == 0
 
 
 def test_up_tells_why_the_daemon_does_not_start(cli: Cli) -> None:

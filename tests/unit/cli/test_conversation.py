@@ -216,3 +216,20 @@ def test_unknown_frames_of_a_later_version_are_ignored() -> None:
     assert talk.take({"type": "sparkle"}) == []
     assert talk.take(event(30, "message.sparkled")) == []
     assert talk.seq == 30
+
+
+def test_what_runs_already_is_shown_with_the_welcome() -> None:
+    """To who opens a chat midway, and to who comes back: else what follows is no part of it."""
+    talk = Conversation("main", "local", lambda: "say_1")
+    running = {"message_id": "m1", "text": "1 2 ", "shortened": False, "tools": []}
+    shown = talk.take(welcome(10, live=[running]))
+    assert kinds(shown) == [Kind.WELCOME, Kind.PICTURE]
+    assert (shown[-1].text, shown[-1].message_id) == ("1 2 ", "m1")
+    assert kinds(talk.take(welcome(10, live=[running])))[-1] is Kind.PICTURE
+
+
+def test_what_is_amiss_with_the_agent_is_said_once_at_the_beginning() -> None:
+    talk = Conversation("main", "local", lambda: "say_1")
+    shown = talk.take(welcome(10, warnings=["no key"]))
+    assert [one.text for one in shown if one.kind is Kind.WARNING] == ["no key"]
+    assert Kind.WARNING not in kinds(talk.take(welcome(11, warnings=["no key"])))

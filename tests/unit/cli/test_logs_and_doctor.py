@@ -180,5 +180,10 @@ def test_coding_agents_are_shown_with_version_and_sign_in(
     assert (kimi.result, "uv tool install kimi-cli" in kimi.advice) == (doctor.FAIL, True)
     qwen = found(result, "engine qwen")
     assert (qwen.result, "version not told" in qwen.text) == (doctor.WARN, True)
-    goose = found(result, "engine goose")
-    assert (goose.result, goose.text.startswith("not installed")) == (doctor.OK, True)
+    assert not [one for one in result if one.name == "engine goose"], "it pushes the others away"
+    others = found(result, "other engines")
+    assert (others.result, "goose" in others.text, "gemini" in others.text) == (
+        doctor.OK,
+        True,
+        False,
+    )

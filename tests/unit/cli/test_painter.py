@@ -120,7 +120,7 @@ def test_a_turn_that_starts_again_after_a_crash() -> None:
     paper.show(Kind.DELTA, "2 3 4")
     paper.show(Kind.END)
     paper.show(Kind.ANSWER, "1 2 3 4")
-    assert paper.lines == ["main: 1 2 3 ", "* reconnecting…", "main: 1 2 3 4"]
+    assert paper.lines == ["main: 1 2 3 ", "* reconnecting…", "4"]
 
 
 def test_a_turn_that_is_tried_again() -> None:
@@ -161,3 +161,47 @@ def test_escape_sequences_of_an_answer_do_nothing() -> None:
     paper.show(Kind.DELTA, "\x1b[2J")
     paper.show(Kind.ANSWER, "\x1b[2J!")
     assert "\x1b" not in paper.text
+
+
+def test_an_attempt_after_a_crash_goes_on_where_the_first_one_was() -> None:
+    """What the person has seen is not written again as long as the new attempt says the same."""
+    paper = Paper()
+    paper.show(Kind.BEGIN)
+    for piece in ("1 2 ", "3 4\n5 "):
+        paper.show(Kind.DELTA, piece)
+    paper.painter.show(Shown(Kind.WELCOME, "running", "main", old=True))
+    paper.show(Kind.PICTURE, "1 2 ")  # of the attempt that the next process makes
+    for piece in ("3 4\n", "5 6", " 7"):
+        paper.show(Kind.DELTA, piece)
+    paper.show(Kind.END)
+    paper.show(Kind.ANSWER, "1 2 3 4\n5 6 7")
+    assert paper.lines == ["main: 1 2 3 4", "5 6 7"]
+
+
+def test_an_attempt_after_a_crash_that_says_something_else_is_shown_from_its_beginning() -> None:
+    paper = Paper()
+    paper.show(Kind.DELTA, "first try")
+    paper.show(Kind.BEGIN)
+    paper.show(Kind.DELTA, "fi")
+    paper.show(Kind.DELTA, "nal words")
+    paper.show(Kind.ANSWER, "final words")
+    assert paper.lines == ["main: first try", "main: final words"]
+
+
+def test_an_answer_that_came_while_one_was_away_is_only_completed() -> None:
+    paper = Paper()
+    paper.show(Kind.DELTA, "1 2 3")
+    paper.show(Kind.BEGIN)
+    paper.show(Kind.DELTA, "1 ")
+    paper.show(Kind.ANSWER, "1 2 3 4")
+    assert paper.lines == ["main: 1 2 3 4"]
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_who_comes_midway_sees_the_answer_once(is_cut: bool) -> None:
+    """``is_cut``: the text is so long that its beginning is not kept any more."""
+    paper = Paper()
+    paper.painter.show(Shown(Kind.PICTURE, "two three", "main", "m1", is_cut=is_cut))
+    paper.show(Kind.DELTA, " four")
+    paper.show(Kind.ANSWER, ("one " if is_cut else "") + "two three four")
+    assert paper.lines == ["main: two three four"]

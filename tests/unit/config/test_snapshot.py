@@ -50,6 +50,23 @@ def test_an_empty_home_has_main_alone(files: Files) -> None:
     assert snapshot.file_hashes == {"config.toml": None, "agents.json": None}
 
 
+def test_a_value_of_the_environment_is_explained_as_one(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.config("[main]\nmodel = 'm'\nslots = {peer = 3}\n")
+    monkeypatch.setenv("AGENTSUP_MAIN__DESCRIPTION", "x")
+    monkeypatch.setenv("AGENTSUP_MAIN__SLOTS__BACKGROUND", "4")
+    monkeypatch.setenv("AGENTSUP_AGENT_DEFAULTS__QUEUE_LIMIT", "5")
+    snapshot = files.load()
+    main = snapshot.specs["main"]
+    assert (main.description, main.slots.peer, main.slots.background) == ("x", 3, 4)
+    origins = {each.field: each.origin for each in explain_agent(snapshot, "main")}
+    assert origins["description"] == "environment AGENTSUP_MAIN__DESCRIPTION"
+    assert origins["slots.background"] == "environment AGENTSUP_MAIN__SLOTS__BACKGROUND"
+    assert origins["queue_limit"] == "environment AGENTSUP_AGENT_DEFAULTS__QUEUE_LIMIT"
+    assert origins["model"] == origins["slots.peer"] == "config.toml [main]"
+
+
 def test_layers_in_their_order(files: Files) -> None:
     files.config(
         "[agent_defaults]\nmodel = 'd'\nslots = {peer = 7}\nqueue_limit = 5\n"

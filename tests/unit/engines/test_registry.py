@@ -65,7 +65,8 @@ def test_a_missing_extra_is_one_line_with_the_command() -> None:
     "env, spec, installed, name, why",
     [
         ({}, {}, True, "scripted", "no model is configured"),
-        ({"OPENAI_API_KEY": ""}, {"model": "m"}, True, "scripted", "no model is configured"),
+        ({"OPENAI_API_KEY": ""}, {"model": "m"}, True, "scripted", "model m is named but"),
+        ({}, {"options": {"model": "q"}}, False, "scripted", "has no key for it"),
         ({"OPENAI_API_KEY": "k"}, {}, True, "scripted", "no model is named"),
         ({"OPENAI_API_KEY": "k"}, {"model": "m"}, True, "llm", "model m, OPENAI_API_KEY"),
         ({"ANTHROPIC_API_KEY": "k"}, {"model": "m"}, True, "llm", "ANTHROPIC_API_KEY"),
