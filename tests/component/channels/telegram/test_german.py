@@ -102,7 +102,9 @@ async def test_an_answer_of_nothing_says_so(rig: Rig) -> None:
     rig.agent.answer = lambda _: " \n "
     await rig.start()
     await rig.people.say(rig.chat, "hallo")
-    await rig.people.wait_text(rig.chat, "(Der Agent hat ohne einen Text geendet. Frag ihn, was daraus wurde.)")
+    await rig.people.wait_text(
+        rig.chat, "(Der Agent hat ohne einen Text geendet. Frag ihn, was daraus wurde.)"
+    )
 
 
 async def test_a_stopped_stream_says_so(rig: Rig) -> None:
