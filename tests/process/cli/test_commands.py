@@ -264,7 +264,7 @@ def test_the_true_reason_for_offline_is_told_everywhere(cli: Cli) -> None:
     cli.home.joinpath("config.toml").write_text(f"[api]\nport = {cli.port}\n")
     cli.home.joinpath("agents.json").write_text('[{"name": "main", "engine": "auto"}]')
     reason = "main: model gpt-5-mini is named but the daemon has no key for it"
-    model = {"AGENTSUP_MAIN__MODEL": "gpt-5-mini"}
+    model: dict[str, Any] = {"AGENTSUP_MAIN__MODEL": "gpt-5-mini"}
     up = cli.run("up", "--no-chat", **model)
     assert reason in up.stdout, up.stderr
     listed = cli.good("agents", "list")
