@@ -7,8 +7,6 @@ pydantic-settings (`AGENTSUP_API__PORT=8800`, two underscores per level). Every 
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import re
 import tomllib
@@ -22,6 +20,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from pydantic_settings.exceptions import SettingsError
 
 from agentsup.config.agents_file import check_values, decode
+from agentsup.config.environment import ENV_PREFIX, as_variable, beyond, typed
 from agentsup.config.fencing import FenceSettings
 from agentsup.config.fields import Texts, as_tuple
 from agentsup.config.findings import (
@@ -38,9 +37,6 @@ from agentsup.config.positions import TomlPlaces
 from agentsup.model.agent import FIELDS, FieldClass
 from agentsup.model.errors import ConfigErrors
 from agentsup.model.principal import PersonRole
-
-ENV_PREFIX = "AGENTSUP_"
-
 
 Seconds = Annotated[float, Field(gt=0, le=100_000_000, allow_inf_nan=False)]
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -343,55 +339,15 @@ def _under_environment(document: dict[str, Any]) -> Settings:
         report = Report("environment", lambda where: (None, None))
         report.invalid(error.errors(include_url=False), _known)
         raise ConfigErrors(
-            tuple(_as_variable(each).as_error() for each in report.findings)
+            tuple(as_variable(each).as_error() for each in report.findings)
         ) from None
-
-
-def _as_variable(found: Finding) -> Finding:
-    name = ENV_PREFIX + re.sub(r"\W+", "__", found.field or "").upper().strip("_")
-    return Finding(found.severity, found.message, found.path, None, None, name, found.hint)
-
-
-def _typed(table: str, at: KeyPath, values: Mapping[str, Any], written: Any) -> dict[str, Any]:
-    """Give the values that the environment added to an agent table the type of their field."""
-    typed: dict[str, Any] = {}
-    for key, value in values.items():
-        in_file = written.get(key) if isinstance(written, Mapping) else None
-        if isinstance(value, Mapping):
-            typed[key] = _typed(table, (*at, key), value, in_file)
-        elif value != in_file:
-            typed[key] = _typed_leaf(table, (*at, key), value)
-        else:
-            typed[key] = value
-    return typed
-
-
-def _typed_leaf(table: str, at: KeyPath, value: Any) -> Any:
-    """`value` as it is, else read as JSON, else as text; whichever its field takes."""
-    text = value if isinstance(value, str) else json.dumps(value)
-    candidates: list[Any] = [value, text]
-    with contextlib.suppress(ValueError, RecursionError):
-        candidates.append(json.loads(text))
-    reports: list[Report] = []
-    for candidate in candidates:
-        said: Any = candidate
-        for part in reversed(at):
-            said = {part: said}
-        report = Report("environment", lambda where: (None, None))
-        check_values(said, (table,), report, report.locate, has_name=False)
-        if not report.has_errors:
-            return candidate
-        reports.append(report)
-    raise ConfigErrors(
-        tuple(_as_variable(each).as_error() for each in reports[-1].findings if each.is_error)
-    )
 
 
 def _agent_layer(
     table: str, written: Mapping[str, Any], under: Mapping[str, Any], report: Report
 ) -> AgentLayer:
     """The layer of what stands in the file, ``under`` the environment."""
-    values = _typed(table, (), under, written)
+    values = typed(table, (), under, written)
     if "name" in values:
         report.error((table, "name"), f"[{table}] has no name", "remove the key")
     given = {key: value for key, value in values.items() if key != "name"}
@@ -406,20 +362,7 @@ def _agent_layer(
         report.locate,
         has_name=False,
     )
-    return AgentLayer(checked.values, checked.locate, _beyond(checked.values, in_file.values))
-
-
-def _beyond(values: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """The leaves of ``values`` that ``known`` has not, or has otherwise."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        there = known.get(key)
-        if isinstance(value, Mapping) and isinstance(there, Mapping):
-            if more := _beyond(value, there):
-                found[key] = more
-        elif key not in known or value != there:
-            found[key] = value
-    return found
+    return AgentLayer(checked.values, checked.locate, beyond(checked.values, in_file.values))
 
 
 def _check_identities(values: dict[str, Any], report: Report) -> None:
