@@ -32,7 +32,11 @@ _HTTP_TYPES = ("streamable-http", "streamablehttp", "streamable_http")
 _ALLOWING = ("autoApprove", "alwaysAllow")
 _ADDRESSES = ("httpUrl", "serverUrl")
 
-OTHERS_KEYS = ("disabled", "transport", *_ADDRESSES, *_ALLOWING)
+_START_TIMEOUT = "startup_timeout_seconds"
+_RESTARTS = ("auto_restart", "restart_delay_seconds")
+_UNSPOKEN = "sse"
+
+OTHERS_KEYS = ("disabled", "transport", _START_TIMEOUT, *_RESTARTS, *_ADDRESSES, *_ALLOWING)
 """Keys of a server that other programs write."""
 
 
@@ -73,8 +77,9 @@ def translate_servers(
     if not isinstance(given, dict):
         values["mcp"] = given
         return
+    written = moved.get(("mcp",), ("mcp",))
     values["mcp"] = {
-        name: _server(server, (*at, *moved.get(("mcp",), ("mcp",)), name), report)
+        name: _server(server, (*at, *moved.get(("mcp", name), (*written, name))), report)
         for name, server in given.items()
         if server is not None
     }
@@ -103,8 +108,28 @@ def _server(server: Any, at: KeyPath, report: Report) -> Any:
     if not isinstance(server, dict):
         return server
     made = {key: value for key, value in server.items() if value is not None}
+    for key in ("command", "url"):
+        if made.get(key) == "" and made.get("url" if key == "command" else "command"):
+            del made[key]  # as Sygen saves the one of the two that is not used
+    if _START_TIMEOUT in made and "start_timeout_s" not in made:
+        made["start_timeout_s"] = made.pop(_START_TIMEOUT)
+    made.pop("restart_delay_seconds", None)  # the pause grows by itself
+    if made.pop("auto_restart", True) is False:
+        report.warning(
+            (*at, "auto_restart"),
+            "auto_restart is not supported because a server that ends is always started again, "
+            "after growing pauses",
+        )
     if isinstance(made.get("disabled"), bool) and "enabled" not in made:
         made["enabled"] = not made.pop("disabled")
+    if made.get("transport") == _UNSPOKEN and "type" not in made:
+        made = {**made, "transport": "http", "enabled": False}
+        report.warning(
+            (*at, "transport"),
+            "the transport sse is not spoken, so this server is left out",
+            "most such servers have an address for streamable HTTP: name it as url, without "
+            "transport",
+        )
     kind = made.get("type", made.pop("transport", None))
     if isinstance(kind, str):
         made["type"] = "http" if kind.casefold() in _HTTP_TYPES else kind

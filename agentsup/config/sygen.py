@@ -20,6 +20,7 @@ RENAMED: Mapping[KeyPath, KeyPath] = {
     ("mcpServers",): ("mcp",),
     ("streaming", "edit_interval_seconds"): ("streaming", "edit_interval_s"),
     ("streaming", "enabled"): ("streaming", "mode"),
+    ("can_call",): ("can_delegate_to",),
 }
 """Keys that mean the same under another name, or inside a block."""
 
@@ -36,6 +37,9 @@ NOT_SUPPORTED: Mapping[KeyPath, str] = {
     ("session_age_warning_hours",): "sessions don't end by themselves; /new starts a fresh one",
     ("daily_reset_hour",): "sessions don't end by themselves; /new starts a fresh one",
     ("daily_reset_enabled",): "sessions don't end by themselves; /new starts a fresh one",
+    ("interagent_token",): "each agent and each turn gets a token of its own",
+    ("additional_directories",): "an agent's tools and files stay in its workspace",
+    ("permission_mode_by_role",): "what a person's role may do is set in [people] of config.toml",
     ("log_level",): "one level holds for the whole daemon; see [log] in config.toml",
     ("heartbeat",): "agents are not woken by a heartbeat",
     ("cleanup",): "the store's own retention removes old rows",
@@ -51,12 +55,24 @@ NOT_SUPPORTED: Mapping[KeyPath, str] = {
 
 _SPECIAL = ("transport", "file_access", "docker")
 _CLI_PROVIDERS = ("claude", "codex", "gemini")
+"""Providers of Sygen that are engines here, under the same names."""
+_SAVED_EMPTY: tuple[KeyPath, ...] = (
+    ("telegram_token",),
+    *(
+        ("matrix", key)
+        for key in ("homeserver", "user_id", "password", "access_token", "device_id")
+    ),
+)
+"""Texts that Sygen saves as "" where nothing was said."""
+_EVERYONE = "*"
 
 ENTRY_KEYS = (*(key[0] for key in (*RENAMED, *NOT_SUPPORTED) if len(key) == 1), *_SPECIAL)
 """Every Sygen key that may stand in an entry and is not one of ours."""
 
 
-_TOUCHED = {key[0] for key in (*RENAMED, *NOT_SUPPORTED)} | {*_SPECIAL, "provider", "mcp"}
+_TOUCHED = {key[0] for key in (*RENAMED, *NOT_SUPPORTED, *_SAVED_EMPTY)} | {
+    *(*_SPECIAL, "provider", "mcp"),
+}
 
 
 @dataclass(slots=True)
@@ -82,6 +98,7 @@ def translate(values: dict[str, Any], at: KeyPath, report: Report) -> Translated
     entry = Translated(values)
     if not values.keys() & _TOUCHED:
         return entry
+    _drop_saved_defaults(values, at, report)
     for key, reason in NOT_SUPPORTED.items():
         _drop(entry, key, reason, at, report)
     _drop_special(entry, at, report)
@@ -89,16 +106,31 @@ def translate(values: dict[str, Any], at: KeyPath, report: Report) -> Translated
         _rename(entry, key, ours, at, report)
     translate_servers(values, entry.moved, at, report)
     _translate_transport(entry, at, report)
-    provider = values.get("provider")
-    if provider in _CLI_PROVIDERS and "engine" not in values:
-        report.warning(
-            (*at, "provider"),
-            f"{provider!r} is a command line program, so it is an engine here and no provider; "
-            "engine 'auto' decides what answers",
-            "name the engine yourself, with its model",
-        )
-        del values["provider"]
+    if values.get("provider") in _CLI_PROVIDERS and "engine" not in values:
+        # There it names the program that thinks.
+        values["engine"] = values.pop("provider")
+        entry.moved["engine",] = ("provider",)
     return entry
+
+
+def _drop_saved_defaults(values: dict[str, Any], at: KeyPath, report: Report) -> None:
+    """Take out what Sygen saves of settings that nobody made, and unite the two that are one."""
+    if values.get("telegram_token") == "" and not values.keys() & {"transport", "transports"}:
+        report.warning(
+            (*at, "telegram_token"), "telegram_token is empty: this agent has no bot there"
+        )
+    for key in _SAVED_EMPTY:
+        holder = _holder(values, key)
+        if holder is not None and holder.get(key[-1]) == "":
+            del holder[key[-1]]
+    streaming = values.get("streaming")
+    if isinstance(streaming, dict) and isinstance(streaming.get("buffered"), bool):
+        is_buffered = streaming.pop("buffered")
+        if is_buffered and streaming.get("enabled") is not False:
+            streaming.pop("enabled", None)
+            streaming.setdefault("mode", "buffered")
+    if values.get("can_call") in (_EVERYONE, [_EVERYONE]):
+        del values["can_call"]  # as without it
 
 
 def _drop(entry: Translated, key: KeyPath, reason: str, at: KeyPath, report: Report) -> None:
@@ -182,5 +214,5 @@ def _holder(values: dict[str, Any], key: KeyPath) -> dict[str, Any] | None:
 def _is_off(value: object) -> bool:
     """Whether a key was written, but only to say "no" or nothing."""
     if isinstance(value, dict):
-        return not value or value.get("enabled") is False
-    return value is None or value is False or value == []
+        return value.get("enabled") is False or all(_is_off(each) for each in value.values())
+    return value is None or value is False or value in ([], "")

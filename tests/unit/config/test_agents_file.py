@@ -94,7 +94,6 @@ CASES = [
     ('[{"name": "a", "telegram_base_url": "ftp://x"}]', 1, 16, "[0].telegram_base_url", "http", ""),
     ('[{"name": "a", "telegram_token": "env:1X"}]', 1, 16, "[0].telegram_token", "env:", ""),
     ('[{"name": "a", "telegram_token": "file:"}]', 1, 16, "[0].telegram_token", "file:", ""),
-    ('[{"name": "a", "telegram_token": ""}]', 1, 16, "[0].telegram_token", "one word", ""),
     ('[{"name": "a", "matrix": {"user_id": "bob"}}]', 1, 27, "[0].matrix.user_id", "@name", ""),
     ('[{"name": "a", "can_delegate_to": ["../b"]}]', 1, 36, "[0].can_delegate_to[0]", "safe", ""),
 ]  # fmt: skip
@@ -242,17 +241,82 @@ def test_an_entry_written_for_sygen_loads_and_says_what_has_no_effect() -> None:
         "mode": "live", "min_chars": 100, "idle_ms": 500, "edit_interval_s": 3.0
     }  # fmt: skip
     assert "provider" not in made
+    assert made["engine"] == "claude", "the program that thinks is an engine here"
     told = {each.field for each in loaded.warnings}
     silent = {"[0].docker", "[0].streaming.append_mode"}
     dropped = {
         "cli_parameters", "file_access", "max_session_messages", "idle_timeout_minutes",
         "session_age_warning_hours", "daily_reset_hour", "daily_reset_enabled", "log_level",
-        "heartbeat", "cleanup", "webhooks", "api", "mcp", "provider", "matrix.store_path",
+        "heartbeat", "cleanup", "webhooks", "api", "mcp", "matrix.store_path",
         "streaming.max_chars", "streaming.max_edit_failures", "streaming.sentence_break",
     }  # fmt: skip
     assert told == {f"[0].{key}" for key in dropped}
     assert not told & silent
     assert all("because" in each.message or each.hint for each in loaded.warnings)
+
+
+SAVED_BY_SYGEN = {
+    "name": "scout",
+    "transport": "matrix",
+    "telegram_token": "",
+    "matrix": {
+        "homeserver": "https://m.example", "user_id": "@s:m.example", "password": "env:PW",
+        "access_token": "", "device_id": "", "allowed_rooms": [], "allowed_users": ["@p:m.example"],
+        "store_path": "matrix_store",
+    },
+    "provider": "codex",
+    "streaming": {"enabled": True, "buffered": True, "min_chars": 200},
+    "cli_parameters": {"claude": [], "codex": [], "gemini": []},
+    "mcp": {"enabled": True, "servers": [
+        {"name": "files", "command": "npx", "args": ["files"], "env": {}, "transport": "stdio",
+         "url": "", "enabled": True, "auto_restart": True, "restart_delay_seconds": 5.0,
+         "startup_timeout_seconds": 30.0},
+        {"name": "news", "command": "", "args": [], "env": {}, "transport": "sse",
+         "url": "https://n.example/sse", "enabled": True, "auto_restart": False,
+         "restart_delay_seconds": 5.0, "startup_timeout_seconds": 30.0},
+    ]},
+    "can_call": ["main"],
+    "interagent_token": "x1",
+    "additional_directories": ["/srv/data"],
+}  # fmt: skip
+
+
+def test_an_entry_as_sygen_saves_it_loads() -> None:
+    """Empty texts where nothing was said, all keys of each block, and keys of its later versions."""
+    loaded = parse(json.dumps([SAVED_BY_SYGEN]))
+    (entry,) = loaded.entries
+    made = entry.values
+    assert "telegram_token" not in made
+    assert {"access_token", "device_id", "store_path"}.isdisjoint(made["matrix"])
+    assert (made["engine"], made["can_delegate_to"]) == ("codex", ["main"])
+    assert made["streaming"] == {"mode": "buffered", "min_chars": 200}
+    files, news = made["mcp"]["files"], made["mcp"]["news"]
+    assert (files["type"], files["command"], files["start_timeout_s"]) == ("stdio", "npx", 30.0)
+    assert "url" not in files
+    assert (news["enabled"], news["url"]) == (False, "https://n.example/sse")
+    told = {each.field for each in loaded.warnings}
+    assert told == {
+        "[0].matrix.store_path", "[0].interagent_token", "[0].additional_directories",
+        "[0].mcp.servers[1].transport", "[0].mcp.servers[1].auto_restart",
+    }  # fmt: skip
+
+
+def test_an_empty_token_is_no_token_and_told_where_a_bot_may_be_meant() -> None:
+    loaded = parse('[{"name": "a", "telegram_token": ""}]')
+    assert [each.field for each in loaded.warnings] == ["[0].telegram_token"]
+    assert "telegram_token" not in loaded.entries[0].values
+
+
+def test_an_engine_that_is_named_goes_before_a_provider_of_sygen() -> None:
+    loaded = parse('[{"name": "a", "engine": "llm", "provider": "claude"}]')
+    assert loaded.entries[0].values["engine"] == "llm"
+    loaded = parse('[{"name": "a", "provider": "anthropic"}]')
+    assert "engine" not in loaded.entries[0].values
+
+
+def test_whoever_may_call_everybody_has_no_list() -> None:
+    loaded = parse('[{"name": "a", "can_call": ["*"]}]')
+    assert "can_delegate_to" not in loaded.entries[0].values
 
 
 def test_a_sandbox_is_not_lost_in_silence() -> None:
