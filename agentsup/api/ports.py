@@ -18,7 +18,7 @@ from agentsup.model.event import Event
 from agentsup.model.message import Accepted, Message, NewMessage, Part, Priority, State
 from agentsup.model.principal import PersonRole, Principal
 from agentsup.model.question import Question, QuestionState
-from agentsup.model.task import DeliveryState, NewTask, Run, Schedule, Task, TaskState
+from agentsup.model.task import DeliveryState, NewSchedule, NewTask, Run, Schedule, Task, TaskState
 from agentsup.model.tool import Tool, ToolResult
 from agentsup.observe.live import LiveTurn
 from agentsup.store.database import Database, Tx
@@ -249,6 +249,15 @@ class Tasks(Protocol):
     ) -> Task: ...
 
     async def pause(self, task_id: str, *, caller: Principal, is_paused: bool) -> Task: ...
+
+    async def reschedule(
+        self,
+        task_id: str,
+        schedule: NewSchedule,
+        *,
+        caller: Principal,
+        asker: Asker | None = ...,
+    ) -> Task: ...
 
     def folder_of(self, task_id: str) -> Path: ...
 

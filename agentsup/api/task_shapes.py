@@ -148,6 +148,9 @@ class UpdateTaskBody(Body):
     ] = None
     name: Annotated[str | None, Field(min_length=1, max_length=MAX_NAME_CHARS)] = None
     paused: Annotated[bool | None, Field(description="whether its schedule rests")] = None
+    schedule: Annotated[
+        ScheduleBody | None, Field(description="other times, for a task that has a schedule")
+    ] = None
     from_: From = None
 
 

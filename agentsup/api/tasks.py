@@ -170,16 +170,22 @@ async def delete(call: Call) -> web.Response:
 
 
 async def update(call: Call) -> web.Response:
-    """Tell how far a task is, rename it, or let its schedule rest."""
+    """Tell how far a task is, rename it, let its schedule rest or give it other times."""
     body: task_shapes.UpdateTaskBody = call.body
     caller = _acting(call, body.from_)
     hub = _hub(call)
     told = (body.progress, body.percent, body.note, body.state, body.name)
-    if all(one is None for one in (*told, body.paused)):
+    schedule = task_orders.schedule(body.schedule)
+    if all(one is None for one in (*told, body.paused, schedule)):
         raise BadRequest(
-            "say what to change: progress, percent, note, state, name or paused", field="body"
+            "say what to change: progress, percent, note, state, name, schedule or paused",
+            field="body",
         )
     task = await hub.get(body.task_id, caller=caller)
+    if schedule is not None:
+        task = await hub.reschedule(
+            task.task_id, schedule, caller=caller, asker=call.deps.asker_of(call.who)
+        )
     if body.paused is not None:
         task = await hub.pause(task.task_id, caller=caller, is_paused=body.paused)
     if any(one is not None for one in told):

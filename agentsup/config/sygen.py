@@ -121,8 +121,8 @@ def _drop_saved_defaults(values: dict[str, Any], at: KeyPath, report: Report) ->
         )
     for key in _SAVED_EMPTY:
         holder = _holder(values, key)
-        if holder is not None and holder.get(key[-1]) == "":
-            del holder[key[-1]]
+        if holder is not None and holder.get(str(key[-1])) == "":
+            del holder[str(key[-1])]
     streaming = values.get("streaming")
     if isinstance(streaming, dict) and isinstance(streaming.get("buffered"), bool):
         is_buffered = streaming.pop("buffered")

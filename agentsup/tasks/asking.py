@@ -16,8 +16,9 @@ from agentsup.model.principal import Principal
 from agentsup.model.question import ASK_PARENT, Question, QuestionState
 from agentsup.model.task import Task
 from agentsup.store.database import Reader, Tx
+from agentsup.tasks import rows
 
-__all__ = ["PUT", "answer_tx", "ask_tx", "questions_of"]
+__all__ = ["PUT", "answer_tx", "ask_tx", "questions_of", "resumed_tx"]
 
 
 MAX_TEXT_CHARS = 20_000
@@ -101,6 +102,23 @@ def answer_tx(
             f"task {task.task_id} has no question {question_id}", question_id=question_id
         )
     return answering.answer_tx(mailbox.desk, tx, question_id, text, by)
+
+
+def resumed_tx(
+    mailbox: Mailbox, tx: Tx, task: Task, text: str, by: Principal, *, key: str, at: int
+) -> bool:
+    """Take the text with which a task is resumed for the answer to its open question, once for each
+    ``key``; False if it asks nothing. Raises ``Conflict`` where it asks several questions."""
+    if key and rows.is_entered(tx, task.owner, key, kind="task"):
+        return True
+    if not text.strip() or all(
+        q.state is not QuestionState.OPEN for q in questions_of(tx, task.task_id)
+    ):
+        return False
+    if key:
+        rows.enter_tx(tx, task.owner, key, task.task_id, "", at)
+    answer_tx(mailbox, tx, task, text, by, "")
+    return True
 
 
 def questions_of(reader: Reader, task_id: str) -> list[Question]:

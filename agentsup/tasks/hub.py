@@ -26,6 +26,7 @@ from agentsup.model.question import Question
 from agentsup.model.task import (
     ENDED,
     DeliveryState,
+    NewSchedule,
     NewTask,
     Run,
     RunKind,
@@ -34,10 +35,10 @@ from agentsup.model.task import (
     TaskState,
 )
 from agentsup.store.database import Database, Reader, Tx
-from agentsup.store.events import append, of_task
-from agentsup.tasks import asking, rights, rows, schedules, skips, slots
+from agentsup.store.events import of_task
+from agentsup.tasks import asking, changes, rights, rows, schedules, skips, slots
 from agentsup.tasks.folders import FolderMaker, Folders
-from agentsup.tasks.making import AGENTS, as_stand_in, digest, one_line, task_from
+from agentsup.tasks.making import AGENTS, as_stand_in, digest, task_from
 from agentsup.tasks.runs import Runs
 from agentsup.tasks.starting import Starter
 from agentsup.tasks.zones import machine_zone
@@ -113,7 +114,7 @@ class TaskHub:
                 made = replace(task, asked_by=rows.asked_by(tx, asker.lease.message))
             if persona := rows.persona_in(tx, task.parent_session_id):
                 made = as_stand_in(made, new.agent, persona, self._directory)
-            self._tell(tx, EventType.TASK_CREATED, task, at, name=task.name)
+            changes.tell_tx(tx, EventType.TASK_CREATED, task, at, name=task.name)
             if parsed is None and new.start:
                 run = self.starter.first_tx(tx, made, asker)
                 made = rows.begun(made, run)
@@ -203,17 +204,20 @@ class TaskHub:
         asker: Asker | None = None,
         idempotency_key: str = "",
     ) -> Task:
-        """Start a todo, or let a task that has ended go on in its session, told ``prompt``.
+        """Start a todo, let a task that has ended go on in its session, told ``prompt``, or answer
+        with it the one open question of a task that waits.
 
-        Raises ``Conflict`` while it works, ``BadRequest`` for an ended task without a prompt, and
-        what ``Runs.start_tx`` raises.
+        Raises ``Conflict`` while it works or asks several questions, ``BadRequest`` for an ended task
+        without a prompt, and what ``Runs.start_tx`` raises.
         """
 
-        def write(tx: Tx) -> str:
-            task = self._find(tx, task_id)
-            rights.check_owns(task, caller)
+        def do(tx: Tx, task: Task, at: int) -> None:
             key = f"resume:{task.task_id}:{idempotency_key}" if idempotency_key else ""
             is_known = bool(key) and rows.is_entered(tx, task.owner, key)
+            if not is_known and asking.resumed_tx(
+                self._mailbox, tx, task, prompt, caller, key=key, at=at
+            ):
+                return
             if not is_known:
                 rows.check_rests(tx, task, "it goes on by itself")
             # Without a prompt only a todo is begun, and known by that beginning.
@@ -223,10 +227,10 @@ class TaskHub:
             kind = RunKind.RESUME if task.runs else RunKind.TASK
             self.starter.start_tx(tx, task, kind, text, asker, key=key)
             faults.point("task.before_commit")
-            return task.task_id
 
-        found = await self._database.write(write, name="tasks.resume")
-        return await self.get(found, caller=caller)
+        return await self.get(
+            await self._steer(task_id, caller, do, name="tasks.resume"), caller=caller
+        )
 
     async def ask_parent(
         self,
@@ -271,10 +275,7 @@ class TaskHub:
         ended and nothing of it is to come."""
         running: list[str] = []
 
-        def write(tx: Tx) -> str:
-            task = self._find(tx, task_id)
-            rights.check_owns(task, caller)
-            at = self._clock.now_ms()
+        def do(tx: Tx, task: Task, at: int) -> None:
             had_schedule = schedules.end_tx(
                 tx, task.task_id, self.starter, skips.because("cancelled", who=caller.label), at=at
             )
@@ -284,16 +285,15 @@ class TaskHub:
                 if was != State.QUEUED:
                     running.append(run_id)
             if task.state is TaskState.TODO:
-                self._set_tx(tx, task, TaskState.CANCELLED, at)
+                changes.set_tx(tx, task, TaskState.CANCELLED, at)
             elif not working and not had_schedule:
                 raise Conflict(
                     f"task {task.task_id} is already {task.state.value}",
                     task_id=task.task_id,
                     state=task.state.value,
                 )
-            return task.task_id
 
-        found = await self._database.write(write, name="tasks.cancel", urgent=True)
+        found = await self._steer(task_id, caller, do, name="tasks.cancel", urgent=True)
         for message_id in running:
             await self._abort(message_id)
         return await self.get(found, caller=caller)
@@ -302,18 +302,14 @@ class TaskHub:
         """Forget a task that does not work; its folder is put away, not removed. Raises
         ``Conflict`` while it works."""
 
-        def write(tx: Tx) -> str:
-            task = self._find(tx, task_id)
-            rights.check_owns(task, caller)
+        def do(tx: Tx, task: Task, at: int) -> None:
             rows.check_rests(tx, task, "cancel it first")
-            at = self._clock.now_ms()
             schedules.end_tx(tx, task.task_id, self.starter, skips.because("deleted"), at=at)
             rows.orphan_tx(tx, task.task_id)
             tx.execute("DELETE FROM tasks WHERE task_id = ?", (task.task_id,))
-            self._tell(tx, EventType.TASK_DELETED, task, at, by=caller.label)
-            return task.task_id
+            changes.tell_tx(tx, EventType.TASK_DELETED, task, at, by=caller.label)
 
-        found = await self._database.write(write, name="tasks.delete")
+        found = await self._steer(task_id, caller, do, name="tasks.delete")
         await asyncio.to_thread(self._folders.put_away, found)
 
     async def update(
@@ -346,71 +342,66 @@ class TaskHub:
             if state is not None or name is not None:
                 rights.check_owns(now, caller)
             if name is not None:
-                line = one_line(name)
-                if not line:
-                    raise BadRequest("the name is empty", field="name")
-                tx.execute("UPDATE tasks SET name = ? WHERE task_id = ?", (line, now.task_id))
+                changes.rename_tx(tx, now, name)
             if progress is not None or percent is not None:
-                self._progress_tx(tx, now, progress, percent, at)
+                changes.progress_tx(tx, now, progress, percent, at)
             if state is not None and state is not now.state:
-                if now.runs or state not in (TaskState.TODO, TaskState.DONE, TaskState.CANCELLED):
-                    raise Conflict(
-                        f"task {now.task_id} is {now.state.value}, as its run is; only a task "
-                        "without runs can be set to todo, done or cancelled",
-                        task_id=now.task_id,
-                    )
+                changes.check_settable(now, state)
                 if state in ENDED:
                     why = skips.because("set", state=state.value, who=caller.label)
                     schedules.end_tx(tx, now.task_id, self.starter, why, at=at)
-                self._set_tx(tx, now, state, at)
+                changes.set_tx(tx, now, state, at)
 
         await self._database.write(write, name="tasks.update")
         return await self.get(task.task_id, caller=caller)
-
-    def _progress_tx(
-        self, tx: Tx, task: Task, progress: str | None, percent: int | None, at: int
-    ) -> None:
-        said = task.progress if progress is None else one_line(progress)
-        share = task.percent if percent is None else percent
-        tx.execute(
-            "UPDATE tasks SET progress = ?, percent = ?, progress_at = ? WHERE task_id = ?",
-            (said, share, at, task.task_id),
-        )
-        self._tell(tx, EventType.TASK_PROGRESS, task, at, progress=said, percent=share)
 
     async def pause(self, task_id: str, *, caller: Principal, is_paused: bool) -> Task:
         """Let its schedule rest, or go on: times that passed meanwhile are let pass. Raises
         ``NotFound`` for a task without a schedule."""
 
+        def do(tx: Tx, task: Task, at: int) -> None:
+            schedules.pause_tx(tx, task.task_id, self.starter, is_paused=is_paused, at=at)
+
+        return await self.get(
+            await self._steer(task_id, caller, do, name="tasks.pause"), caller=caller
+        )
+
+    async def reschedule(
+        self, task_id: str, schedule: NewSchedule, *, caller: Principal, asker: Asker | None = None
+    ) -> Task:
+        """Give a task with a schedule other times from now on. Raises ``NotFound`` for one without a
+        schedule, ``BadRequest`` for times that make no sense and what ``create`` raises."""
+
+        def do(tx: Tx, task: Task, at: int) -> None:
+            zone = self._zone_of(task.agent_id) or machine_zone()
+            parsed = slots.parse(schedule, now_ms=at, zone=zone)
+            why = skips.because("changed", who=caller.label)
+            if schedules.change_tx(tx, task.task_id, parsed, self.starter, why, at=at):
+                self.starter.check_schedule_tx(tx, task, asker)
+
+        return await self.get(
+            await self._steer(task_id, caller, do, name="tasks.reschedule"), caller=caller
+        )
+
+    async def _steer(
+        self,
+        task_id: str,
+        caller: Principal,
+        do: Callable[[Tx, Task, int], None],
+        *,
+        name: str,
+        urgent: bool = False,
+    ) -> str:
+        """Do something to a task that ``caller`` has the right to, in one transaction; ``do`` is
+        given the wall time in ms. Returns the task's whole id."""
+
         def write(tx: Tx) -> str:
             task = self._find(tx, task_id)
             rights.check_owns(task, caller)
-            at = self._clock.now_ms()
-            schedules.pause_tx(tx, task.task_id, self.starter, is_paused=is_paused, at=at)
+            do(tx, task, self._clock.now_ms())
             return task.task_id
 
-        found = await self._database.write(write, name="tasks.pause")
-        return await self.get(found, caller=caller)
-
-    def _set_tx(self, tx: Tx, task: Task, state: TaskState, at: int) -> None:
-        finished_at = at if state in ENDED else None
-        tx.execute(
-            "UPDATE tasks SET state = ?, finished_at = ? WHERE task_id = ?",
-            (state.value, finished_at, task.task_id),
-        )
-        self._tell(tx, EventType.TASK_CHANGED, task, at, state=state.value, runs=task.runs)
-
-    # -- inside ----------------------------------------------------------------------------------------
-
-    def _tell(self, tx: Tx, event: EventType, task: Task, at: int, **facts: object) -> None:
-        append(
-            tx,
-            event,
-            at=at,
-            agent_id=task.agent_id,
-            message_id=task.task_id,
-            data={"task_id": task.task_id, "state": task.state.value, **facts},
-        )
+        return await self._database.write(write, name=name, urgent=urgent)
 
     async def list(  # last: its name hides the builtin
         self,

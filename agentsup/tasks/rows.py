@@ -430,9 +430,10 @@ def enter_tx(tx: Tx, owner: Principal, key: str, task_id: str, body: str, at: in
     return str(row["message_id"])
 
 
-def is_entered(reader: Reader, owner: Principal, key: str) -> bool:
-    """Whether a run was started under that key for this owner."""
-    source = f"key:{owner.kind.value}:{owner.subject}"
+def is_entered(reader: Reader, owner: Principal, key: str, *, kind: str = "key") -> bool:
+    """Whether a run was started under that key for this owner; with ``kind`` task: whether
+    ``enter_tx`` has noted it."""
+    source = f"{kind}:{owner.kind.value}:{owner.subject}"
     return bool(
         reader.scalar("SELECT 1 FROM ledger WHERE source = ? AND external_id = ?", (source, key))
     )

@@ -24,6 +24,7 @@ __all__ = [
     "SlotStarter",
     "add_tx",
     "advance_tx",
+    "change_tx",
     "count_of",
     "decided",
     "end_tx",
@@ -169,6 +170,35 @@ def end_tx(tx: Tx, task_id: str, starter: SlotStarter, why: str, *, at: int) -> 
     tx.execute("UPDATE schedules SET next_at = NULL, is_paused = 0 WHERE task_id = ?", (task_id,))
     tx.touch(TOPIC)
     return True
+
+
+def change_tx(
+    tx: Tx, task_id: str, parsed: Parsed, starter: SlotStarter, why: str, *, at: int
+) -> bool:
+    """Give a schedule other times from now on; whether it had ended and goes on anew by that.
+
+    A time that had come and that nobody had looked at yet is recorded as skipped because of
+    ``why``. Raises ``NotFound``.
+    """
+    is_anew = not end_tx(tx, task_id, starter, why, at=at)
+    changed = tx.execute(
+        "UPDATE schedules SET kind = ?, spec = ?, zone = ?, misfire = ?, overlap = ?,"
+        " anchor_at = ?, next_at = ?, is_paused = 0 WHERE task_id = ?",
+        (
+            parsed.kind,
+            parsed.spec,
+            parsed.zone,
+            parsed.misfire.value,
+            parsed.overlap.value,
+            parsed.anchor_at,
+            parsed.next_at,
+            task_id,
+        ),
+    ).rowcount
+    if not changed:
+        raise NotFound(f"task {task_id} has no schedule", task_id=task_id)
+    tx.touch(TOPIC)
+    return is_anew
 
 
 def _give_up_tx(tx: Tx, schedule: Schedule, starter: SlotStarter, why: str, *, at: int) -> None:

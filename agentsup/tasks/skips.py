@@ -23,6 +23,7 @@ _REASONS = (
     "skip.deleted",
     "skip.cancelled",
     "skip.set",
+    "skip.changed",
 )
 
 

@@ -19,6 +19,7 @@ from agentsup.store.events import of_message
 from agentsup.tasks import lineage
 from agentsup.tasks.asking import PUT
 from agentsup.tasks.hub import TaskHub
+from agentsup.tasks.slots import describe
 
 NO_ANSWER = "Nobody has answered; decide by yourself, or say so."
 RUN = "msg_"
@@ -81,6 +82,8 @@ _UPDATE = _object(
     note={"type": "string", "description": "Goes into the task's TASKMEMORY.md."},
     status={"type": "string", "description": "Of a todo: todo, done or cancelled."},
     name=_TEXT,
+    paused={"type": "boolean", "description": "Whether its schedule rests."},
+    **_SCHEDULE,
 )
 _ASK = _object(
     ("question",),
@@ -91,7 +94,8 @@ _ANSWER = _object(("task_id", "text"), task_id=_ID, text=_TEXT, question_id=_TEX
 
 
 def task_tools(desk: DelegationDesk, hub: Callable[[], TaskHub | None]) -> tuple[Tool, ...]:
-    """The tools; ``task_create`` and ``task_status`` are on by default. ``hub`` gives None while
+    """The tools. What an agent needs to manage what it has set going is on by default: without it
+    an agent that makes a schedule could neither list, change nor end it. ``hub`` gives None while
     tasks are off."""
     run = _Tasks(desk, hub)
     read, keyed, same = Effect.READ, Effect.KEYED, Effect.IDEMPOTENT
@@ -114,10 +118,31 @@ def task_tools(desk: DelegationDesk, hub: Callable[[], TaskHub | None]) -> tuple
         ),
         Tool("task_status", "How a task or run is.", _OF_ONE, run.status, read, safe),
         more("task_result", "What a task or run came to.", _OF_ONE, run.result, read, safe),
-        more("task_cancel", "End a task or run.", _OF_ONE, run.cancel, same, moderate),
+        Tool(
+            "task_cancel",
+            "End a task or run, and its schedule.",
+            _OF_ONE,
+            run.cancel,
+            same,
+            moderate,
+        ),
         more("task_logs", "What happened with a task or run of late.", _LOGS, run.logs, read, safe),
-        more("task_list", "Your tasks, the newest first.", _LIST, run.listed, read, safe),
-        more("task_update", "Tell how far a task is.", _UPDATE, run.update, same, safe),
+        Tool(
+            "task_list",
+            "Your tasks and schedules, the newest first.",
+            _LIST,
+            run.listed,
+            read,
+            safe,
+        ),
+        Tool(
+            "task_update",
+            "Tell how far a task is, rename it, or change, pause and continue its schedule.",
+            _UPDATE,
+            run.update,
+            same,
+            safe,
+        ),
         Tool(
             "ask_parent",
             "Ask whoever gave you this work. End your turn after it; you go on with the answer.",
@@ -246,12 +271,24 @@ class _Tasks:
             parent_task_id=parent,
             limit=limit,
         )
-        rows = [{"task_id": t.task_id, "name": t.name, "status": t.state.value} for t in tasks]
+        rows = []
+        for task in tasks:
+            row = {"task_id": task.task_id, "name": task.name, "status": task.state.value}
+            times = await self._hub.schedule(task.task_id, caller=caller.principal)
+            rows.append(row if times is None else row | {"schedule": describe(times)})
         return answers.as_json({"tasks": rows, "count": len(rows)})
 
     async def update(self, context: ToolContext, args: dict[str, Any]) -> str:
         caller, wanted = await self._of(context, args)
         percent = arguments.optional_number(args, "percent")
+        schedule, is_paused = _schedule(args), args.get("paused")
+        if schedule is not None:
+            await self._hub.reschedule(
+                wanted, schedule, caller=caller.principal, asker=caller.asker
+            )
+        if is_paused is not None:
+            paused = arguments.flag(args, "paused", default=False)
+            await self._hub.pause(wanted, caller=caller.principal, is_paused=paused)
         task = await self._hub.update(
             wanted,
             caller=caller.principal,

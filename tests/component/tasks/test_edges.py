@@ -7,7 +7,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agentsup.model.errors import Conflict, DepthExceeded, LeaseLost, Overloaded
+from agentsup.model.errors import (
+    BadRequest,
+    Conflict,
+    DepthExceeded,
+    Forbidden,
+    LeaseLost,
+    NotFound,
+    Overloaded,
+)
 from agentsup.model.ids import AgentId
 from agentsup.model.message import Kind, Lease
 from agentsup.model.principal import OPERATOR, Principal
@@ -51,6 +59,57 @@ async def test_a_todo_is_begun_once_under_a_key(rig: TaskRig) -> None:
     assert (over.runs, over.state) == (1, TaskState.DONE)
     with pytest.raises(Conflict, match="another request"):
         await rig.hub.resume(task.task_id, "goats", caller=OPERATOR, idempotency_key="k")
+
+
+async def test_a_waiting_task_is_resumed_with_the_answer(rig: TaskRig) -> None:
+    """Whoever gave the work has only the text; which question it answers is plain."""
+    task = await rig.create()
+    await rig.mail.park(await rig.mail.one(), kind="ask_parent", text="goats too?", options=())
+    assert (await rig.again(task)).state is TaskState.WAITING
+    with pytest.raises(Conflict, match="waiting"):
+        await rig.hub.resume(task.task_id, " ", caller=OPERATOR)
+    for _ in range(2):  # repeated under its key, it is one answer
+        await rig.hub.resume(task.task_id, "yes", caller=OPERATOR, idempotency_key="k")
+    (told,) = await rig.hub.questions(task.task_id, caller=OPERATOR)
+    assert (told.answer, told.answered_by) == ("yes", "operator")
+    lease = await rig.mail.one()
+    assert lease.message.message_id == task.current_run, "the same run goes on"
+    await rig.mail.finish(lease)
+    assert (await rig.again(task)).runs == 1
+    await rig.hub.resume(task.task_id, "yes", caller=OPERATOR, idempotency_key="k")
+    assert (await rig.again(task)).runs == 1, "nor does a late repetition begin anything"
+
+
+async def test_a_schedule_is_given_other_times(rig: TaskRig) -> None:
+    task = await rig.create(schedule=NewSchedule(every_s=60.0))
+    plain = await rig.create()
+    rig.mail.later(60)  # a time has come that nobody has looked at yet
+    changed = await rig.hub.reschedule(
+        task.task_id, NewSchedule(cron="0 9 * * *", zone="Europe/Zurich"), caller=OPERATOR
+    )
+    times = await rig.hub.schedule(changed.task_id, caller=OPERATOR)
+    assert times is not None
+    assert (times.kind, times.spec, times.zone) == ("cron", "0 9 * * *", "Europe/Zurich")
+    (run,) = await rig.hub.runs(task.task_id, caller=OPERATOR)
+    assert run.why == "the schedule was changed by operator"
+    with pytest.raises(BadRequest):
+        await rig.hub.reschedule(task.task_id, NewSchedule(cron="never"), caller=OPERATOR)
+    with pytest.raises(NotFound, match="no schedule"):
+        await rig.hub.reschedule(plain.task_id, NewSchedule(every_s=60.0), caller=OPERATOR)
+    with pytest.raises(Forbidden):
+        await rig.hub.reschedule(task.task_id, NewSchedule(every_s=60.0), caller=BEN)
+    kept = await rig.hub.schedule(task.task_id, caller=OPERATOR)
+    assert kept is not None
+    assert kept.spec == "0 9 * * *", "a refusal changes nothing"
+
+
+async def test_a_schedule_that_has_ended_goes_on_with_other_times(rig: TaskRig) -> None:
+    task = await rig.create(schedule=NewSchedule(every_s=60.0))
+    await rig.hub.cancel(task.task_id, caller=OPERATOR)
+    await rig.hub.reschedule(task.task_id, NewSchedule(every_s=30.0), caller=OPERATOR)
+    rig.mail.later(30)
+    await _settle(rig, task)
+    assert len(await rig.mail.claim()) == 1
 
 
 @pytest.mark.parametrize("state", [TaskState.DONE, TaskState.CANCELLED])
