@@ -237,6 +237,28 @@ def tasks_of(house: Household) -> Any:
     return house.sql("SELECT task_id, state, target, parent_message_id FROM tasks")
 
 
+async def test_an_agent_manages_its_schedules(household: Open) -> None:
+    """With the tools that an agent has when its entry names none."""
+    house = await household(
+        agent(
+            "ann",
+            call("remind", "task_create", prompt="dig", cron="0 8 * * *", zone="Europe/Zurich"),
+            call("list", "task_list"),
+            call("later (.*)", "task_update", task_id="$1", cron="0 9 * * *", zone="Europe/Zurich"),
+            call("rest (.*)", "task_update", task_id="$1", paused=True),
+            call("end (.*)", "task_cancel", task_id="$1"),
+        )
+    )
+    task_id = (await document(house, "ann", "remind"))["task_id"]
+    await document(house, "ann", f"later {task_id}")
+    [listed] = (await document(house, "ann", "list"))["tasks"]
+    assert (listed["task_id"], listed["schedule"]["spec"]) == (task_id, "0 9 * * *")
+    await document(house, "ann", f"rest {task_id}")
+    [listed] = (await document(house, "ann", "list"))["tasks"]
+    assert listed["schedule"]["is_paused"] is True
+    assert (await document(house, "ann", f"end {task_id}"))["status"] == "cancelled"
+
+
 async def test_a_task_goes_on_by_itself_and_can_be_looked_after(household: Open) -> None:
     house = await household(
         agent(
