@@ -30,6 +30,7 @@ from agentsup.api.access import HostRules
 from agentsup.api.completions import front
 from agentsup.api.connections import Connections
 from agentsup.api.gate import dress, gate, handler_of
+from agentsup.api.peers import Peers
 from agentsup.api.ports import ApiDeps
 from agentsup.api.problems import encode
 from agentsup.api.route import Api, Route
@@ -88,6 +89,7 @@ def build_app(deps: ApiDeps, *, port: int = 0) -> web.Application:
         connections=connections,
         rules=HostRules.of(port, deps.allowed_hosts),
         web=book,
+        peers=Peers(deps.limits),
         document=cache(document),
     )
     handlers = {handler_of(route, api): route for route in ROUTES}

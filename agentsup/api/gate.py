@@ -7,6 +7,7 @@ id to find the log.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import logging
@@ -103,8 +104,10 @@ def gate(api: Api, routes: Mapping[Any, Route]) -> Middleware:
         began = clock.monotonic()
         try:
             route = routes.get(request.match_info.handler)
-            _check(request, api, route)
-            response = await handler(request)
+            identity = _identify(request, api) or _visitor(request, api, route)
+            with api.peers.serving(request.transport, identity):
+                _check(request, api, route, identity)
+                response = await handler(request)
         except AgentsupError as error:
             begun = _PREPARED in request  # then the stream itself breaks, and is logged
             response = (_unexpected if begun else _refusal)(error, request, request_id)
@@ -136,7 +139,7 @@ def handler_of(route: Route, api: Api) -> Handler:
 
     async def handle(request: web.Request) -> web.StreamResponse:
         query = _query(route, request)
-        body = await _body(route, request) if route.body is not None else None
+        body = await _body(route, request, api) if route.body is not None else None
         return await route.endpoint(
             Call(request, api, request.get(_IDENTITY), body, query, request.get(_SESSION))
         )
@@ -147,10 +150,11 @@ def handler_of(route: Route, api: Api) -> Handler:
 # -- checks ----------------------------------------------------------------------------------------
 
 
-def _check(request: web.Request, api: Api, route: Route | None) -> None:
+def _check(
+    request: web.Request, api: Api, route: Route | None, identity: TokenIdentity | None
+) -> None:
     """Everything that can be said before the body is read. Raises the refusal."""
     headers = request.headers
-    identity = _identify(request, api) or _visitor(request, api, route)
     if identity is not None:
         request[_IDENTITY] = identity
     elif route is None or route.access is not Access.OPEN:
@@ -252,27 +256,47 @@ def _check_body_headers(request: web.Request, api: Api, route: Route) -> None:
             raise UnsupportedMediaType(
                 f"the body must be application/json in UTF-8, not {media[:100]}"
             )
-    if (request.content_length or 0) > api.deps.limits.body_bytes:
-        raise _too_large(api)
+    limit = _most_bytes(api, route)
+    if (request.content_length or 0) > limit:
+        raise _too_large(limit)
 
 
-def _too_large(api: Api) -> TooLarge:
-    limit = api.deps.limits.body_bytes
+def _most_bytes(api: Api, route: Route) -> int:
+    limits = api.deps.limits
+    return limits.open_body_bytes if route.access is Access.OPEN else limits.body_bytes
+
+
+def _too_large(limit: int) -> TooLarge:
     return TooLarge(f"the body is over the limit of {limit} bytes", limit=limit)
 
 
 # -- parsing ---------------------------------------------------------------------------------------
 
 
-async def _body(route: Route, request: web.Request) -> Body:
+async def _body(route: Route, request: web.Request, api: Api) -> Body:
     assert route.body is not None
-    raw = await request.read()
+    raw = await _whole(route, request, api)
     if not raw and route.body_optional:
         return route.body()
     try:
         return route.body.model_validate_json(raw)
     except ValidationError as error:
         raise bad_body(error) from None
+
+
+async def _whole(route: Route, request: web.Request, api: Api) -> bytes:
+    limits, most = api.deps.limits, _most_bytes(api, route)
+    limit_s = limits.open_body_s if route.access is Access.OPEN else limits.body_s
+    body = bytearray()
+    try:
+        async with asyncio.timeout(limit_s):
+            async for piece in request.content.iter_any():
+                body += piece
+                if len(body) > most:
+                    raise _too_large(most)
+    except TimeoutError:
+        raise BadRequest(f"the body was not whole within {limit_s:g} s") from None
+    return bytes(body)
 
 
 def _query(route: Route, request: web.Request) -> Any:
@@ -327,7 +351,7 @@ def _of_http(error: web.HTTPException, request: web.Request, api: Api) -> Agents
             allowed=allowed,
         )
     if isinstance(error, web.HTTPRequestEntityTooLarge):
-        return _too_large(api)
+        return _too_large(api.deps.limits.body_bytes)
     if isinstance(error, web.HTTPNotFound):
         return NotFound(
             f"there is no {loggable(request.path)} here; /openapi.json lists what there is"

@@ -322,6 +322,19 @@ class ApiLimits:
     """Bounds of the listener. Times in seconds."""
 
     body_bytes: int = MIB
+    body_s: float = 60.0
+    """A body that is not whole by then is none."""
+    open_body_bytes: int = 4 * 1024
+    open_body_s: float = 10.0
+    """The same of a route that needs no token."""
+    connections: int = 512
+    """At the same time; those that nobody vouches for make room for others."""
+    header_s: float = 10.0
+    """From a connection, or the first byte of a further request, to the end of the headers."""
+    idle_s: float = 75.0
+    """Between two requests of somebody known."""
+    stranger_s: float = 20.0
+    """For a request without a token, its body and answer included, and until the next one."""
     event_streams: int = 64
     """Open `/events` streams; one more is refused."""
     sockets: int = 64

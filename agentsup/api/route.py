@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from agentsup.api.access import Access, HostRules
 from agentsup.api.bodies import Body, NoQuery, Query
 from agentsup.api.connections import Connections
+from agentsup.api.peers import Peers
 from agentsup.api.ports import ApiDeps
 from agentsup.api.problems import encode
 from agentsup.api.web.book import WebBook, WebSession
@@ -34,6 +35,7 @@ class Api:
     connections: Connections
     rules: HostRules
     web: WebBook
+    peers: Peers
     document: Callable[[], bytes] = bytes
     """Renders the OpenAPI document; the first call takes some 25 ms."""
 

@@ -11,12 +11,17 @@ from aiohttp import web
 
 from agentsup.api.access import HostRules
 from agentsup.api.app import API, build_app
+from agentsup.api.listener import Listener
 from agentsup.api.ports import ApiDeps
 from agentsup.api.web.files import sweep_uploads
 from agentsup.kit.tasks import OwnerClosed
 from agentsup.model.errors import ConfigError
 
 _log = logging.getLogger(__name__)
+_LINGER_S = 2.0
+"""How long the rest of a body is taken that was refused, so that its sender reads why."""
+_READ_BYTES = 32 * 1024
+"""What is held of a body that nobody reads yet; twice as much at most."""
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -30,6 +35,7 @@ class ApiServer:
         self._host = host
         self._port = port
         self._runner: web.AppRunner | None = None
+        self._listener: Listener | None = None
 
     @property
     def port(self) -> int:
@@ -69,17 +75,20 @@ class ApiServer:
             access_log=None,
             handle_signals=False,
             shutdown_timeout=limits.close_s,
-            keepalive_timeout=75.0,
+            keepalive_timeout=limits.idle_s,
+            lingering_time=_LINGER_S,
+            read_bufsize=_READ_BYTES,
         )
         await runner.setup()
+        serve = runner.server
+        assert serve is not None
+        listener = Listener(self._app[API].peers, serve, clock=self._deps.clock)
         try:
-            site = web.TCPSite(runner, self._host, self._port, backlog=256)
-            await site.start()
+            self._port = await listener.start(self._host, self._port)
         except OSError as error:
             await runner.cleanup()
             raise self._bind_failed(error) from error
-        self._runner = runner
-        self._port = int(runner.addresses[0][1])
+        self._runner, self._listener = runner, listener
         self._app[API].rules = HostRules.of(self._port, self._deps.allowed_hosts)
         if self._host not in _LOOPBACK:
             _log.warning(
@@ -94,6 +103,8 @@ class ApiServer:
     async def close(self) -> None:
         """Say goodbye to streams and sockets, end waits, stop listening. Idempotent."""
         runner, self._runner = self._runner, None
+        if self._listener is not None:
+            await self._listener.close()
         if runner is not None:
             await runner.cleanup()
 

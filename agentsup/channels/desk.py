@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from agentsup.channels.buttons import mint_tx
 from agentsup.kit.clock import Clock
+from agentsup.kit.descriptors import is_shortage
 from agentsup.kit.entropy import Entropy
 from agentsup.mailbox import outbox
 from agentsup.model.control import Button
@@ -82,6 +83,13 @@ async def write_patiently(desk: Desk, fn: Callable[[Tx], object], name: str) -> 
             return
 
 
-def is_over(error: AgentsupError) -> bool:
+def is_over(error: Exception) -> bool:
     """Whether the store is closed for good, so that waiting for it has no use."""
-    return error.facts.get("reason") in (Trouble.CLOSED.value, Trouble.STOPPED.value)
+    over = (Trouble.CLOSED.value, Trouble.STOPPED.value)
+    return isinstance(error, AgentsupError) and error.facts.get("reason") in over
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether it is no fault of what was handled, which is tried again: the store can't now, or the
+    machine lacks descriptors or memory."""
+    return isinstance(error, StoreUnavailable | Overloaded) or is_shortage(error)

@@ -57,6 +57,7 @@ class ApiSettings(_Section):
     bind: str = "127.0.0.1"
     port: Port = 8799
     allowed_hosts: Texts = ()
+    connections: Annotated[int, Field(ge=16, le=16_384)] = 512
 
 
 class TaskSettings(_Section):

@@ -45,6 +45,7 @@ from agentsup.daemon.supervisor import AgentSupervisor
 from agentsup.daemon.tasks import DaemonTasks
 from agentsup.daemon.tooling import Means, given_tools
 from agentsup.daemon.tracing import DaemonTraces
+from agentsup.kit import descriptors
 from agentsup.kit.lag import LagProbe
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.journal import Journal
@@ -380,7 +381,11 @@ class _Assembly:
             tasks=self.work.hub,
             mcp=self.mcp.document,
             allowed_hosts=settings.api.allowed_hosts,
-            limits=ApiLimits(body_bytes=settings.limits.body_bytes),
+            limits=ApiLimits(
+                body_bytes=settings.limits.body_bytes,
+                # The other half is for the store, for programs and for bots.
+                connections=min(settings.api.connections, descriptors.limit() // 2),
+            ),
         )
 
     # -- what keeps it running ---------------------------------------------------------------------

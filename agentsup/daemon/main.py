@@ -23,7 +23,7 @@ from agentsup.daemon.reconcile import first_snapshot, keep_applied
 from agentsup.daemon.roster import Roster
 from agentsup.daemon.supervisor import REBUILD_CODE, Ending
 from agentsup.daemon.tokens import TokenBook, operator_token
-from agentsup.kit import prctl
+from agentsup.kit import descriptors, prctl
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from agentsup.kit.files import HomeLock, HomeLocked
@@ -56,6 +56,7 @@ def run_daemon(home: Path, *, port: int | None, accept_store: bool = False) -> i
     does not return.
     """
     prctl.close_memory()
+    descriptors.raise_limit()
     place = Home(home.expanduser().absolute())
     try:
         place.create()

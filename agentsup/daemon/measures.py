@@ -11,7 +11,7 @@ from agentsup.daemon.channels import Channels
 from agentsup.daemon.fleet import Fleet
 from agentsup.daemon.ground import Ground
 from agentsup.daemon.roster import Roster
-from agentsup.kit import sdnotify
+from agentsup.kit import descriptors, sdnotify
 from agentsup.kit.clock import Clock
 from agentsup.kit.lag import LagProbe, Stall
 from agentsup.kit.tasks import OwnerClosed, TaskOwner
@@ -34,6 +34,8 @@ WATCHDOG_S = 5.0
 TOLD_FROM_S = 1.0
 """A shorter stall is only logged."""
 TOLD_EVERY_S = 600.0
+FREE_DESCRIPTORS = 64
+"""Fewer are too few for the store, programs and bots."""
 
 
 def probes(
@@ -51,7 +53,13 @@ def probes(
         state, reason = fleet.status(roster.entry(MAIN).agent_id)
         return None if state in ("running", "degraded") else f"main is {state} {reason}".strip()
 
-    return {"store": store, "main": main, "channels": channels.probe}
+    async def free() -> str | None:
+        used, limit = descriptors.used(), descriptors.limit()
+        if limit - used >= min(FREE_DESCRIPTORS, limit // 4):
+            return None
+        return f"{used} of {limit} descriptors (files and sockets) are in use"
+
+    return {"store": store, "main": main, "channels": channels.probe, "descriptors": free}
 
 
 class StallTeller:

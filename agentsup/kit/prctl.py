@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable
 
+from agentsup.kit.descriptors import lower_limit
 from agentsup.kit.fence import stay_inside
 
 __all__ = ["become_subreaper", "before_exec", "close_memory"]
@@ -35,13 +36,14 @@ def close_memory() -> bool:
 
 
 def before_exec(*, gains_rights: bool, fence: int | None) -> Callable[[], None] | None:
-    """What the child runs between fork and exec: ask to be killed when this thread dies, give up
-    what rights there are to gain, and go behind the fence."""
+    """What the child runs between fork and exec: take the usual limit of descriptors, ask to be
+    killed when this thread dies, give up what rights there are to gain, and go behind the fence."""
     if _libc is None:
         return None
     prctl, daemon_pid = _libc.prctl, os.getpid()
 
     def ask() -> None:
+        lower_limit()
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if not gains_rights or fence is not None:
             prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

@@ -15,13 +15,14 @@ import asyncio
 import contextlib
 import json
 import os
+import resource
 import signal
 import socket
 import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +35,7 @@ from agentsup.testing.loaded_process import LoadedProcess, Process
 
 __all__ = ["Answer", "DaemonProcess", "group_members", "write_home"]
 
+GIB: Final = 1024**3
 READY_S: Final = 20.0
 REQUEST_S: Final = 15.0
 _STEP_S: Final = 0.02
@@ -59,6 +61,18 @@ def write_home(
     if config:
         (home / "config.toml").write_text(config)
     return home
+
+
+def cage_of(memory: int, descriptors: int) -> Callable[[], None]:
+    """What a process sets for itself before it becomes the daemon."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = hard if descriptors >= 1024 else min(hard, descriptors)
+
+    def cage() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(descriptors, most), most))
+
+    return cage
 
 
 def group_members(pgid: int) -> list[int]:
@@ -91,12 +105,17 @@ class DaemonProcess:
         env: Mapping[str, str] | None = None,
         command: Sequence[str] = ("-m", "agentsup"),
         loaded: Sequence[str] = (),
+        memory: int = 4 * GIB,
+        descriptors: int = 1024,
     ) -> None:
         """`command` is what Python runs, before `--home`; another one may prepare something first.
 
         `env` is added to the few variables that each life inherits. With the notify socket the
         daemon sees a service manager above it: set `restart_in_place` where that matters. Where
-        `loaded` names modules, lives are forks of one process that has loaded them."""
+        `loaded` names modules, lives are forks of one process that has loaded them. Each life has
+        a limit of address space (`memory`, in bytes) and of `descriptors`: 1024 is what a machine
+        gives, which a daemon may raise; with less it has to do."""
+        self._cage = cage_of(memory, descriptors)
         self.home = home
         self._env = dict(env or {})
         self._command = tuple(command)
@@ -136,7 +155,8 @@ class DaemonProcess:
         assert self._process is None or self._process.poll() is not None, "it runs already"
         self._listen()
         given = {name: os.environ[name] for name in _ALLOWED_ENV if name in os.environ}
-        given |= {"NOTIFY_SOCKET": self._notify_path, **self._env, **env}
+        # Each thread's heap would take its part of the address space.
+        given |= {"MALLOC_ARENA_MAX": "2", "NOTIFY_SOCKET": self._notify_path, **self._env, **env}
         line = ["--home", str(self.home), "run", *(arguments or ("--port", "0"))]
         self._process = self._begin(line, given)
         loop = asyncio.get_running_loop()
@@ -158,7 +178,9 @@ class DaemonProcess:
     ) -> subprocess.Popen[bytes] | Process:
         if self.loaded:
             if self._parent is None:
-                self._parent = LoadedProcess(self.loaded, self._command, env, self.output)
+                self._parent = LoadedProcess(
+                    self.loaded, self._command, env, self.output, before=self._cage
+                )
             return self._parent.launch(line, env, self.output)
         with self.output.open("ab") as output:
             return subprocess.Popen(
@@ -168,6 +190,7 @@ class DaemonProcess:
                 stderr=output,
                 env=env,
                 start_new_session=True,
+                preexec_fn=self._cage,  # noqa: PLW1509 - system calls, no locks
             )
 
     async def ready(self, timeout_s: float = READY_S) -> None:

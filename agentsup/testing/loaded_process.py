@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -65,9 +65,16 @@ class LoadedProcess:
     """The process that waits. One life at a time."""
 
     def __init__(
-        self, modules: Sequence[str], command: Sequence[str], env: Mapping[str, str], output: Path
+        self,
+        modules: Sequence[str],
+        command: Sequence[str],
+        env: Mapping[str, str],
+        output: Path,
+        *,
+        before: Callable[[], None] | None = None,
     ) -> None:
-        """Start it. `modules` is what it loads, `command` what each life runs (`-m` or `-c`)."""
+        """Start it. `modules` is what it loads, `command` what each life runs (`-m` or `-c`);
+        limits that `before` sets are those of each life too."""
         self._command = tuple(command)
         with output.open("ab") as errors:
             self._process = subprocess.Popen(
@@ -77,6 +84,7 @@ class LoadedProcess:
                 stderr=errors,
                 env=dict(env),
                 start_new_session=True,
+                preexec_fn=before,  # noqa: PLW1509 - system calls, no locks
             )
 
     def launch(self, arguments: Sequence[str], env: Mapping[str, str], output: Path) -> Process:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from agentsup.catalogue import words
 from agentsup.channels import compose, poison
-from agentsup.channels.desk import is_over
+from agentsup.channels.desk import is_over, is_passing
 from agentsup.channels.lanes import Lanes
 from agentsup.channels.matrix import kept
 from agentsup.channels.matrix.access import (
@@ -165,13 +165,14 @@ class Incoming:
                 faults.point("matrix.before_handle")
                 await self._route(item, lane)
                 faults.point("matrix.after_handle")
-            except (StoreUnavailable, Overloaded, TokenRefused) as error:
-                if is_over(error):
-                    return  # its row waits for the next life
-                lane.give_back()
-                await self._deps.clock.sleep(_STORE_PAUSE_S)
             except Exception as error:  # noqa: BLE001
                 # supervision boundary: one event must not cost the room those behind it
+                if is_passing(error) or isinstance(error, TokenRefused):
+                    if is_over(error):
+                        return  # its row waits for the next life
+                    lane.give_back()
+                    await self._deps.clock.sleep(_STORE_PAUSE_S)
+                    continue
                 _log.exception(
                     "an event could not be handled",
                     agent=self._deps.agent_name,

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from agentsup.catalogue import words
 from agentsup.channels import poison
-from agentsup.channels.desk import is_over
+from agentsup.channels.desk import is_over, is_passing
 from agentsup.channels.telegram import compose, updates
 from agentsup.channels.telegram.access import People, Reason, Verdict, may, named, remedy
 from agentsup.channels.telegram.desk import (
@@ -113,13 +113,14 @@ class Incoming:
                 faults.point("telegram.before_handle")
                 await self._route(item, lane)
                 faults.point("telegram.after_handle")
-            except (StoreUnavailable, Overloaded) as error:
-                if is_over(error):
-                    return  # its row waits for the next life
-                lane.give_back()
-                await self._deps.clock.sleep(_STORE_PAUSE_S)
             except Exception as error:  # noqa: BLE001
                 # supervision boundary: one update must not cost the chat those behind it
+                if is_passing(error):
+                    if is_over(error):
+                        return  # its row waits for the next life
+                    lane.give_back()
+                    await self._deps.clock.sleep(_STORE_PAUSE_S)
+                    continue
                 _log.exception(
                     "an update could not be handled",
                     agent=self._deps.agent_name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -122,6 +123,24 @@ async def test_poison_is_set_aside_and_shown_and_the_rest_is_answered(rig: Rig) 
     await rig.stop()
     await rig.start()
     assert rig.reports[-1].quarantined == 2
+
+
+async def test_a_shortage_of_the_machine_sets_no_update_aside(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, short = Saying.handle, [OSError(errno.EMFILE, "Too many open files"), MemoryError()]
+
+    async def handle(self: Any, item: Any, event: Any, principal: Any, lane: Any) -> None:
+        if short:
+            raise RuntimeError("a library's") from short.pop()
+        await real(self, item, event, principal, lane)
+
+    monkeypatch.setattr(Saying, "handle", handle)
+    await rig.people.say(rig.chat, "good")
+    await rig.start()
+    await rig.people.wait_text(rig.chat, "echo: good")
+    assert rig.agent.texts == ["good"]
+    assert await rig.states() == {"done": 1}
 
 
 async def test_a_fault_in_here_costs_one_update_and_says_so(
