@@ -72,7 +72,7 @@ async def _page(url: str, limit_s: float) -> Any:
 
     url = url.replace("127.0.0.1", "page.example")
     port = urlsplit(url).port or 80
-    rules = WebRules(resolve, lambda _: True, frozenset((port,)), limit_s)
+    rules = WebRules(resolve, lambda _: True, lambda _: False, frozenset((port,)), limit_s)
     context: Any = None
     text = await web_tool(rules).run(context, {"url": url})
     assert isinstance(text, str)

@@ -61,7 +61,7 @@ _LIST_S = 30.0
 _RELIST_S = 1.0
 _COMING_S = 10.0
 """How long a call waits for a server that is being opened (again)."""
-_LIMITS = ChildLimits(line_bytes=4 * 1024 * 1024)
+_LIMITS = ChildLimits(line_bytes=4 * 1024 * 1024, line_values=100_000)
 _ERROR_CHARS = 4_000
 _TOLD_CHARS = 600
 _ENDED = (AgentState.BACKOFF, AgentState.FAILED)

@@ -12,7 +12,22 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _SPECIAL = tuple(
-    map(ipaddress.ip_network, ("64:ff9b:1::/48", "fec0::/10", "192.0.0.0/24", "100.64.0.0/10"))
+    map(
+        ipaddress.ip_network,
+        (
+            "64:ff9b:1::/48",
+            "fec0::/10",
+            "192.0.0.0/24",
+            "100.64.0.0/10",
+            "168.63.129.16/32",  # the platform's own services, inside every virtual machine of Azure
+            "192.88.99.0/24",  # relays of 6to4, given up
+            "192.31.196.0/24",  # AS112: answers about private names, in many networks their own
+            "192.175.48.0/24",
+            "2620:4f:8000::/48",
+            "192.52.193.0/24",  # AMT: relays of multicast
+            "3fff::/20",  # documentation
+        ),
+    )
 )
 """Not public, whatever the library of the day says."""
 _COMPATIBLE = ipaddress.IPv6Network("::/96")

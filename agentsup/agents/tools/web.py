@@ -13,6 +13,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -21,18 +22,33 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from agentsup.agents.tools import addresses, arguments
+from agentsup.kit.descriptors import is_shortage
 from agentsup.kit.outbound.aiohttp_client import new_session, pieces
 from agentsup.kit.outbound.limits import MIB, AnswerLimits, LimitExceeded
-from agentsup.model.errors import AgentsupError, BadRequest, Refused, TimedOut
+from agentsup.kit.pool import BoundedPool, PoolFull
+from agentsup.model.errors import AgentsupError, BadRequest, Overloaded, Refused, TimedOut
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
 
 MAX_BYTES = 2 * MIB
+_STEP_CHARS, _OPENING_CHARS = 128 * 1024, 16
 MAX_HOPS = 5
 TIMEOUT_S = 30.0
 _ANSWER = AnswerLimits(body_bytes=256 * MIB, connect_s=10.0, idle_s=15.0, total_s=TIMEOUT_S)
 """What is over ``MAX_BYTES`` is not read, and no error."""
 _TYPES = re.compile(r"text/|application/(?:[\w.+-]*\+)?(?:json|xml|javascript|yaml|toml)\b")
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
+_CHARSETS = {
+    name: name
+    for name in (
+        *("utf-8", "utf-16", "utf-16le", "utf-16be", "ascii", "us-ascii", "latin-1", "latin1"),
+        *(f"iso-8859-{part}" for part in range(1, 17) if part != 12),
+        *(f"windows-{page}" for page in (*range(1250, 1259), 874)),
+        *("koi8-r", "koi8-u", "macintosh", "big5", "big5hkscs", "gb2312", "gbk", "gb18030"),
+        *("shift-jis", "sjis", "euc-jp", "iso-2022-jp", "euc-kr", "cp949"),
+    )
+} | {"utf8": "utf-8", "windows-874": "cp874", "macintosh": "mac-roman"}
+"""What pages are written in, each read in a time that goes with its length alone; the rest is taken
+for UTF-8. Python knows more, which are no charsets at all, or take hours."""
 _HIDDEN = re.compile(r"<(script|style|noscript|svg|head)\b", re.IGNORECASE | re.ASCII)
 _CLOSING = {
     name: re.compile(rf"</{name}\s*>", re.IGNORECASE | re.ASCII)
@@ -52,6 +68,23 @@ class Unreachable(AgentsupError):
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 
+def is_own(address: str) -> bool:
+    """Whether it is an address of this machine: a packet to it would never leave. Sends none.
+
+    Raises ``OSError`` where that can't be found out.
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as asked:
+        try:
+            asked.connect((address, 9))
+        except OSError as error:
+            if is_shortage(error):
+                raise
+            return False  # there is no way to it at all
+        # To its own addresses a machine speaks from the very same one.
+        return str(asked.getsockname()[0]) == address
+
+
 async def system_addresses(host: str, port: int) -> list[str]:
     """All addresses of a name, as the system knows them."""
     loop = asyncio.get_running_loop()
@@ -65,8 +98,13 @@ class WebRules:
 
     resolve: Resolve = system_addresses
     is_public: Callable[[str], bool] = addresses.is_public
+    is_own: Callable[[str], bool] = is_own
     ports: frozenset[int] = field(default=addresses.PORTS)
     timeout_s: float = TIMEOUT_S
+    pool: BoundedPool = field(
+        default_factory=partial(BoundedPool, "pages", threads=2, limit_s=10.0)
+    )
+    """Where pages are made readable."""
 
 
 def web_tool(rules: WebRules | None = None) -> Tool:
@@ -83,6 +121,8 @@ def web_tool(rules: WebRules | None = None) -> Tool:
             raise TimedOut(f"{url[:200]} did not answer within {bounds.timeout_s:g} s") from None
         except LimitExceeded as error:
             raise Unreachable(f"{url[:200]} can't be fetched: {error.told}") from None
+        except PoolFull:
+            raise Overloaded("too many pages are read at once; try again", queue="pages") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             what = str(error) or type(error).__name__
             raise Unreachable(f"{url[:200]} can't be fetched: {what[:300]}") from None
@@ -114,7 +154,7 @@ def web_tool(rules: WebRules | None = None) -> Tool:
 async def _fetch(url: str, rules: WebRules) -> str:
     for _ in range(MAX_HOPS + 1):
         address = await _address(url, rules)
-        following = await _hop(url, address)
+        following = await _hop(url, address, rules)
         if isinstance(following, _Page):
             return following.told(url)
         url = urljoin(url, following)
@@ -137,6 +177,9 @@ async def _address(url: str, rules: WebRules) -> str:
     hidden = [each for each in found if not rules.is_public(each)]
     if hidden:
         raise Refused(f"{host} is not on the public network ({hidden[0]})")
+    own = [each for each in found if rules.is_own(each)]
+    if own:
+        raise Refused(f"{host} is this machine ({own[0]})")
     return found[0]
 
 
@@ -178,7 +221,7 @@ class _Pinned(AbstractResolver):
         return
 
 
-async def _hop(url: str, address: str) -> _Page | str:
+async def _hop(url: str, address: str, rules: WebRules) -> _Page | str:
     """One request to one address: a page, or where it sends us."""
     connector = aiohttp.TCPConnector(
         resolver=_Pinned(address), use_dns_cache=False, force_close=True, limit=1
@@ -202,15 +245,12 @@ async def _hop(url: str, address: str) -> _Page | str:
                     break
         charset = answer.charset or "utf-8"
     raw, is_cut = bytes(body[:MAX_BYTES]), len(body) > MAX_BYTES
-    text = await asyncio.to_thread(_readable, raw, charset, kind)
+    text = await rules.pool.run(partial(_readable, raw, charset, kind))
     return _Page(answer.status, kind.partition(";")[0], text, is_cut)
 
 
 def _readable(raw: bytes, charset: str, kind: str) -> str:
-    try:
-        text = raw.decode(charset, "replace")
-    except LookupError:
-        text = raw.decode("utf-8", "replace")
+    text = raw.decode(_CHARSETS.get(charset.strip().lower().replace("_", "-"), "utf-8"), "replace")
     if "html" not in kind.lower():
         return text
     text = _without_tags(_without_hidden(text))
@@ -227,7 +267,7 @@ def _without_hidden(text: str) -> str:
     kept: list[str] = []
     unclosed: set[str] = set()
     position = 0
-    while (found := _HIDDEN.search(text, position)) is not None:
+    while (found := _next_hidden(text, position)) is not None:
         name = found[1].casefold()
         end = None if name in unclosed else _CLOSING[name].search(text, found.end())
         if end is None:
@@ -237,7 +277,29 @@ def _without_hidden(text: str) -> str:
     return "".join((*kept, text[position:]))
 
 
+def _next_hidden(text: str, position: int) -> re.Match[str] | None:
+    while position < len(text):
+        end = position + _STEP_CHARS
+        found = _HIDDEN.search(text, position, end + _OPENING_CHARS)
+        # Further on it may be cut in two.
+        if end >= len(text) or (found is not None and found.start() < end):
+            return found
+        position = end
+    return None
+
+
 def _without_tags(text: str) -> str:
+    return _replaced(_TAG, "", _replaced(_BREAKS, "\n", text))
+
+
+def _replaced(pattern: re.Pattern[str], by: str, text: str) -> str:
+    """``text`` without what matches, which ends with ">"; in steps, as the interpreter stands still
+    for as long as one takes."""
     # Before the last ">" each tag has an end, which is found at once.
     last = text.rfind(">") + 1
-    return _TAG.sub("", _BREAKS.sub("\n", text[:last])) + text[last:]
+    kept, start = [], 0
+    while start < last:
+        end = text.find(">", min(start + _STEP_CHARS, last - 1)) + 1
+        kept.append(pattern.sub(by, text[start:end]))
+        start = end
+    return "".join((*kept, text[last:]))

@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from agentsup.engines.child.berths import Berth
 from agentsup.engines.child.quoting import quote
 from agentsup.engines.failures import OutputTooLong, ProgramEnded
+from agentsup.kit.json_size import values_in
 from agentsup.kit.pipes import LineTooLong
 from agentsup.kit.procgroup import ProcessGroup
 from agentsup.model.errors import EngineFailed
@@ -18,6 +20,7 @@ from agentsup.model.errors import EngineFailed
 T = TypeVar("T")
 
 MIB = 1024 * 1024
+_IN_THREAD_BYTES = 256 * 1024
 _ENDING_S = 0.5
 """How long an exit may come after the end of the output before it is called an end without one."""
 
@@ -27,6 +30,9 @@ class ChildLimits:
     """Bounds of one program. ``memory_mb`` None: that of the manager."""
 
     line_bytes: int = 16 * MIB
+    line_values: int = 40_000
+    """Commas and opening brackets in a line of JSON. Whoever reads it holds up everybody else for as
+    long as it takes, in whatever thread."""
     stderr_bytes: int = 64 * 1024
     memory_mb: int | None = None
     term_grace_s: float = 0.5
@@ -64,7 +70,7 @@ class Child:
     async def lines(self) -> AsyncGenerator[bytes]:
         """Line after line of its output, without the newline, until it ends.
 
-        Raises ``OutputTooLong`` for a line over the limit, and why the program was ended if it
+        Raises ``OutputTooLong`` for a line over a limit, and why the program was ended if it
         was not by itself (too much memory).
         """
         assert self._group.stdout is not None
@@ -73,6 +79,7 @@ class Child:
                 self._group.stdout.lines(self._limits.line_bytes)
             ) as lines:
                 async for line in lines:
+                    await self._look_at(line)
                     yield line
         except LineTooLong as error:
             raise OutputTooLong(
@@ -80,6 +87,19 @@ class Child:
                 program=self.name,
             ) from None
         self.check()
+
+    async def _look_at(self, line: bytes) -> None:
+        """Raise ``OutputTooLong`` for a line with so many values that reading it takes too long."""
+        most = self._limits.line_values
+        if len(line) <= most:
+            return
+        count = partial(values_in, line, most)
+        found = await asyncio.to_thread(count) if len(line) > _IN_THREAD_BYTES else count()
+        if found > most:
+            raise OutputTooLong(
+                f"{self.name} wrote a line of more than {most} JSON values and was ended",
+                program=self.name,
+            )
 
     async def read(self) -> bytes:
         """The next bytes of its output, whatever their number; empty at the end."""

@@ -12,17 +12,14 @@ from typing import Any
 
 import httpx2
 
-from agentsup.kit.clock import SystemClock
+from agentsup.kit.fairness import Turns
 from agentsup.kit.outbound.decoding import ENCODING, Decoder, EventCutter, check_body
 from agentsup.kit.outbound.limits import AnswerLimits, LimitExceeded, Meter
 
 __all__ = ["AnswerRefused", "Client"]
 
 _EVENTS = "text/event-stream"
-_TURN_S = 0.005
-"""How long events are handed on without a pause: nobody else on the loop waits for longer."""
 _AHEAD_S = 0.05
-_CLOCK = SystemClock()
 
 
 class AnswerRefused(LimitExceeded, httpx2.ReadError):
@@ -106,7 +103,7 @@ class _Body(httpx2.AsyncByteStream):
         total_s = limits.total_s
         now = asyncio.get_running_loop().time()
         self._ends_at = None if total_s is None else now + total_s
-        self._rested_at = now
+        self._turns = Turns()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
@@ -133,7 +130,7 @@ class _Body(httpx2.AsyncByteStream):
             for piece in self._decoder.decode(data):
                 meter.add(len(piece))
                 yield piece
-            await self._let_others()
+            await self._turns.rest()
 
     async def _plain(self) -> AsyncIterator[bytes]:
         body = bytearray()
@@ -149,16 +146,7 @@ class _Body(httpx2.AsyncByteStream):
             for event in cutter.cut(piece):
                 yield event
                 busy_until = max(busy_until, loop.time()) + cost_s
-                if busy_until - loop.time() > _AHEAD_S:
-                    await _CLOCK.sleep(busy_until - loop.time())
-                    self._rested_at = loop.time()
-                await self._let_others()
+                ahead_s = busy_until - loop.time()
+                await self._turns.rest(ahead_s if ahead_s > _AHEAD_S else 0.0)
         if rest := cutter.rest():
             yield rest
-
-    async def _let_others(self) -> None:
-        """What has come already is read without a wait, so that nobody else would have a turn."""
-        loop = asyncio.get_running_loop()
-        if loop.time() - self._rested_at > _TURN_S:
-            await _CLOCK.sleep(0)
-            self._rested_at = loop.time()

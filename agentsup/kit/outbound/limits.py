@@ -17,7 +17,7 @@ class AnswerLimits:
 
     ``connect_s`` is the way to a connection, ``headers_s`` the time from the request to the end of
     the headers, ``idle_s`` the longest silence, ``total_s`` the time to the end of the answer.
-    ``values`` are the values in a JSON answer or in one event of a stream.
+    ``values`` are the commas and opening brackets in a JSON answer or in one event of a stream.
     """
 
     body_bytes: int = 4 * MIB
@@ -28,7 +28,7 @@ class AnswerLimits:
     """Pieces in which an answer comes."""
     events_a_second: int | None = None
     """A stream with more is read more slowly."""
-    values: int | None = 50_000
+    values: int | None = 100_000
     header_bytes: int = 64 * KIB
     redirects: int = 3
     connect_s: float = 20.0

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from agentsup.agents.tools.addresses import is_public
 from agentsup.agents.tools.shell import exec_tool
-from agentsup.agents.tools.web import MAX_BYTES, WebRules, web_tool
+from agentsup.agents.tools.web import _CHARSETS, MAX_BYTES, WebRules, is_own, web_tool
 from agentsup.kit.procgroup import members
 from agentsup.model.errors import AgentsupError, NotFound, Refused, TimedOut
 from agentsup.model.ids import AgentId, CallId, MessageId, SessionId
@@ -165,6 +165,7 @@ class Web:
             resolve=self.resolve,
             # The server's own address is the public web; everything else is judged as ever.
             is_public=lambda address: address == "127.0.0.1" or is_public(address),
+            is_own=more.pop("is_own", lambda address: False),
             ports=frozenset((self.port,)),
             **more,
         )
@@ -354,3 +355,82 @@ async def test_what_is_fetched_is_bounded(town: Web) -> None:
         await town.fetch(town.at("/binary"))
     with pytest.raises(AgentsupError, match="redirections"):
         await town.fetch(town.at("/round"))
+
+
+async def test_an_address_of_this_machine_is_refused_however_public_it_is(town: Web) -> None:
+    assert is_own("127.0.0.1")
+    assert not is_own("192.0.2.1")
+    with pytest.raises(Refused, match="is this machine"):
+        await town.fetch(town.at("/"), is_own=is_own)
+    assert town.paths == []
+
+
+@pytest.mark.parametrize(
+    "charset",
+    ["punycode", "idna", "unicode_escape", "utf_7", "hex", "zlib", "rot13", "../x", "x" * 500],
+)
+async def test_a_codec_that_is_no_charset_is_not_obeyed(town: Web, charset: str) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        text = "caf\u00e9-" * 40_000
+        return web.Response(
+            body=text.encode(), headers={"Content-Type": f"text/plain; charset={charset}"}
+        )
+
+    town.answers["/"] = answer
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    assert "caf\u00e9-caf\u00e9-" in await town.fetch(town.at("/"))
+    assert loop.time() - began < 1.0
+
+
+@pytest.mark.parametrize(
+    "charset", ["UTF-8", "utf_8", "ISO-8859-1", "windows-1252", "Shift_JIS", "gb18030", "KOI8-R"]
+)
+async def test_a_charset_of_the_web_is_read(town: Web, charset: str) -> None:
+    word = {
+        "Shift_JIS": "\u65e5\u672c",
+        "gb18030": "\u4e2d\u6587",
+        "KOI8-R": "\u043c\u0438\u0440",
+    }.get(charset, "caf\u00e9")
+
+    async def answer(request: web.Request) -> web.Response:
+        headers = {"Content-Type": f"text/html; charset={charset}"}
+        return web.Response(body=f"<p>{word}</p>".encode(charset), headers=headers)
+
+    town.answers["/"] = answer
+    assert word in await town.fetch(town.at("/"))
+
+
+def test_every_charset_that_is_obeyed_is_known() -> None:
+    for name in set(_CHARSETS.values()):
+        assert "x".encode(name).decode(name).endswith("x")
+
+
+HOSTILE_PAGES = [
+    "<",
+    "<>",
+    "<br>",
+    "<script>",
+    "<script></script>",
+    "&a",
+    "&#1",
+    "&notit;",
+    "a\n",
+    "<!--",
+]
+
+
+@pytest.mark.parametrize("piece", HOSTILE_PAGES)
+async def test_a_page_made_to_be_slow_holds_up_nobody(town: Web, piece: str) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text=piece * (MAX_BYTES // len(piece)), content_type="text/html")
+
+    town.answers["/"] = answer
+    loop = asyncio.get_running_loop()
+    fetching = asyncio.ensure_future(town.fetch(town.at("/")))
+    longest_s, last = 0.0, loop.time()
+    while not fetching.done():
+        await asyncio.sleep(0.001)
+        longest_s, last = max(longest_s, loop.time() - last), loop.time()
+    await fetching
+    assert longest_s < 0.25, longest_s

@@ -342,3 +342,32 @@ async def test_a_failure_of_the_provider_keeps_its_sentence(program: ProgramRig)
     assert any(isinstance(event, ToolStarted) for event in events)
     assert "the ink is dry" in done(events).error
     await session.close()
+
+
+# -- lines that take long to read ----------------------------------------------------------------------
+
+
+async def stood_still(session: GuardedSession, events: list[EngineEvent]) -> float:
+    """Run a segment into ``events``; the longest time for which the loop stood still meanwhile."""
+    loop, longest_s, last = asyncio.get_running_loop(), 0.0, 0.0
+    running = asyncio.ensure_future(collect(session, segment()))
+    last = loop.time()
+    while not running.done():
+        await asyncio.sleep(0.001)
+        longest_s, last = max(longest_s, loop.time() - last), loop.time()
+    events += await running
+    return longest_s
+
+
+async def test_a_line_of_a_million_values_ends_the_program_and_holds_up_nobody(
+    program: ProgramRig,
+) -> None:
+    many = '{"type": "odd", "more": [' + "{}," * 1_000_000 + "{}]}\n"
+    program.play({"do": "raw", "text": many}, Say(("never heard",)))
+    session, events = await program.open(MemoryHost()), list[EngineEvent]()
+    longest_s = await stood_still(session, events)
+    end = done(events)
+    assert end.code == "output_too_long"
+    assert "JSON values" in end.error
+    assert longest_s < 0.15, longest_s
+    await session.close()
