@@ -113,8 +113,9 @@ $(CLIS): requirements/clis/package-lock.json scripts/live.sh
 sim: setup ## 100,000 seeds of the simulation (AGENTSUP_SIM_SEEDS to change)
 	@AGENTSUP_SIM_SEEDS=$${AGENTSUP_SIM_SEEDS:-100000} $(PYTEST) -q -n 2 -m "simulation and not live" --timeout=0 tests/simulation
 
-kill: setup synapse ## 500 SIGKILLs of a real daemon, 300 under tasks, 300 under Telegram traffic, 100 under Matrix
+kill: setup synapse ## all hostile servers, 20,000 odd requests, 500 SIGKILLs of a real daemon, 300 under tasks, 300 under Telegram traffic, 100 under Matrix
 	@AGENTSUP_KILLS=$${AGENTSUP_KILLS:-500} $(PYTEST) -q -m "process and not live" --timeout=0 tests/process
+	@AGENTSUP_HOSTILE=all AGENTSUP_FUZZ=$${AGENTSUP_FUZZ:-20000} $(PYTEST) -q --timeout=0 tests/process/test_hostile_peers.py tests/process/test_fuzz_api.py
 	@AGENTSUP_TELEGRAM_EACH=2000 $(PYTEST) -q tests/component/channels/telegram/test_traffic.py
 	@AGENTSUP_KILLS=$${AGENTSUP_MATRIX_KILLS:-100} $(PYTEST) -q -m live tests/live/test_matrix_kills.py
 

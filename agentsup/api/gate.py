@@ -301,8 +301,6 @@ async def _whole(route: Route, request: web.Request, api: Api) -> bytes:
 
 def _query(route: Route, request: web.Request) -> Any:
     found = request.query
-    if not found:
-        return route.query()
     repeated = [name for name in found if len(found.getall(name)) > 1]
     if repeated:
         raise BadRequest(f"parameter '{repeated[0]}' is given twice", field=repeated[0])

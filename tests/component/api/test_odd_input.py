@@ -41,6 +41,7 @@ QUERIES = [
     *(f"/interagent/results/x?wait={n}" for n in ("-1", "nan", "inf", "1e9", "%00")),
     *(f"/events?after={n}" for n in ("-1", 2**63, "9" * 30)),
     "/events?types=,,,",
+    "/web/sessions",
     "/events?types=%ED%A0%80",
 ]
 PATHS = [
