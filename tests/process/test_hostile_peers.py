@@ -9,12 +9,14 @@ import json
 import os
 import resource
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentsup.testing.hostile_clients import CLIENTS
 from agentsup.testing.hostile_server import TIMED, TROUBLES, HostileServer
+from agentsup.testing.loaded_process import WITH_MODEL
 
 pytestmark = pytest.mark.process
 
@@ -90,3 +92,35 @@ async def test_what_a_peer_sends_costs_no_more_than_is_bounded(client: str) -> N
             assert any(said in end for said in NAMED.get(trouble, ("",))), (trouble, end)
     for trouble, stood_s in told["stood_s"].items():
         assert stood_s < STOOD_S, (trouble, stood_s)
+
+
+@pytest.mark.timeout(60)
+async def test_a_daemon_among_hostile_peers_stays_small_and_answers(make_daemon: Any) -> None:
+    async with HostileServer() as server:
+        model = {"base_url": server.url("gzip bomb"), "api_key": "k", "request_timeout_s": 5}
+        stream = {**model, "base_url": server.url("endless event")}
+        thinker = {"name": "thinker", "engine": "llm", "model": "m"}
+        daemon = make_daemon(
+            [
+                {
+                    "name": "main",
+                    "mcp": {"bomb": {"url": server.url("gzip bomb")}},
+                },
+                {**thinker, "engine_options": model},
+                {**thinker, "name": "streamer", "engine_options": stream},
+            ],
+            [{"match": ".*", "steps": [{"say": "heard"}]}],
+            loaded=WITH_MODEL,
+            memory=2 * 1024**3,
+        )
+        await daemon.start()
+        sent = [await daemon.send(name, "hello") for name in ("thinker", "streamer", "main")]
+        ends = [await daemon.result(each, 20) for each in sent]
+        assert "over the limit of" in ends[0]["error"], ends[0]
+        assert "over the limit of" in ends[1]["error"], ends[1]
+        assert ends[2]["text"] == "heard"
+        assert await daemon.get("/healthz", timeout_s=2)
+        assert "gzip bomb" in server.asked
+        status = Path(f"/proc/{daemon.pid}/status").read_text(encoding="ascii")
+        peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+        assert int(peak.split()[1]) / 1024 < 200 + GROWTH_MIB

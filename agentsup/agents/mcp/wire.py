@@ -51,6 +51,7 @@ ANSWER = AnswerLimits(
     stream_bytes=256 * MIB,
     event_bytes=4 * MIB,
     events_a_second=_LINES_A_SECOND,
+    requests_a_second=100,
     redirects=0,
     # Answers may take as long as a call may; the calls have limits of their own.
     headers_s=3600.0,

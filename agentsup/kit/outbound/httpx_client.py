@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx2
 
+from agentsup.kit.clock import SystemClock
 from agentsup.kit.fairness import Turns
 from agentsup.kit.outbound.decoding import ENCODING, Decoder, EventCutter, check_body
 from agentsup.kit.outbound.limits import AnswerLimits, LimitExceeded, Meter
@@ -20,6 +21,7 @@ __all__ = ["AnswerRefused", "Client"]
 
 _EVENTS = "text/event-stream"
 _AHEAD_S = 0.05
+_CLOCK = SystemClock()
 
 
 class AnswerRefused(LimitExceeded, httpx2.ReadError):
@@ -44,6 +46,7 @@ class Client(httpx2.AsyncClient):
     ) -> None:
         """``trust_env`` lets the proxies of the environment count."""
         self._bounds = limits
+        self._asked_until = 0.0
         super().__init__(
             headers={**(headers or {}), "Accept-Encoding": ENCODING},
             timeout=httpx2.Timeout(limits.idle_s, connect=limits.connect_s),
@@ -56,6 +59,7 @@ class Client(httpx2.AsyncClient):
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send, and read the headers; without ``stream`` the whole body too, all in one time."""
+        await self._pace()
         is_stream = options.get("stream", False)
         limit_s = self._bounds.headers_s if is_stream else self._bounds.total_s
         try:
@@ -63,6 +67,16 @@ class Client(httpx2.AsyncClient):
                 return await super().send(request, **options)
         except TimeoutError:
             raise httpx2.ReadTimeout(f"no answer within {limit_s:g} s", request=request) from None
+
+    async def _pace(self) -> None:
+        rate = self._bounds.requests_a_second
+        if rate is None:
+            return
+        now = asyncio.get_running_loop().time()
+        # What was not asked in the last second may be asked at once.
+        self._asked_until = max(self._asked_until, now - 1.0) + 1 / rate
+        if self._asked_until > now:
+            await _CLOCK.sleep(self._asked_until - now)
 
     async def _bound(self, response: httpx2.Response) -> None:
         """Put our reader in the place of the body's (a hook for every response, redirects too)."""

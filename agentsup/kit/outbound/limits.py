@@ -28,6 +28,9 @@ class AnswerLimits:
     """Pieces in which an answer comes."""
     events_a_second: int | None = None
     """A stream with more is read more slowly."""
+    requests_a_second: int | None = None
+    """A client that asks more often waits: a server may end each answer at once and have itself
+    asked again."""
     values: int | None = 100_000
     header_bytes: int = 64 * KIB
     redirects: int = 3

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import zlib
 from dataclasses import replace
 from typing import Any
 
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsup.kit.json_size import values_in
 from agentsup.kit.outbound.decoding import Decoder, EventCutter
+from agentsup.kit.outbound.httpx_client import Client
 from agentsup.kit.outbound.limits import AnswerLimits, LimitExceeded, Meter, exceeded
 
 LIMITS = AnswerLimits(event_bytes=1000, values=100)
@@ -122,3 +125,31 @@ def test_a_limit_is_found_behind_the_errors_of_a_library() -> None:
     assert exceeded(ExceptionGroup("several", [ValueError(), inner])) is inner
     assert exceeded(ValueError()) is None
     assert exceeded(None) is None
+
+
+class Answers(httpx2.AsyncBaseTransport):
+    """Answers at once, and counts."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self.asked += 1
+        return httpx2.Response(200, content=b"{}")
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("rate, least_s", [(None, 0.0), (10, 4.0)])
+async def test_a_server_that_has_itself_asked_again_is_asked_at_a_pace(
+    rate: int | None, least_s: float
+) -> None:
+    transport = Answers()
+    limits = replace(LIMITS, requests_a_second=rate)
+    async with Client(limits) as client:
+        client._transport = transport
+        began = asyncio.get_running_loop().time()
+        for _ in range(50):
+            await client.get("http://peer.example/")
+        took_s = asyncio.get_running_loop().time() - began
+    assert transport.asked == 50
+    assert least_s <= took_s < least_s + 1.2
