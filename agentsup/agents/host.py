@@ -25,6 +25,7 @@ from agentsup.agents.pipeline.shortening import TURN_CHARS
 from agentsup.agents.processes import ProcessTable
 from agentsup.agents.roles.bounds import Bounds
 from agentsup.agents.steering import Notes
+from agentsup.agents.tools import command_lines
 from agentsup.kit.procgroup import GroupRecord
 from agentsup.mailbox.journal import Journal, Replay
 from agentsup.mailbox.pump import Work
@@ -181,6 +182,7 @@ class TurnHost:
             is_outside=tool.is_outside,
             is_paged=tool.is_paged,
             check=tool.check,
+            commands=tool.commands,
         )
         context = self._context(call.call_id)
         return await self._through(
@@ -275,6 +277,8 @@ class TurnHost:
             own_name=request.tool,
             title=request.title,
             known_by=known_by,
+            essence=known_by,
+            commands=command_lines.of_own_call if kind.name == "exec" else None,
             check=lambda args: classify(request.tool, args, self._workspace, str).refused,
         )
         admitted, replay = call, await self._made_before(call, request.tool, known_by)

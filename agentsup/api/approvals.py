@@ -35,6 +35,7 @@ class GrantDocument(Document):
     message_id: str = Field(description="the message whose call it was given for")
     granted_by: str
     granted_at: int
+    pattern: str = Field(description="of which command lines; empty: whatever the tool does")
 
 
 class GrantList(Document):
@@ -56,6 +57,7 @@ def _document(call: Call, grant: Grant) -> dict[str, Any]:
         "message_id": grant.message_id,
         "granted_by": grant.granted_by,
         "granted_at": grant.granted_at,
+        "pattern": grant.pattern,
     }
 
 

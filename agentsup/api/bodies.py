@@ -144,6 +144,12 @@ class AnswerBody(Body):
     args: dict[str, Any] | None = Field(
         None, description="what a call that gets leave is to have instead of its own arguments"
     )
+    digest: Annotated[str, Field(max_length=64)] = Field(
+        "", description="the `digest` of the call that was shown; needed where `is_cut` is true"
+    )
+    confirm: bool = Field(
+        False, description="with `any`: that leave for every command of the tool is meant"
+    )
 
 
 class WaitQuery(Query):

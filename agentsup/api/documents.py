@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from agentsup.mailbox import choices
@@ -171,6 +172,10 @@ def question(value: Question, directory: AgentDirectory, language: str = "") -> 
         "deadline_at": value.deadline_at,
         "who": value.who.value,
         "tool": value.tool,
+        "call": json.loads(value.call.document) if value.call.document else None,
+        "digest": value.call.digest,
+        "whole": value.call.whole or value.text,
+        "is_cut": bool(value.call.whole),
         "answered_at": value.answered_at,
         "answered_by": value.answered_by,
     }

@@ -15,7 +15,7 @@ from agentsup.api.web.shown import asked
 from agentsup.mailbox.questions import list_for, places_of
 from agentsup.model.errors import Forbidden, NotFound
 from agentsup.model.message import Message, Priority, State
-from agentsup.model.question import Question
+from agentsup.model.question import Question, Seen
 
 
 class Reassigned(shapes.Replayed):
@@ -207,20 +207,34 @@ async def questions(call: Call) -> web.Response:
     return reply({"questions": documents, "next_cursor": None})
 
 
+async def question(call: Call) -> web.Response:
+    """One question, with all of the call that it is about."""
+    found = await _question(call)
+    (document,) = await asked(
+        [found], call.deps.directory, call.language, with_blocks=call.session is not None
+    )
+    return reply(document)
+
+
+async def _question(call: Call) -> Question:
+    """The question of the path. Raises ``Forbidden`` where this person has nothing to do with it."""
+    found = await call.deps.mailbox.question(call.named("id"))
+    if not call.by.is_operator and not await _is_asked(call, found):
+        raise Forbidden(
+            f"question {found.question_id} is not asked of you; an operator may answer it",
+            question_id=found.question_id,
+        )
+    return found
+
+
 async def answer(call: Call) -> web.Response:
     """Answer a question, once."""
     body: bodies.AnswerBody = call.body
-    question_id = call.named("id")
-    if not call.by.is_operator:
-        asked = await call.deps.mailbox.question(question_id)
-        if not await _is_asked(call, asked):
-            raise Forbidden(
-                f"question {question_id} is not asked of you; an operator may answer it",
-                question_id=question_id,
-            )
-    args = () if body.args is None else (json.dumps(body.args),)
-    question = await call.deps.mailbox.answer(question_id, body.answer, call.by, *args)
-    return reply(documents.question(question, call.deps.directory, call.language))
+    question_id = (await _question(call)).question_id
+    args = "" if body.args is None else json.dumps(body.args)
+    seen = Seen(body.digest, is_confirmed=body.confirm)
+    answered = await call.deps.mailbox.answer(question_id, body.answer, call.by, args, seen)
+    return reply(documents.question(answered, call.deps.directory, call.language))
 
 
 ROUTES = (
@@ -337,6 +351,15 @@ ROUTES = (
         {200: shapes.QuestionList},
         access=Access.LOOK,
         query=bodies.QuestionsQuery,
+    ),
+    Route(
+        "GET",
+        "/questions/{id}",
+        question,
+        "One question, with all of the call that waits for approval",
+        {200: shapes.QuestionDocument},
+        access=Access.LOOK,
+        refusals=(404,),
     ),
     Route(
         "POST",

@@ -17,7 +17,7 @@ from agentsup.model.control import Button, CommandInfo, Control, TokenIdentity, 
 from agentsup.model.event import Event
 from agentsup.model.message import Accepted, Message, NewMessage, Part, Priority, State
 from agentsup.model.principal import PersonRole, Principal
-from agentsup.model.question import Question, QuestionState
+from agentsup.model.question import Question, QuestionState, Seen
 from agentsup.model.task import DeliveryState, NewSchedule, NewTask, Run, Schedule, Task, TaskState
 from agentsup.model.tool import Tool, ToolResult
 from agentsup.observe.live import LiveTurn
@@ -113,7 +113,12 @@ class Mail(Protocol):
     async def question(self, question_id: str) -> Question: ...
 
     async def answer(
-        self, question_id: str, answer: str, by: Principal, *args: str
+        self,
+        question_id: str,
+        answer: str,
+        by: Principal,
+        args: str = ...,
+        seen: Seen = ...,
     ) -> Question: ...
 
     async def current_session(self, agent_id: str, key: str) -> str | None: ...
@@ -122,7 +127,9 @@ class Mail(Protocol):
 
     def accept_tx(self, tx: Tx, new: NewMessage) -> Accepted: ...
 
-    def answer_tx(self, tx: Tx, question_id: str, answer: str, by: Principal) -> Question: ...
+    def answer_tx(
+        self, tx: Tx, question_id: str, answer: str, by: Principal, seen: Seen = ...
+    ) -> Question: ...
 
 
 class Said(Protocol):

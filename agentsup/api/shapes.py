@@ -268,7 +268,13 @@ class QuestionDocument(Document):
     asked_at: int
     deadline_at: int | None
     who: Who = Field(description="who may answer; an operator always may")
-    tool: str = Field(description="whose call waits for leave; empty for other questions")
+    tool: str = Field(description="whose call waits for approval; empty for other questions")
+    call: dict[str, Any] | None = Field(
+        description="all of the call that waits for approval: tool, title, args; secrets masked"
+    )
+    digest: str = Field(description="of that call; an approval that names it is bound to it")
+    whole: str = Field(description="the text that shows all of the call; `text` where that does")
+    is_cut: bool = Field(description="whether the text shows a part of the call only")
     answered_at: int | None
     answered_by: str
 

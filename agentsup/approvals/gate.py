@@ -5,25 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
-from agentsup.approvals import grants, rules, schema
+from agentsup.approvals import grants, patterns, rules, schema, summary
 from agentsup.approvals.rules import Asked
-from agentsup.approvals.summary import plain_name, summary
+from agentsup.approvals.summary import plain_name
 from agentsup.catalogue import words
 from agentsup.kit.clock import Clock
 from agentsup.mailbox import answering, questions
-from agentsup.mailbox.choices import ALWAYS, ONCE, RUN
+from agentsup.mailbox.choices import ALWAYS, ONCE, RUN, allows, pattern_of, pattern_option
 from agentsup.mailbox.mailbox import Mailbox
-from agentsup.mailbox.rows import need_message
+from agentsup.mailbox.rows import need_message, question_of
 from agentsup.model.engine import Suspended
 from agentsup.model.errors import BadRequest, Conflict, Forbidden, LeaseLost
 from agentsup.model.hook import Allow, CallFacts, Deny, Origin, Suspend, Verdict
 from agentsup.model.message import Message, State
 from agentsup.model.principal import Principal, PrincipalKind
-from agentsup.model.question import APPROVAL, Question, QuestionState
+from agentsup.model.question import APPROVAL, Question, QuestionState, Seen
 from agentsup.model.tool import ASK_PERSON, Tool
+from agentsup.observe.redact import MASK
 from agentsup.store.database import Database, Reader, Tx
 
 _ASKED = (
@@ -36,7 +37,7 @@ _OWN = (
     " ORDER BY question_id DESC LIMIT 1"
 )
 _ALSO = (
-    "SELECT question_id FROM questions WHERE state = 'open' AND kind = 'approval'"
+    "SELECT * FROM questions WHERE state = 'open' AND kind = 'approval'"
     " AND agent_id = ?1 AND tool = ?2 AND (?3 = 'always' OR message_id = ?4)"
 )
 
@@ -137,24 +138,39 @@ class Gate:
         why = "nobody answered in time" if state is QuestionState.EXPIRED else "it was withdrawn"
         return Deny(f"there is no answer: {why}", "unanswered")
 
-    def _ask(self, call: CallFacts, known: _Known) -> Suspend:
+    def _ask(self, call: CallFacts, known: _Known) -> Suspend | Deny:
         asker, settings = known.message.principal, self._settings()
         say = words(asker.language)
         number = rules.attempt(call.leave, known.asked)
         head = "approval.ask" if number == 1 else "approval.again"
         who = rules.who_decides(asker, has_people=settings.has_people)
-        shown = summary(call.own_name or call.name, call.title, call.args, self._redact)
-        text = (
-            say(head, agent=call.agent_name, n=number),
-            shown,
-            say("approval.by", who=plain_name(asker.label)),
+        name = call.own_name or call.name
+        try:
+            shown, kept = summary.shown(name, call.title, call.args, call.digest, self._redact)
+        except summary.TooLong as error:
+            return Deny(f"{name} was not made: nobody can be shown a call that long ({error})")
+        commands = call.commands(call.args) if call.commands is not None else ()
+        options = rules.options_for(
+            asker,
+            who,
+            runs_commands=call.commands is not None,
+            pattern=patterns.offered(commands),
         )
+        opening = say(head, agent=call.agent_name, n=number)
+        closing = [
+            say("approval.by", who=plain_name(asker.label)),
+            say("approval.run_means", tool=plain_name(call.name)),
+        ]
+        if kept.whole:
+            kept = replace(kept, whole="\n".join((opening, kept.whole, *closing)))
+            closing.append(say("approval.cut"))
         return Suspend(
-            "\n".join(text),
-            rules.options_for(asker, who),
+            "\n".join((opening, shown, *closing)),
+            options,
             timeout_s=settings.timeout_s,
             kind=APPROVAL,
             who=who,
+            call=kept,
         )
 
     def _ask_in_place_tx(self, tx: Tx, call: CallFacts, ask: Suspend) -> None:
@@ -178,6 +194,7 @@ class Gate:
                 who=ask.who,
                 call_id=call.call_id,
                 tool=call.leave,
+                call=ask.call,
             )
             questions.ask_tx(desk, tx, message, ending)
 
@@ -187,7 +204,13 @@ class Gate:
         """Who gave leave between the call's decision and its question, if anyone did."""
         if question.kind != APPROVAL:
             return None
-        found = grants.standing(tx, question.agent_id, question.leave, question.message_id)
+        found = grants.standing(
+            tx,
+            question.agent_id,
+            question.leave,
+            question.message_id,
+            lambda pattern: pattern_option(pattern) in question.options,
+        )
         if found is None:
             return None
         return Principal(PrincipalKind.PERSON, found.granted_by, found.granted_by)
@@ -197,18 +220,31 @@ class Gate:
         covers. Raises ``BadRequest`` and ``Forbidden``: the question stays open then."""
         if question.args:
             self._check_args(question, by)
-        if question.kind != APPROVAL or question.answer not in (RUN, ALWAYS):
+        pattern = pattern_of(question.answer)
+        scope = ALWAYS if pattern else question.answer
+        if question.kind != APPROVAL or scope not in (RUN, ALWAYS):
             return
-        grants.give_tx(tx, question, question.answer, by, self._clock.now_ms())
-        also = (question.agent_id, question.leave, question.answer, question.message_id)
+        grants.give_tx(tx, question, scope, by, self._clock.now_ms(), pattern)
+        also = (question.agent_id, question.leave, scope, question.message_id)
         for row in tx.all(_ALSO, also):
+            other = question_of(row)  # type: ignore[arg-type]  # Row is a mapping in all but name
+            if pattern and pattern_option(pattern) not in other.options:
+                continue
             try:
-                answering.answer_tx(self._mailbox.desk, tx, row["question_id"], ONCE, by)
+                # The grant covers it, whoever has seen this one of its calls.
+                answering.answer_tx(
+                    self._mailbox.desk,
+                    tx,
+                    other.question_id,
+                    ONCE,
+                    by,
+                    seen=Seen(other.call.digest),
+                )
             except Conflict:
                 continue  # past its deadline: it ends as such
 
     def _check_args(self, question: Question, by: Principal) -> None:
-        if question.kind != APPROVAL or question.answer not in (ONCE, RUN, ALWAYS):
+        if question.kind != APPROVAL or not allows(question.answer):
             raise BadRequest("only a call that gets leave can get other arguments", field="args")
         if not by.is_operator:
             raise Forbidden("only an operator may change what a call does", field="args")
@@ -218,6 +254,12 @@ class Gate:
             args = None
         if not isinstance(args, dict):
             raise BadRequest("args must be a JSON object", field="args")
+        if MASK in question.args:
+            raise BadRequest(
+                f"args hold {MASK} in place of a secret; write what is meant, or leave the call "
+                "as it is",
+                field="args",
+            )
         tool = self._tool_of(question.tool)
         if tool is None:
             return  # a CLI's own: the rules for it are asked when the call is made
@@ -227,7 +269,15 @@ class Gate:
 
 
 def _known(reader: Reader, call: CallFacts) -> _Known:
-    found = grants.standing(reader, call.agent_id, call.leave, call.message_id)
+    found = grants.standing(
+        reader,
+        call.agent_id,
+        call.leave,
+        call.message_id,
+        lambda pattern: (
+            call.commands is not None and patterns.covers(pattern, call.commands(call.args))
+        ),
+    )
     message = need_message(reader, call.message_id)
     return _Known(message, _asked(reader, call.message_id), found is not None)
 
@@ -242,6 +292,7 @@ def _asked(reader: Reader, message_id: str) -> list[Asked]:
             row["answer"],
             row["args"],
             row["revoked_at"] is not None,
+            row["digest"],
         )
         for row in reader.all(_ASKED, (message_id,))
     ]

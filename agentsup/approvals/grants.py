@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,8 @@ class Grant:
     granted_by: str
     granted_at: int
     version: str = ""
+    pattern: str = ""
+    """Of which command lines; empty: whatever the tool does."""
 
 
 def _grant(row: Mapping[str, Any]) -> Grant:
@@ -50,25 +52,33 @@ def _grant(row: Mapping[str, Any]) -> Grant:
         row["granted_by"],
         row["granted_at"],
         version,
+        row["pattern"],
     )
 
 
-def standing(reader: Reader, agent_id: str, leave: str, message_id: str) -> Grant | None:
-    """The leave that a call of this run has without being asked about; ``leave`` is what it takes."""
-    row = reader.one(
+def standing(
+    reader: Reader, agent_id: str, leave: str, message_id: str, covers: Callable[[str], bool]
+) -> Grant | None:
+    """The grant that a call of this run has without being asked about; ``leave`` is what it takes,
+    ``covers`` says whether a pattern fits it."""
+    rows = reader.all(
         "SELECT * FROM grants WHERE revoked_at IS NULL AND agent_id = ? AND tool = ?"
-        " AND (scope = 'always' OR message_id = ?) ORDER BY scope LIMIT 1",
+        " AND (scope = 'always' OR message_id = ?) ORDER BY scope, pattern",
         (agent_id, leave, message_id),
     )
-    return None if row is None else _grant(row)  # type: ignore[arg-type]  # Row is a mapping in all but name
+    found = (_grant(row) for row in rows)  # type: ignore[arg-type]  # Row is a mapping in all but name
+    return next((one for one in found if not one.pattern or covers(one.pattern)), None)
 
 
-def give_tx(tx: Tx, question: Question, scope: str, by: Principal, at: int) -> None:
+def give_tx(
+    tx: Tx, question: Question, scope: str, by: Principal, at: int, pattern: str = ""
+) -> None:
     """Write down what an answer gave, under the run's own id; an older answer changes nothing."""
-    given = grant_id(question.message_id, question.leave)
+    given = grant_id(question.message_id, question.leave, pattern)
     tx.execute(
         "INSERT INTO grants (grant_id, agent_id, tool, scope, message_id, question_id, granted_by,"
-        " granted_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (grant_id) DO UPDATE SET"
+        " granted_at, pattern) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (grant_id) DO UPDATE SET"
         " scope = excluded.scope, question_id = excluded.question_id,"
         " granted_by = excluded.granted_by, granted_at = excluded.granted_at,"
         " revoked_by = '', revoked_at = NULL WHERE excluded.question_id > grants.question_id",
@@ -81,6 +91,7 @@ def give_tx(tx: Tx, question: Question, scope: str, by: Principal, at: int) -> N
             question.question_id,
             by.label,
             at,
+            pattern,
         ),
     )
     _tell(tx, EventType.GRANT_GIVEN, question.agent_id, question.message_id, at, given, by)

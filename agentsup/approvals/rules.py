@@ -6,13 +6,14 @@ A call's id names message, tool and arguments, and ends with its number among eq
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from agentsup.mailbox.choices import ALWAYS, DENY, ONCE, RUN
+from agentsup.mailbox.choices import ALWAYS, ANY, DENY, ONCE, RUN, allows, pattern_option
 from agentsup.model.hook import Allow, CallFacts, Deny
 from agentsup.model.principal import Principal, PrincipalKind
 from agentsup.model.question import QuestionState, Who
@@ -51,11 +52,13 @@ class Asked:
     answer: str = ""
     args: str = ""
     is_revoked: bool = False
+    digest: str = ""
+    """Of the call that was asked about; empty where an older version asked."""
 
     @property
     def outcome(self) -> State:
         if self.state is QuestionState.ANSWERED:
-            if self.answer not in (ONCE, RUN, ALWAYS):
+            if not allows(self.answer):
                 return State.DENIED
             return State.REVOKED if self.is_revoked else State.GRANTED
         return {
@@ -74,9 +77,12 @@ class Asked:
         return json.loads(self.args) if self.args else None
 
 
-def grant_id(message_id: str, leave: str) -> str:
-    """The identity of leave for a tool in a run; it stays the same however often it is asked for."""
-    return f"grant-{message_id}-{leave}"
+def grant_id(message_id: str, leave: str, pattern: str = "") -> str:
+    """The identity of leave for a tool, or for command lines of a pattern, in a run; it stays the
+    same however often it is asked for."""
+    if not pattern:
+        return f"grant-{message_id}-{leave}"
+    return f"grant-{message_id}-{leave}-{hashlib.sha256(pattern.encode()).hexdigest()[:8]}"
 
 
 def content_of(call_id: str) -> str:
@@ -105,11 +111,11 @@ def decide(
     settled = at_once(call)
     if settled is not None:
         return settled
-    # What was said about a tool that has changed since is not about this one.
+    # What was said about a tool that has changed since, or about another call, is not about this.
     same = [
         one
         for one in asked
-        if content_of(one.call_id) == content_of(call.call_id) and one.tool == call.leave
+        if content_of(one.call_id) == content_of(call.call_id) and _is_about(one, call)
     ]
     own = next((one for one in reversed(same) if one.call_id == call.call_id), None)
     if own is not None and own.outcome in (State.GRANTED, State.DENIED, State.EXPIRED):
@@ -136,13 +142,17 @@ def _told(one: Asked, say: Callable[..., str]) -> Allow | Deny:
     return Deny(say("approval.denied"))
 
 
+def _is_about(one: Asked, call: CallFacts) -> bool:
+    return one.tool == call.leave and one.digest in ("", call.digest)
+
+
 def pending(call: CallFacts, asked: Sequence[Asked]) -> Asked | None:
     """The open question about this very call."""
     return next(
         (
             one
             for one in asked
-            if (one.call_id, one.tool, one.outcome) == (call.call_id, call.leave, State.PENDING)
+            if (one.call_id, one.outcome) == (call.call_id, State.PENDING) and _is_about(one, call)
         ),
         None,
     )
@@ -170,8 +180,12 @@ def who_decides(asker: Principal, *, has_people: bool) -> Who:
     return Who.ASKER
 
 
-def options_for(asker: Principal, who: Who) -> tuple[str, ...]:
-    """Leave for good is an operator's to give."""
-    if who is Who.OPERATORS or asker.is_operator:
-        return (ONCE, RUN, ALWAYS, DENY)
-    return (ONCE, RUN, DENY)
+def options_for(
+    asker: Principal, who: Who, *, runs_commands: bool = False, pattern: str = ""
+) -> tuple[str, ...]:
+    """Leave for good is an operator's to give: for command lines of a pattern, where there is one,
+    and for all that a tool does, which has to be confirmed where it runs commands."""
+    if who is not Who.OPERATORS and not asker.is_operator:
+        return (ONCE, RUN, DENY)
+    by_pattern = (pattern_option(pattern),) if pattern else ()
+    return (ONCE, RUN, *by_pattern, ANY if runs_commands else ALWAYS, DENY)

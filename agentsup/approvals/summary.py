@@ -1,4 +1,4 @@
-"""A call as a person reads it before deciding: bounded, and unable to look like something else. Pure."""
+"""A call as a person reads it before deciding: unable to look like something else. Pure."""
 
 from __future__ import annotations
 
@@ -8,33 +8,90 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from agentsup.model.question import AskedCall
+
+CARD_CHARS = 3_000
+"""A call up to this length is shown whole in its card."""
+WHOLE_CHARS = 64 * 1024
+"""The longest call that a person is asked about."""
 VALUE_CHARS = 600
 MOST_ARGUMENTS = 12
 _NAME_CHARS = 120
+_MAX_DEPTH = 64
 _HIDDEN = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
 _FENCE = re.compile("`+")
 
 
-def summary(
-    tool: str, title: str, args: Mapping[str, Any], redact: Callable[[str], str] = str
-) -> str:
-    """Tool and arguments, one line each, in a block that Markdown leaves alone.
+class TooLong(ValueError):
+    """The call can't be shown whole."""
 
-    ``title`` is what the engine calls it, and stands in quotes. ``redact`` takes secrets out.
+
+def shown(
+    tool: str, title: str, args: Mapping[str, Any], digest: str, redact: Callable[[str], str] = str
+) -> tuple[str, AskedCall]:
+    """The text of a card, and what is kept of the call beside it, secrets masked.
+
+    The card holds the whole call where that has ``CARD_CHARS`` or less. Raises ``TooLong``.
     """
-    lines = [_bounded(visible(redact(tool)), _NAME_CHARS)]
+    masked = _masked(dict(args), redact, 0)
+    tool, title = redact(tool), redact(title)
+    document = json.dumps(
+        {"tool": tool, "title": title, "args": masked}, ensure_ascii=False, default=repr
+    )
+    if len(document) > WHOLE_CHARS:
+        raise TooLong(f"{len(document)} characters; the most are {WHOLE_CHARS}")
+    document = document.encode("utf-8", "backslashreplace").decode()
+    whole = _block(tool, title, masked)
+    if len(whole) <= CARD_CHARS:
+        return whole, AskedCall(document, digest)
+    return summary(tool, title, masked), AskedCall(document, digest, whole)
+
+
+def summary(tool: str, title: str, args: Mapping[str, Any]) -> str:
+    """A part of a long call: tool and arguments, one line each."""
+    return _block(
+        tool, title, args, name_chars=_NAME_CHARS, value_chars=VALUE_CHARS, most=MOST_ARGUMENTS
+    )
+
+
+def _block(
+    tool: str,
+    title: str,
+    args: Mapping[str, Any],
+    *,
+    name_chars: int = 0,
+    value_chars: int = 0,
+    most: int = 0,
+) -> str:
+    """One line for each argument, in a block that Markdown leaves alone; a bound of 0 is none.
+
+    ``title`` is what the engine calls it, and stands in quotes.
+    """
+    lines = [_bounded(visible(tool), name_chars)]
     if title:
-        lines.append(f"“{_bounded(visible(redact(title)), _NAME_CHARS)}”")
-    for name, value in list(args.items())[:MOST_ARGUMENTS]:
-        shown = visible(redact(json.dumps(value, ensure_ascii=False, default=repr)))
-        key = _bounded(visible(redact(str(name))), _NAME_CHARS)
-        lines.append(f"  {key}: {_bounded(shown, VALUE_CHARS)}")
-    left = len(args) - MOST_ARGUMENTS
-    if left > 0:
-        lines.append(f"  … {left} more")
+        lines.append(f"“{_bounded(visible(title), name_chars)}”")
+    for name, value in list(args.items())[: most or len(args)]:
+        text = visible(json.dumps(value, ensure_ascii=False, default=repr))
+        lines.append(f"  {_bounded(visible(str(name)), name_chars)}: {_bounded(text, value_chars)}")
+    if most and len(args) > most:
+        lines.append(f"  … {len(args) - most} more")
     text = "\n".join(lines)
     fence = "`" * max(3, 1 + max((len(run) for run in _FENCE.findall(text)), default=0))
     return f"{fence}\n{text}\n{fence}"
+
+
+def _masked(value: Any, redact: Callable[[str], str], depth: int) -> Any:
+    if depth > _MAX_DEPTH:
+        raise TooLong(f"it is nested deeper than {_MAX_DEPTH} levels")
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, Mapping):
+        return {
+            redact(str(name)): _masked(inner, redact, depth + 1) for name, inner in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_masked(inner, redact, depth + 1) for inner in value]
+    return value
 
 
 def visible(text: str) -> str:
@@ -56,7 +113,7 @@ def _shown(letter: str) -> str:
 
 
 def _bounded(text: str, most: int) -> str:
-    if len(text) <= most:
+    if not most or len(text) <= most:
         return text
     half = most // 2
     cut = f"{text[:half]} … {len(text) - 2 * half} characters not shown … {text[-half:]}"

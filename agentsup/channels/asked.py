@@ -19,12 +19,12 @@ from typing import Any, Protocol
 from agentsup.catalogue import load
 from agentsup.channels import buttons, cards
 from agentsup.kit.clock import Clock
-from agentsup.mailbox import choices, outbox
+from agentsup.mailbox import choices, outbox, showing
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.notices import asked_topic_of, preview
-from agentsup.mailbox.questions import SEEN_SQL
 from agentsup.mailbox.rows import find_question, question_of
-from agentsup.model.errors import Conflict, Forbidden, NotFound
+from agentsup.mailbox.showing import SEEN_SQL, Stage, Token
+from agentsup.model.errors import Conflict, Forbidden, NotConfirmed, NotFound, NotSeen
 from agentsup.model.principal import Principal
 from agentsup.model.question import Question, QuestionState
 from agentsup.store.database import Database, Reader, Tx
@@ -45,6 +45,8 @@ class Said:
     counts: bool
     """The answer was taken."""
     question: Question | None = None
+    is_step: bool = False
+    """More of the question is shown, or has to be, before it can be answered so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +115,11 @@ class Asked:
     async def press(
         self, data: str, conversation: str, principal: Principal, press_id: str, language: str
     ) -> Said:
-        """A press of an option's button: ``q:<question_id>:<option>``."""
-        question_id, _, number = data.removeprefix(cards.QUESTION).partition(":")
+        """A press of an option's button: ``q:<question_id>:<what it means>``."""
+        question_id, _, meaning = data.removeprefix(cards.QUESTION).partition(":")
 
-        def option_of(question: Question) -> str | None:
-            index = int(number) if number.isdecimal() else -1
-            return question.options[index] if 0 <= index < len(question.options) else None
+        def option_of(question: Question) -> str | Token | None:
+            return _meant(question, meaning)
 
         return await self._answer(
             question_id, option_of, conversation, principal, press_id, language
@@ -160,20 +161,19 @@ class Asked:
             return Said(before, counts=True)
         chosen = _replied_to(found, reply_to, quoted)
         if chosen:
-            options = chosen[0].question.options
-            if options and _option_of(chosen[0].question, text, is_reply=True) is None:
-                words = load().text("press.options", language, options=" · ".join(options))
+            if _said(chosen[0], text, is_reply=True) is None:
+                labels = " · ".join(label for label, _ in cards.offered(chosen[0].body))
+                words = load().text("press.options", language, options=labels)
                 return Said(words, counts=False, question=chosen[0].question)
-        elif reply_to is None and len(found) == 1:
-            options = found[0].question.options
-            chosen = found if _option_of(found[0].question, text) is not None else []
+        elif reply_to is None and len({card.question.question_id for card in found}) == 1:
+            is_choice = bool(found[-1].question.options)
+            chosen = found[-1:] if is_choice and _said(found[-1], text) is not None else []
         if not chosen:
             return None
 
-        def option_of(question: Question) -> str | None:
-            if not question.options:
-                return text
-            return _option_of(question, text, is_reply=reply_to is not None)
+        def option_of(question: Question) -> str | Token | None:
+            card = replace(chosen[0], question=question)
+            return _said(card, text, is_reply=reply_to is not None)
 
         said = await self._answer(
             chosen[0].question.question_id,
@@ -188,7 +188,7 @@ class Asked:
         if is_refused and reply_to is not None:
             return said
         # Closed in this very moment, or not this person's: then it is a text like any other.
-        return said if said.counts else None
+        return said if said.counts or said.is_step else None
 
     async def reaction(
         self, root: str, message_id: str, emoji: str, principal: Principal, press_id: str
@@ -221,7 +221,7 @@ class Asked:
     async def _answer(
         self,
         question_id: str,
-        option_of: Callable[[Question], str | None],
+        option_of: Callable[[Question], str | Token | None],
         conversation: str,
         principal: Principal,
         press_id: str,
@@ -251,8 +251,18 @@ class Asked:
             option = option_of(question)
             if option is None:
                 return Said(words.text("press.no_option", language), counts=False)
+            if option is Token.SHOW_ALL:
+                return self._show_tx(tx, question, conversation, Stage.WHOLE, press_id, language)
+            seen = showing.seen_in(tx, question, self._channel, conversation)
+            if option is Token.CONFIRM:
+                option, seen = choices.ANY, replace(seen, is_confirmed=True)
             try:
-                question = self._mailbox.answer_tx(tx, question_id, option, principal)
+                question = self._mailbox.answer_tx(tx, question_id, option, principal, seen)
+            except NotConfirmed:
+                return self._show_tx(tx, question, conversation, Stage.CONFIRM, press_id, language)
+            except NotSeen:
+                told = words.text("approval.not_seen", language, id=question_id)
+                return Said(told, counts=False, question=question, is_step=True)
             except Conflict:  # past its deadline, and nobody has closed it yet
                 return late
             except Forbidden:
@@ -266,6 +276,23 @@ class Asked:
             return Said(told, counts=True, question=question)
 
         return await self._database.write(step, name="channel.answer")
+
+    def _show_tx(
+        self,
+        tx: Tx,
+        question: Question,
+        conversation: str,
+        stage: Stage,
+        press_id: str,
+        language: str,
+    ) -> Said:
+        """Show more of an open question below; a press of the same button again shows no more."""
+        at, place = self._clock.now_ms(), (self._agent_id, self._channel, conversation)
+        showing.more_tx(tx, question, place, stage, at=at)
+        is_all = stage is Stage.WHOLE
+        told = load().text("approval.shown_below" if is_all else "approval.confirm_how", language)
+        buttons.note_tx(tx, press_id, told, at)
+        return Said(told, counts=True, question=question, is_step=True)
 
     def _is_shown_in(self, reader: Reader, question: Question, conversation: str) -> bool:
         return any(
@@ -284,7 +311,8 @@ class Asked:
             "SELECT q.*, o.conversation, o.platform_ids, o.body FROM questions AS q"  # noqa: S608 - a constant
             " JOIN outbox AS o ON o.message_id = q.message_id AND o.kind = 'question'"
             f" WHERE q.state = 'open' AND {SEEN_SQL} AND o.agent_id = ?1 AND o.channel = ?2"
-            " AND (o.conversation = ?3 OR (?4 AND substr(o.conversation, 1, length(?3) + 1) = ?3 || '/'))",
+            " AND (o.conversation = ?3 OR (?4 AND substr(o.conversation, 1, length(?3) + 1) = ?3 || '/'))"
+            " ORDER BY o.outbox_id",
             (self._agent_id, self._channel, conversation, topics),
         )
         return _cards(rows)
@@ -365,9 +393,24 @@ def _replied_to(found: list[AskedCard], reply_to: str | None, quoted: str) -> li
     return known or (unnumbered if len(unnumbered) == 1 else [])
 
 
-def _option_of(question: Question, text: str, *, is_reply: bool = False) -> str | None:
-    """The option a typed text means. Only a reply can go on behind it, as a denial with a reason."""
-    found = cards.option_of_text(question.options, text) or choices.meant(question, text)
+def _meant(question: Question, meaning: str) -> str | Token | None:
+    """What the data of a press means: a number of the options, or that more is to be shown."""
+    if meaning in {*Token}:
+        return Token(meaning)
+    index = int(meaning) if meaning.isdecimal() else -1
+    return question.options[index] if 0 <= index < len(question.options) else None
+
+
+def _said(card: AskedCard, text: str, *, is_reply: bool = False) -> str | Token | None:
+    """What a typed text means below that card: one of the things it offers, by their words or
+    numbers, or an option. Only a reply can go on behind it, as a denial with a reason."""
+    question, offered = card.question, cards.offered(card.body)
+    if not question.options:
+        return text
+    label = cards.option_of_text([label for label, _ in offered], text)
+    if label is not None:
+        return _meant(question, next(meaning for each, meaning in offered if each == label))
+    found = choices.meant(question, text)
     return found if is_reply or found in question.options else None
 
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from agentsup.catalogue import load
+from agentsup.channels.upload import UploadFile
 from agentsup.mailbox.choices import answer_label
 from agentsup.model.question import Question, QuestionState
 
@@ -18,9 +19,11 @@ __all__ = [
     "AGAIN",
     "CANCEL",
     "QUESTION",
+    "attached_text",
     "clock_time",
     "ended_text",
     "is_plain",
+    "offered",
     "option_of_emoji",
     "option_of_text",
     "outcome_text",
@@ -43,6 +46,21 @@ def is_plain(kind: str, body: Mapping[str, Any]) -> bool:
     """Whether the text is shown as it is written: notices and replies of commands hold ids and
     indented lines that Markdown would spoil."""
     return bool(body.get("plain")) or kind == "notice"
+
+
+def offered(body: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a question's part offers: each label, and what it means in the data of a press."""
+    labels = [str(label) for label in body.get("options") or ()]
+    meanings = body.get("choices") or range(len(labels))
+    return [(label, str(meaning)) for label, meaning in zip(labels, meanings, strict=False)]
+
+
+def attached_text(body: Mapping[str, Any]) -> UploadFile | None:
+    """The text that goes with a part as a file, above its own."""
+    given = body.get("attached")
+    if not given:
+        return None
+    return UploadFile(None, str(given["name"]), str(given["text"]).encode("utf-8", "replace"))
 
 
 def text_of(

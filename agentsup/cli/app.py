@@ -18,6 +18,7 @@ from agentsup.cli import (
     memory,
     messages,
     poison,
+    questions,
     roles,
     tasks,
     trace,
@@ -67,6 +68,6 @@ app.add_typer(roles.roles, name="roles")
 app.command()(roles.route)
 app.command()(cost.cost)
 app.command()(mcp.mcp)
-app.add_typer(messages.questions, name="questions")
+app.add_typer(questions.questions, name="questions")
 app.add_typer(tasks.tasks, name="tasks")
 app.add_typer(trace.trace, name="trace")

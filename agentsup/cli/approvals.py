@@ -27,7 +27,7 @@ def list_(
     rows = [
         (
             one["agent"],
-            one["tool"],
+            f"{one['tool']}: {one['pattern']}" if one["pattern"] else one["tool"],
             one["scope"],
             one["granted_by"],
             when(one["granted_at"]),

@@ -1,8 +1,7 @@
-"""`agentsup messages|dead|questions …`: look into the mailbox and steer what lies in it."""
+"""`agentsup messages|dead …`: look into the mailbox and steer what lies in it."""
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
@@ -10,14 +9,12 @@ import typer
 from agentsup.cli.client import segment
 from agentsup.cli.options import AsJson, client_of, group
 from agentsup.cli.reads import PAGE
-from agentsup.cli.show import Screen, clean, duration, shortened, when
+from agentsup.cli.show import Screen, duration, shortened, when
 
 messages = group("Messages of all agents: list, show, cancel, reprioritise, replay, reassign.")
 dead = group("Dead letters: messages that could not be finished.")
-questions = group("Questions that wait for a person.")
 
 MessageId = Annotated[str, typer.Argument(metavar="ID", help="The message's id.")]
-QuestionId = Annotated[str, typer.Argument(metavar="ID", help="The question's id.")]
 Limit = Annotated[int, typer.Option("-n", "--limit", min=1, max=500, help="How many at most.")]
 Cursor = Annotated[int | None, typer.Option(help="next_cursor of the page before.")]
 OfAgent = Annotated[str | None, typer.Option("--agent", help="Of this agent only.")]
@@ -211,55 +208,3 @@ def drop(ctx: typer.Context, message_id: MessageId, as_json: AsJson = False) -> 
     """Give a dead letter up for good."""
     one = client_of(ctx).post(f"/dead/{segment(message_id)}/drop")
     _done(one, f"{message_id} is {one['state']}", as_json=as_json)
-
-
-@questions.command("list")
-def list_questions(
-    ctx: typer.Context,
-    state: Annotated[str, typer.Option(help="open, answered, expired or cancelled.")] = "open",
-    limit: Limit = PAGE,
-    as_json: AsJson = False,
-) -> None:
-    """Questions in one state, oldest first."""
-    document = client_of(ctx).get("/questions", {"state": state, "limit": limit})
-    screen = Screen()
-    if as_json:
-        screen.json(document)
-        return
-    rows = [
-        (
-            one["id"],
-            one["agent"],
-            one["state"],
-            when(one["deadline_at"]),
-            clean(one["text"])
-            + (f" [{' | '.join(one['options'])}]" if one["options"] else "")
-            + (f" → {one['answer']}" if one["answer"] else ""),
-        )
-        for one in document["questions"]
-    ]
-    screen.table(
-        ("id", "agent", "state", "deadline", "question"), rows, empty=f"No question is {state}."
-    )
-
-
-@questions.command()
-def answer(
-    ctx: typer.Context,
-    question_id: QuestionId,
-    text: Annotated[str, typer.Argument(help="The answer; one of the options where it has any.")],
-    args: Annotated[
-        str | None,
-        typer.Option("--args", help="Arguments (a JSON object) for the call that gets leave."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Answer a question, once."""
-    body: dict[str, Any] = {"answer": text}
-    if args is not None:
-        try:
-            body["args"] = json.loads(args)
-        except ValueError as error:
-            raise typer.BadParameter(f"no JSON: {error}", param_hint="--args") from None
-    one = client_of(ctx).post(f"/questions/{segment(question_id)}/answer", body)
-    _done(one, f"answered: {clean(one['answer'])}", as_json=as_json)

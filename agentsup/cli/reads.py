@@ -39,6 +39,7 @@ READS: Mapping[tuple[str, ...], str] = MappingProxyType(
         ("tasks", "show", "ID"): "/tasks/{}",
         ("tasks", "log", "ID"): f"/tasks/{{}}/log?tail={PAGE}",
         ("questions", "list"): f"/questions?state=open&limit={PAGE}",
+        ("questions", "show", "ID"): "/questions/{}",
     }
 )
 """Command (an upper-case word stands for one argument) to the path of its document."""

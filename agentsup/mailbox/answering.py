@@ -5,21 +5,32 @@ The question's end and its message's way back to the queue are one transaction (
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from functools import partial
 
 from agentsup.kit import faults
 from agentsup.mailbox import choices
+from agentsup.mailbox.choices import ANY
 from agentsup.mailbox.notices import drop_pending_tx, place_of, touch_asked_tx
 from agentsup.mailbox.rows import find_question, need_message
 from agentsup.mailbox.telling import tell_task
 from agentsup.mailbox.values import Desk
 from agentsup.mailbox.withdrawing import take_back_tx
-from agentsup.model.errors import BadRequest, Conflict, Forbidden
+from agentsup.model.errors import BadRequest, Conflict, Forbidden, NotConfirmed, NotSeen
 from agentsup.model.event import EventType
 from agentsup.model.message import State, check_transition
 from agentsup.model.principal import Principal, PrincipalKind
-from agentsup.model.question import Question, QuestionState, Who, may_answer
+from agentsup.model.question import (
+    APPROVAL,
+    NOTHING_SEEN,
+    Question,
+    QuestionState,
+    Seen,
+    Who,
+    call_digest,
+    may_answer,
+)
 from agentsup.store.database import Tx
 from agentsup.store.events import append
 
@@ -27,13 +38,20 @@ __all__ = ["answer_tx", "answered_by_agent_tx", "close_tx", "tell"]
 
 
 def answer_tx(
-    desk: Desk, tx: Tx, question_id: str, answer: str, by: Principal, args: str = ""
+    desk: Desk,
+    tx: Tx,
+    question_id: str,
+    answer: str,
+    by: Principal,
+    args: str = "",
+    seen: Seen = NOTHING_SEEN,
 ) -> Question:
     """Answer once; the message goes back to its place in the queue. ``args`` (JSON) are the
-    arguments that the call is to have instead of its own.
+    arguments that the call is to have instead of its own; ``seen`` is what the person was shown.
 
     Raises ``NotFound``, ``Forbidden`` (not this one's to answer), ``BadRequest`` (not one of the
-    options) and ``Conflict`` (answered, expired or void already; says by whom and when).
+    options), ``NotSeen`` (the call was shown in part, or another one), ``NotConfirmed`` (leave for
+    every command) and ``Conflict`` (answered, expired or void already; says by whom and when).
     """
     question = find_question(tx, question_id)
     at = desk.clock.now_ms()
@@ -61,6 +79,16 @@ def answer_tx(
             field="answer",
             options=list(question.options),
         )
+    if question.kind == APPROVAL and meant in (ANY, *question.options) and meant != choices.DENY:
+        _check_seen(question, seen)
+        if meant == ANY:
+            if not seen.is_confirmed:
+                raise NotConfirmed(
+                    f"this would let every command of {question.tool} run, whatever it does, until "
+                    "the grant is taken back; answer again and confirm it, or allow this call alone",
+                    question_id=question_id,
+                )
+            meant = choices.ALWAYS
     if args:
         tx.execute("UPDATE questions SET args = ? WHERE question_id = ?", (args, question_id))
     closed = close_tx(tx, question, QuestionState.ANSWERED, meant, by.label, at)
@@ -69,6 +97,24 @@ def answer_tx(
         book.answered_tx(tx, closed, by)
     tx.after_commit(partial(faults.point, "question.answered"))
     return closed
+
+
+def _check_seen(question: Question, seen: Seen) -> None:
+    """An approval counts for the call that was shown, and shown whole."""
+    call = question.call
+    if seen.digest and seen.digest != call.digest:
+        raise NotSeen(
+            f"the call that waits has the digest {call.digest}; what was shown is another one. "
+            "Look at the question again",
+            question_id=question.question_id,
+        )
+    if call.whole and not seen.digest:
+        raise NotSeen(
+            "a part of this call only was shown; look at all of it first "
+            f"(/question {question.question_id}, or `agentsup questions show "
+            f"{question.question_id}`), or deny it",
+            question_id=question.question_id,
+        )
 
 
 def answered_by_agent_tx(desk: Desk, tx: Tx, question_id: str, answer: str, by: Principal) -> bool:
@@ -132,6 +178,16 @@ def _clock_time(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def _allowed(question: Question) -> str:
+    """The digest of the call that was allowed; changed arguments make it another one."""
+    if not question.args:
+        return question.call.digest
+    try:
+        return call_digest(question.leave, json.loads(question.args))
+    except ValueError:
+        return ""  # refused in this very transaction
+
+
 def tell(
     tx: Tx,
     event: EventType,
@@ -154,5 +210,6 @@ def tell(
             "state": question.state.value,
             "answer": question.answer,
             "by": question.answered_by,
+            **({"digest": _allowed(question)} if choices.allows(question.answer) else {}),
         },
     )

@@ -7,11 +7,42 @@ from collections.abc import Sequence
 from agentsup.catalogue import load
 from agentsup.model.question import APPROVAL, Question
 
-__all__ = ["ALWAYS", "DENY", "ONCE", "RUN", "answer_label", "labels", "meant", "worded"]
+__all__ = [
+    "ALWAYS",
+    "ANY",
+    "DENY",
+    "ONCE",
+    "RUN",
+    "allows",
+    "answer_label",
+    "labels",
+    "meant",
+    "pattern_of",
+    "pattern_option",
+    "worded",
+]
 
 ONCE, RUN, ALWAYS, DENY = "once", "run", "always", "deny"
-_CHOICES = (ONCE, RUN, ALWAYS, DENY)
+ANY = "any"
+"""Offered in place of ``ALWAYS`` for a tool that runs commands: it has to be confirmed."""
+_CHOICES = (ONCE, RUN, ALWAYS, ANY, DENY)
+_PATTERN = "pattern:"
 _MARKS = " \t\n:,.;-–—"
+
+
+def pattern_option(pattern: str) -> str:
+    """The option that gives leave for command lines of a pattern such as ``make *``."""
+    return f"{_PATTERN}{pattern}"
+
+
+def pattern_of(answer: str) -> str:
+    """The pattern that an answer names; empty for every other one."""
+    return answer.removeprefix(_PATTERN) if answer.startswith(_PATTERN) else ""
+
+
+def allows(answer: str) -> bool:
+    """Whether an answer to an approval lets the call happen."""
+    return answer in (ONCE, RUN, ALWAYS) or answer.startswith(_PATTERN)
 
 
 def labels(kind: str, options: Sequence[str], language: str) -> list[str]:
@@ -30,6 +61,8 @@ def worded(kind: str, answer: str, language: str) -> str:
     """An answer as a person reads it; those to other questions are in their words already."""
     if kind != APPROVAL:
         return answer
+    if pattern_of(answer):
+        return _label(answer, language)
     word, colon, reason = answer.partition(":")
     return f"{_label(word, language)}{colon}{reason}"
 
@@ -49,6 +82,8 @@ def meant(question: Question, text: str) -> str | None:
         for option in question.options:
             if said in (option, _label(option, language).casefold()):
                 return option
+        if ANY in question.options and said in (ALWAYS, _label(ALWAYS, language).casefold()):
+            return ANY
     return _denial(text) if DENY in question.options else None
 
 
@@ -63,4 +98,6 @@ def _denial(text: str) -> str | None:
 
 
 def _label(option: str, language: str) -> str:
+    if pattern := pattern_of(option):
+        return load().text("approval.pattern", language, pattern=pattern)
     return load().text(f"approval.{option}", language) if option in _CHOICES else option

@@ -57,7 +57,7 @@ from agentsup.model.message import (
     State,
 )
 from agentsup.model.principal import Principal
-from agentsup.model.question import Question, QuestionState
+from agentsup.model.question import NOTHING_SEEN, Question, QuestionState, Seen
 from agentsup.store.database import Database, Reader, Tx
 
 __all__ = [
@@ -255,16 +255,25 @@ class Mailbox:
         """The turn asks and waits: message parked, question open, part for the person queued."""
         return questions.park_tx(self.desk, tx, lease, suspended)
 
-    async def answer(self, question_id: str, answer: str, by: Principal, *args: str) -> Question:
+    async def answer(
+        self,
+        question_id: str,
+        answer: str,
+        by: Principal,
+        args: str = "",
+        seen: Seen = NOTHING_SEEN,
+    ) -> Question:
         """Answer once. Raises ``NotFound``, ``BadRequest`` and ``Conflict`` (too late, and why)."""
         return await self._db.write(
-            lambda tx: answering.answer_tx(self.desk, tx, question_id, answer, by, *args),
+            lambda tx: answering.answer_tx(self.desk, tx, question_id, answer, by, args, seen),
             name="mailbox.answer",
         )
 
-    def answer_tx(self, tx: Tx, question_id: str, answer: str, by: Principal) -> Question:
+    def answer_tx(
+        self, tx: Tx, question_id: str, answer: str, by: Principal, seen: Seen = NOTHING_SEEN
+    ) -> Question:
         """``answer`` in the caller's transaction."""
-        return answering.answer_tx(self.desk, tx, question_id, answer, by)
+        return answering.answer_tx(self.desk, tx, question_id, answer, by, seen=seen)
 
     async def expire(self) -> Expired:
         """Close questions and queued messages that are past their time."""

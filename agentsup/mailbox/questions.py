@@ -9,11 +9,12 @@ from __future__ import annotations
 from functools import partial
 
 from agentsup.kit import faults
-from agentsup.mailbox import choices, ending, outbox, waits
+from agentsup.mailbox import choices, ending, showing, waits
 from agentsup.mailbox.answering import close_tx, tell
 from agentsup.mailbox.deliver import put_question_tx
 from agentsup.mailbox.notices import place_of
 from agentsup.mailbox.rows import encode, find_question, need_message, question_of
+from agentsup.mailbox.showing import SEEN_SQL
 from agentsup.mailbox.telling import tell_task
 from agentsup.mailbox.values import Desk, Expired
 from agentsup.mailbox.withdrawing import is_moot, put_away_tx, take_back_tx
@@ -21,7 +22,7 @@ from agentsup.model.engine import Suspended
 from agentsup.model.event import EventType
 from agentsup.model.message import Kind, Lease, Message, State, check_transition
 from agentsup.model.principal import Principal
-from agentsup.model.question import ASK_PARENT, Question, QuestionState, of_leave
+from agentsup.model.question import ASK_PARENT, Question, QuestionState
 from agentsup.store.database import Reader, Tx
 
 __all__ = ["ASIDE", "ask_tx", "expire_tx", "list_of", "next_deadline", "park_tx"]
@@ -66,8 +67,8 @@ def ask_tx(
     question_id = desk.entropy.new_id("q")
     tx.execute(
         "INSERT INTO questions (question_id, agent_id, session_id, message_id, kind, text,"
-        " options, state, asked_at, deadline_at, who, call_id, tool)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, 'open', ?, ?, ?, ?, ?)",
+        " options, state, asked_at, deadline_at, who, call_id, tool, call, digest, whole)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, 'open', ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             question_id,
             message.agent_id,
@@ -81,13 +82,18 @@ def ask_tx(
             suspended.who.value,
             suspended.call_id,
             suspended.tool,
+            suspended.call.document,
+            suspended.call.digest,
+            suspended.call.whole,
         ),
     )
+    question = find_question(tx, question_id)
     place: tuple[str, str] | None = None
     if is_for_parent(message, suspended):
         put_question_tx(desk, tx, message, question_id, suspended, at=at)
     else:
-        place = _show_tx(tx, message, question_id, suspended, deadline_at, at)
+        whose, place = place_of(tx, message)
+        showing.show_tx(tx, question, (whose, *place), at=at)
     question = find_question(tx, question_id)
     if parks:
         tell(tx, EventType.MESSAGE_PARKED, question, at)
@@ -113,40 +119,6 @@ def is_for_parent(message: Message, suspended: Suspended) -> bool:
         and bool(to.session_id)
         and not to.waited
     )
-
-
-def _show_tx(
-    tx: Tx,
-    message: Message,
-    question_id: str,
-    suspended: Suspended,
-    deadline_at: int | None,
-    at: int,
-) -> tuple[str, str]:
-    """Show the question to people; where."""
-    agent_id, place = place_of(tx, message)
-    outbox.add_tx(
-        tx,
-        message_id=message.message_id,
-        agent_id=agent_id,
-        session_id=message.session_id,
-        channel=place[0],
-        conversation=place[1],
-        kind="question",
-        body={
-            "question_id": question_id,
-            "kind": suspended.kind,
-            "text": suspended.text,
-            "options": choices.labels(
-                suspended.kind, suspended.options, message.principal.language
-            ),
-            "deadline_at": deadline_at,
-            "who": suspended.who.value,
-            "tool": of_leave(suspended.tool)[0],
-        },
-        at=at,
-    )
-    return place
 
 
 def expire_tx(desk: Desk, tx: Tx) -> Expired:
@@ -248,12 +220,6 @@ def aside(reader: Reader, message_id: str) -> list[Question]:
     return [question_of(row) for row in rows]  # type: ignore[arg-type]  # as above
 
 
-SEEN_SQL = (
-    "(o.state IN ('delivered', 'unknown') OR o.begun_boot <> '' OR o.begun_at > 0"
-    " OR o.progress > 0)"
-)
-"""Whether people may have seen a part ``o`` of the outbox: nobody can mean a question that still
-waits for its delivery."""
 _SHOWN = (
     "o.kind = 'question' AND o.agent_id = ? AND o.channel = ? AND o.conversation = ?"
     f" AND o.body ->> '$.question_id' = q.question_id AND {SEEN_SQL}"
@@ -263,7 +229,7 @@ _SHOWN = (
 def asked_in(reader: Reader, agent_id: str, channel: str, conversation: str) -> list[Question]:
     """The agent's open questions that people of this conversation may have seen, oldest first."""
     rows = reader.all(
-        "SELECT q.* FROM questions AS q JOIN outbox AS o ON o.message_id = q.message_id"  # noqa: S608  # a constant
+        "SELECT DISTINCT q.* FROM questions AS q JOIN outbox AS o ON o.message_id = q.message_id"  # noqa: S608  # a constant
         f" WHERE q.state = 'open' AND {_SHOWN} ORDER BY q.question_id",
         (agent_id, channel, conversation),
     )

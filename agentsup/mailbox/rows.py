@@ -11,7 +11,7 @@ from agentsup.model.errors import NotFound
 from agentsup.model.ids import AgentId, MessageId, SessionId
 from agentsup.model.message import DeliverTo, Kind, Lane, Message, Outcome, Part, Priority, State
 from agentsup.model.principal import Principal
-from agentsup.model.question import Question, QuestionState, Who, of_leave
+from agentsup.model.question import AskedCall, Question, QuestionState, Who, of_leave
 from agentsup.store.database import Reader
 
 __all__ = [
@@ -147,6 +147,7 @@ def question_of(row: Mapping[str, Any]) -> Question:
         args=row["args"],
         version=version,
         put_as=row["put_as"],
+        call=AskedCall(row["call"], row["digest"], row["whole"]),
     )
 
 

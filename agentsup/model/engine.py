@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from agentsup.model.message import Part
-from agentsup.model.question import Who
+from agentsup.model.question import NO_CALL, AskedCall, Who
 from agentsup.model.tool import Effect, Tool, ToolResult, TurnPlace
 
 # -- what an engine is given -----------------------------------------------------------------------
@@ -229,6 +229,8 @@ class Suspended:
     """The call that waits for leave, if it is one: it is made again, and meets the answer."""
     tool: str = ""
     """Whose call it is."""
+    call: AskedCall = NO_CALL
+    """What of it is kept with the question."""
 
 
 @dataclass(frozen=True, slots=True)

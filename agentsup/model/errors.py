@@ -129,6 +129,18 @@ class Conflict(Refused):
     status = 409
 
 
+class NotSeen(Conflict):
+    """An approval of a call of which a part only was shown, or of another call than was shown."""
+
+    code = "not_seen"
+
+
+class NotConfirmed(Conflict):
+    """Leave for every command, and nobody has said a second time that it is meant."""
+
+    code = "not_confirmed"
+
+
 class TooLarge(Refused):
     """The body or a part of it is over its limit."""
 

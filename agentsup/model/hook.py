@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from agentsup.model.engine import Suspended
 from agentsup.model.errors import AgentsupError
 from agentsup.model.ids import AgentId, CallId, MessageId, SessionId
-from agentsup.model.question import Who, leave_name
+from agentsup.model.question import NO_CALL, AskedCall, Who, call_digest, leave_name
 from agentsup.model.tool import Effect, Safety, ToolResult
 
 
@@ -103,11 +103,21 @@ class CallFacts:
     permission_mode: str = ""
     answer: str | None = None
     room_chars: Callable[[], int] = lambda: 1 << 30
+    essence: dict[str, Any] | None = None
+    """What of the arguments has an effect, where some only describe it; None: all of them."""
+    commands: Callable[[dict[str, Any]], tuple[tuple[str, ...], ...]] | None = None
+    """Reads the command lines that arguments make it run, word by word; empty where they can't be
+    told. None for calls that run no commands."""
 
     @property
     def leave(self) -> str:
         """What leave for it is given for."""
         return leave_name(self.name, self.version)
+
+    @property
+    def digest(self) -> str:
+        """What an approval of this very call is bound to."""
+        return call_digest(self.leave, self.args if self.essence is None else self.essence)
 
 
 # -- verdicts --------------------------------------------------------------------------------------
@@ -139,6 +149,7 @@ class Suspend:
     timeout_s: float | None = None
     kind: str = "approval"
     who: Who = Who.PEOPLE
+    call: AskedCall = NO_CALL
 
 
 Verdict = Allow | Deny | Suspend
@@ -169,6 +180,7 @@ class CallSuspended(AgentsupError):
             who=ask.who,
             call_id=self.call_id,
             tool=self.tool,
+            call=ask.call,
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -51,6 +53,38 @@ def of_leave(name: str) -> tuple[str, str]:
     return (tool, version) if at else (name, "")
 
 
+def call_digest(leave: str, args: Mapping[str, Any]) -> str:
+    """What an approval is bound to: the tool in its form (``leave_name``) and all arguments."""
+    canonical = json.dumps([leave, args], sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(canonical.encode("utf-8", "backslashreplace")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class AskedCall:
+    """A call as it is kept with its question, secrets masked.
+
+    ``document`` is JSON: tool, title and all arguments. ``whole`` is the text that shows all of it;
+    empty where the question's own text does. ``digest`` is that of the call as it was made.
+    """
+
+    document: str = ""
+    digest: str = ""
+    whole: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a person was shown before an answer: the digest of a whole call, and whether they were
+    told what leave for every command means and agreed."""
+
+    digest: str = ""
+    is_confirmed: bool = False
+
+
+NO_CALL: Final = AskedCall()
+NOTHING_SEEN: Final = Seen()
+
+
 class QuestionState(StrEnum):
     OPEN = "open"
     ANSWERED = "answered"
@@ -95,6 +129,8 @@ class Question:
     """The form that the tool had when it was asked about; empty for those that don't change."""
     put_as: str = ""
     """The message by which an agent was asked; empty where people are."""
+    call: AskedCall = NO_CALL
+    """The call that waits for approval."""
 
     @property
     def leave(self) -> str:

@@ -136,6 +136,9 @@ class Tool:
     """Offered over MCP alone, to programs that have no such tool themselves."""
     is_for_runs: bool = False
     """Offered to runs alone."""
+    commands: Callable[[dict[str, Any]], tuple[tuple[str, ...], ...]] | None = None
+    """For a tool that runs commands: reads their words from the arguments; empty where they can't be
+    told."""
     version: str = ""
     """A digest of what it is, for a tool that somebody else may change; leave holds for it alone."""
 

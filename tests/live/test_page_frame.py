@@ -18,7 +18,7 @@ from tests.live.page_scene import CONFIG, RULES, Scene, log, mine, say, text_fie
 from tests.process.conftest import MakeDaemon
 
 PAGE = Path(agentsup.api.__file__).parent / "page"
-MOST_BYTES = 120_000
+MOST_BYTES = 130_000
 REFUSED = ("401", "409", "WebSocket connection", "ERR_INCOMPLETE")
 
 

@@ -48,14 +48,16 @@ LEAVE: Final[list[dict[str, Any]]] = [
 WORDS: Final = {
     "en": {
         "message": "Message to main",
-        "other": "Other arguments, as JSON",
+        "edit": "Edit",
+        "other": "Arguments, as JSON",
         "once": "Once",
         "closed": "Closed questions",
         "answered": "Answered by ann: Once",
     },
     "de": {
         "message": "Nachricht an main",
-        "other": "Andere Argumente, als JSON",
+        "edit": "Bearbeiten",
+        "other": "Argumente, als JSON",
         "once": "Einmal",
         "closed": "Geschlossene Fragen",
         "answered": "Von ann beantwortet: Einmal",
@@ -399,6 +401,11 @@ async def test_a_call_gets_leave_with_other_arguments(
     await expect(card).not_to_contain_text("```")
     assert await axe(page) == []
     other = card.get_by_role("textbox", name=words["other"])
+    await expect(other).to_have_count(0)
+    await card.get_by_role("button", name=words["edit"]).click()
+    await expect(other).to_be_focused()
+    assert json.loads(await other.input_value()) == {"argv": ["echo", "this one"]}
+    assert await axe(page) == []
     await other.fill("{not json")
     await card.get_by_role("button", name=words["once"]).click()
     await expect(page.locator("#toasts")).to_contain_text("JSON")
@@ -411,6 +418,7 @@ async def test_a_call_gets_leave_with_other_arguments(
         await expect(card).to_have_count(0)
         await page.get_by_text(words["closed"]).click()
     await expect(card).to_contain_text(words["answered"])
+    await expect(other).to_have_count(0)
     await expect(card.get_by_role("button", name=words["once"])).to_be_disabled()
     await show_chat(page)
     await expect(page.get_by_role("log")).to_contain_text("it said")
@@ -418,6 +426,58 @@ async def test_a_call_gets_leave_with_other_arguments(
     await expect(card).to_contain_text(words["answered"])
     await page.context.close()
     browsing.problems.clear()  # what was refused
+
+
+@pytest.mark.parametrize("view", ["questions", "chat"])
+async def test_a_long_call_is_seen_whole_and_every_command_confirmed(
+    make_daemon: MakeDaemon, browsing: Browsing, view: str
+) -> None:
+    hidden = "the part in the middle"
+    args = {"argv": ["echo", f"{'x' * 4000} {hidden} {'y' * 4000}"]}
+    rules = [
+        {"match": "long", "steps": [{"tool": {"name": "exec", "args": args}}, {"say": "ran"}]},
+        *LEAVE,
+    ]
+    daemon = make_daemon([{"name": "main", "tools": ["exec"]}], rules, CONFIG)
+    await daemon.start()
+    page = await browsing.page("phone")
+    await page.goto((await daemon.post("/web/links", {"person": None})).body["url"])
+    await page.get_by_role("textbox", name="Message to main").fill("long")
+    await page.get_by_role("button", name="Send", exact=True).click()
+    if view == "questions":
+        await show(page, view)
+    card = page.locator(".question")
+    await expect(card).to_contain_text("A part of this call only")
+    await expect(card).not_to_contain_text(hidden)
+    await expect(card.get_by_role("button", name="Once")).to_have_count(0)
+    await expect(card.get_by_role("button", name="Deny")).to_be_visible()
+    await card.get_by_role("button", name="Show all of it").click()
+    await expect(card).to_contain_text(hidden)
+    assert await axe(page) == []
+    assert await overflow_px(page) == 0
+    await card.get_by_role("button", name="Once").click()
+    await show_chat(page)
+    await expect(page.get_by_role("log")).to_contain_text("ran")
+    await page.get_by_role("textbox", name="Message to main").fill("run")
+    await page.get_by_role("button", name="Send", exact=True).click()
+    if view == "questions":
+        await show(page, view)
+    card = page.locator(".question", has_text="this one")
+    await expect(card.get_by_role("button", name="Always: echo *")).to_be_visible()
+    await expect(card).to_contain_text("“This run”")
+    every = card.get_by_role("button", name="Always, every command")
+    await every.click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("without asking")
+    await dialog.get_by_role("button", name="Cancel").click()
+    assert (await daemon.get("/approvals"))["approvals"] == []
+    await every.click()
+    await dialog.get_by_role("button", name="Every command").click()
+    await show_chat(page)
+    await expect(page.get_by_role("log")).to_contain_text("it said")
+    (grant,) = (await daemon.get("/approvals"))["approvals"]
+    assert (grant["tool"], grant["scope"], grant["pattern"]) == ("exec", "always", "")
+    await page.context.close()
 
 
 # -- dead letters ----------------------------------------------------------------------------------

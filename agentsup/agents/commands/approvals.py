@@ -17,9 +17,10 @@ def approval_commands(grants: Grants, name_of: Callable[[str], str]) -> tuple[Co
 
     def line(grant: Grant, say: Words) -> str:
         return say(
-            f"approval.line_{grant.scope}",
+            "approval.line_pattern" if grant.pattern else f"approval.line_{grant.scope}",
             agent=name_of(grant.agent_id),
             tool=grant.tool,
+            pattern=grant.pattern,
             message=grant.message_id,
             who=grant.granted_by,
             id=grant.grant_id,
@@ -54,7 +55,7 @@ def approval_commands(grants: Grants, name_of: Callable[[str], str]) -> tuple[Co
         acts = tuple(
             (
                 Button(
-                    f"✖ {name_of(one.agent_id)}: {one.tool}",
+                    f"✖ {name_of(one.agent_id)}: {one.pattern or one.tool}",
                     f"/approvals revoke {one.grant_id}",
                     once=True,
                 ),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentsup.agents.commands import texts
+from agentsup.agents.commands.answers import SHOWN, answer_commands, open_here
 from agentsup.agents.commands.dispatch import Command, is_operator
 from agentsup.agents.commands.pages import columns, page_of, turning, wanted_page
 from agentsup.agents.recovery.decisions import FALLBACK, TIERS
@@ -15,18 +16,16 @@ from agentsup.approvals.grants import Grants
 from agentsup.catalogue import Words, words
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
-from agentsup.mailbox import choices, outbox, questions, sessions
+from agentsup.mailbox import outbox, sessions
 from agentsup.mailbox.bus import AgentDirectory
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.agent import OFFLINE
 from agentsup.model.control import AgentView, Button, CommandContext, CommandReply, Control
-from agentsup.model.errors import BadRequest, Conflict, Forbidden, NotFound
+from agentsup.model.errors import BadRequest, Conflict, Forbidden
 from agentsup.model.message import TERMINAL, State
 from agentsup.model.principal import PersonRole
-from agentsup.model.question import Question, QuestionState
 from agentsup.store.database import Database, Reader
 
-SHOWN = 10
 SESSIONS_PER_PAGE = 8
 KEPT = 200
 """Sessions that can be paged through."""
@@ -112,7 +111,7 @@ class _ChatCommandSet:
             role = await self._s.database.read(lambda r: role_rows.role_of(r, session_id))
             if role is not None:
                 lines.append("   " + say("role.here", role=role or say("role.none")))
-        asked = await self._asked(context)
+        asked = await open_here(self._s.mailbox, self._s.database, context)
         if asked:
             lines.append(say("status.asked"))
             lines.extend(f"   {texts.question(q)}" for q in asked[:SHOWN])
@@ -227,60 +226,6 @@ class _ChatCommandSet:
             buttons=((Button(say("button.to_sessions"), "/sessions"),),),
         )
 
-    async def answer(self, context: CommandContext, rest: str) -> CommandReply:
-        say = words(context.language)
-        if not rest:
-            raise BadRequest(say("answer.say"), field="text")
-        head, _, tail = rest.partition(" ")
-        if head.startswith("q_"):
-            question, text = await self._named(context, head), tail.strip()
-        else:
-            question, text = await self._only(context), rest
-        text = _option(question, text, say) if question.state is QuestionState.OPEN else text
-        await self._s.mailbox.answer(question.question_id, text, context.principal)
-        return CommandReply(say("answer.done", text=text))
-
-    async def _asked(self, context: CommandContext) -> list[Question]:
-        """The open questions this person may answer from here: those shown in the conversation,
-        and to an operator, where none is, all of this agent."""
-        here = await self._s.database.read(
-            lambda r: questions.asked_in(
-                r, context.agent_id, context.channel, context.conversation
-            ),
-            name="command.asked",
-        )
-        if here or not is_operator(context):
-            return here
-        return [q for q in await self._s.mailbox.questions() if q.agent_id == context.agent_id]
-
-    async def _only(self, context: CommandContext) -> Question:
-        """The one question that is open; of several, which is meant must be said."""
-        say, asked = words(context.language), await self._asked(context)
-        if not asked:
-            raise NotFound(say("answer.none"))
-        if len(asked) > 1:
-            shown = "\n".join(f"   {texts.question(each)}" for each in asked[:SHOWN])
-            raise Conflict(say("answer.which", questions=shown))
-        return asked[0]
-
-    async def _named(self, context: CommandContext, question_id: str) -> Question:
-        """The question meant by its id, open or not: a late answer is told so."""
-        question = await self._s.mailbox.question(question_id)
-        say = words(context.language)
-        # Work that was handed on asks in the chat it comes from, whoever does it.
-        if await self._s.database.read(
-            lambda r: questions.was_asked_in(
-                r, question_id, context.agent_id, context.channel, context.conversation
-            ),
-            name="command.asked",
-        ):
-            return question
-        if question.agent_id != context.agent_id:
-            raise NotFound(say("answer.not_ours", id=question_id), question_id=question_id)
-        if not is_operator(context):
-            raise Forbidden(say("answer.elsewhere", id=question_id), question_id=question_id)
-        return question
-
     async def again(self, context: CommandContext, rest: str) -> CommandReply:
         if not rest.isdecimal():
             raise BadRequest(words(context.language)("again.say"), field="number")
@@ -356,7 +301,7 @@ def chat_commands(services: CommandServices) -> tuple[Command, ...]:
         Command("model", "[NAME|primary|fallback]", "show or change the model", run.model),
         Command("session", "[ID]", "show the session, or go on with another", run.session),
         Command("sessions", "", "the latest sessions", run.sessions),
-        Command("answer", "[ID] TEXT", "answer an open question", run.answer),
+        *answer_commands(services.mailbox, services.database, services.clock),
         Command("again", "NUMBER", "show again what may not have arrived", run.again),
         Command("cancel", "ID", "take back a message that waits", run.cancel),
     )
@@ -364,17 +309,3 @@ def chat_commands(services: CommandServices) -> tuple[Command, ...]:
 
 def _key(context: CommandContext) -> str:
     return f"chat:{context.channel}:{context.conversation}"
-
-
-def _option(question: Question, text: str, say: Words) -> str:
-    """The option meant by its number or its text in any case. Raises ``BadRequest`` otherwise."""
-    found = choices.meant(question, text)
-    if found is not None:
-        return found
-    if text.isdecimal() and 1 <= int(text) <= len(question.options):
-        return question.options[int(text) - 1]
-    for option in question.options:
-        if option.casefold() == text.casefold():
-            return option
-    options = ", ".join(f"{i} {o}" for i, o in enumerate(question.options, start=1))
-    raise BadRequest(say("answer.options", options=options), field="answer")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agentsup.agents.tools import arguments, shell_policy
+from agentsup.agents.tools import arguments, command_lines, shell_policy
 from agentsup.engines.child.fencing import Fencing
 from agentsup.kit.leftovers import LEADER
 from agentsup.kit.procgroup import Output, ProcessGroup, Stdio
@@ -71,6 +71,7 @@ def exec_tool(
         is_optional=True,
         is_outside=True,
         check=_check,
+        commands=_commands,
     )
 
 
@@ -100,6 +101,13 @@ def words_of(args: dict[str, Any]) -> list[str]:
             field="command",
         )
     return words
+
+
+def _commands(args: dict[str, Any]) -> command_lines.Lines:
+    try:
+        return command_lines.of_words(words_of(args))
+    except AgentsupError:
+        return ()
 
 
 def _check(args: dict[str, Any]) -> str | None:

@@ -21,7 +21,7 @@ from agentsup.mailbox.bus import DirectoryEntry
 from agentsup.mailbox.rows import IN_SESSION_SQL, OPEN_SQL, find_question, need_message
 from agentsup.model.errors import Conflict, NotFound
 from agentsup.model.message import DeliverTo, Kind, Lane, Message, NewMessage, text_parts
-from agentsup.model.question import Question
+from agentsup.model.question import Question, Seen
 from agentsup.store.database import Reader, Tx
 
 JOIN_MS: Final = 15 * 60_000
@@ -218,7 +218,8 @@ def _answer_tx(tx: Tx, call: Call, wanted: Wanted, session_id: str, at: int) -> 
         return Taken(message.message_id, asking.late(question, language)) if is_told else None
     given = asking.given(question, asked.typed, language)
     if given.option is not None:
-        call.deps.mailbox.answer_tx(tx, question.question_id, given.option, call.by)
+        seen = Seen(question.call.digest)  # the text that asks holds all of the call
+        call.deps.mailbox.answer_tx(tx, question.question_id, given.option, call.by, seen)
     return Taken(message.message_id, given.note)
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from agentsup.catalogue import load
 from agentsup.channels.cards import clock_time, option_of_text, outcome_text
+from agentsup.mailbox.choices import ANY
 from agentsup.model.message import Message, State
 from agentsup.model.question import Question, QuestionState
 
@@ -29,9 +30,9 @@ class Given:
 def told(question: Question, language: str = "") -> str:
     """The question as its reader sees it, with how to answer."""
     words = load()
-    blocks = [question.text.strip()]
-    if question.options:
-        blocks.append("\n".join(f"{n}. {one}" for n, one in enumerate(question.options, 1)))
+    blocks = [(question.call.whole or question.text).strip()]
+    if options := _offered(question):
+        blocks.append("\n".join(f"{n}. {one}" for n, one in enumerate(options, 1)))
     if question.deadline_at is not None:
         when = clock_time(question.deadline_at)
         blocks.append("⏳ " + words.text("question.until", language, when=when))
@@ -59,11 +60,17 @@ def given(question: Question, text: str, language: str = "") -> Given:
     """What a text says to a question that waits."""
     if not question.options:
         return Given(text)
-    option = option_of_text(question.options, text)
+    options = _offered(question)
+    option = option_of_text(options, text)
     if option is not None:
         return Given(option)
-    listed = " · ".join(question.options)
+    listed = " · ".join(options)
     return Given(note=load().text("question.which", language, options=listed))
+
+
+def _offered(question: Question) -> list[str]:
+    """The options, but leave for every command: there is no place for a second press."""
+    return [one for one in question.options if one != ANY]
 
 
 def late(question: Question, language: str = "") -> str:

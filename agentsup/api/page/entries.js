@@ -1,8 +1,8 @@
 // What stands in a conversation, as elements.
 
-import { act, post } from './api.js';
+import { act, get, post } from './api.js';
 import { blocksOf, Preview } from './blocks.js';
-import { h, icon, press, soft, t, timeOf } from './dom.js';
+import { ask, h, icon, press, soft, t, timeOf } from './dom.js';
 
 const isPicture = (name) => /\.(png|jpe?g|gif|webp)$/i.test(name);
 
@@ -98,21 +98,61 @@ function parsed(text) {
 	}
 }
 
+/** What nobody sees in a text, or what turns it round. */
+const UNSEEN = /[\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+
+/** The answers to a call that waits for approval. An answer names the call that was shown, whole. */
+function approval(app, id, answers, { call, digest, whole: all, is_cut: isCut }) {
+	const whole = h('div', { hidden: true });
+	const allowing = h('div.row', { role: 'group', 'aria-label': t`Answers` });
+	let editor = null;
+	const fetched = async () => {
+		if (!call) ({ call, digest, whole: all } = await get(`/questions/${id}`));
+		return call;
+	};
+	const give = (option, button) => act(button, async () => {
+		const args = editor && editor.value !== editor.defaultValue ? parsed(editor.value) : null;
+		const confirm = option === 'any' && await ask(t`Every command, always?`,
+			h('p', t`This agent may then run whatever it wants, in every conversation, without asking, until somebody takes it back.`), t`Every command`, true);
+		if (option !== 'any' || confirm) await post(`/questions/${id}/answer`, { answer: option, args: option === 'deny' ? null : args, digest, confirm });
+	});
+	const button = ([option, label]) => press(label, (pressed) => give(option, pressed));
+	const edit = press(t`Edit`, (pressed) => act(pressed, async () => {
+		const text = JSON.stringify((await fetched()).args, null, 2).replace(UNSEEN, (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, '0')}`);
+		editor = h('textarea.args', { rows: Math.min(12, text.split('\n').length), 'aria-label': t`Arguments, as JSON`, spellcheck: 'false' }, text);
+		pressed.replaceWith(editor);
+		editor.focus();
+	}), { class: 'quiet' });
+	const offer = () => allowing.replaceChildren(
+		...answers.filter(([option]) => option !== 'deny').map(button), ...(app.session.is_operator ? [edit] : []));
+	const showAll = press(t`Show all of it`, (pressed) => act(pressed, async () => {
+		await fetched();
+		whole.replaceChildren(h('pre.call', { tabIndex: 0 }, all.replace(/^`{3,}\n/gm, '')));
+		whole.hidden = false;
+		offer();
+	}));
+	if (isCut) allowing.append(showAll);
+	else offer();
+	return h('div.approval', whole, allowing, h('div.row.denial', answers.filter(([option]) => option === 'deny').map(button)));
+}
+
 /** What an agent asks, in a chat or a list. */
 export class Question {
-	constructor(app, { id, text, blocks, options = [], labels = options, tool, deadline_at: until }) {
+	constructor(app, { id, text, blocks, options = [], labels = options, offers, tool, deadline_at: until, ...call }) {
 		this.id = id;
 		this.state = 'open';
-		const args = tool && app.session.is_operator && h('textarea', { rows: 3, 'aria-label': t`Other arguments, as JSON`, placeholder: t`Other arguments, as JSON`, spellcheck: 'false' });
-		const give = (answer, button) => act(button, () => post(`/questions/${id}/answer`, { answer, args: parsed(args && args.value.trim() || 'null') }));
+		const answers = offers ?? options.map((option, at) => [option, labels[at]]);
 		const field = h('input', { 'aria-label': t`Your answer`, required: true, autocomplete: 'off', placeholder: t`Your answer` });
-		const ways = labels.length
-			? h('div.row', { role: 'group', 'aria-label': t`Answers` }, labels.map((label) => press(label, (button) => give(label, button))), args)
-			: h('form.row', { onsubmit: (event) => {
+		const give = (answer, button) => act(button, () => post(`/questions/${id}/answer`, { answer }));
+		if (tool && answers.length) this.ways = approval(app, id, answers, call);
+		else if (labels.length) this.ways = h('div.row', { role: 'group', 'aria-label': t`Answers` }, labels.map((label) => press(label, (button) => give(label, button))));
+		else {
+			this.ways = h('form.row', { onsubmit: (event) => {
 				event.preventDefault();
 				if (field.value.trim()) give(field.value, event.submitter ?? field);
 			} }, field, h('button.primary', t`Answer`));
-		this.ways = app.may('talk') ? ways : h('p.soft', t`You may not answer it.`);
+		}
+		if (!app.may('talk')) this.ways = h('p.soft', t`You may not answer it.`);
 		this.until = until ? h('p.soft', t`Answer until `, timeOf(until)) : null;
 		this.end = h('p.soft', { hidden: true });
 		this.card = h('div.card.question', h('div.said', blocks ? blocksOf(blocks) : words(text)), this.ways, this.until, this.end);
@@ -131,6 +171,7 @@ export class Question {
 			if (each.textContent === given) each.setAttribute('aria-pressed', 'true');
 		}
 		if (this.ways.tagName === 'FORM') this.ways.hidden = true;
+		for (const each of this.ways.querySelectorAll('.args')) each.remove();
 		if (this.until) this.until.hidden = true;
 		const told = {
 			answered: who ? t`Answered by ${who}: ${given}` : t`Answered: ${given}`,

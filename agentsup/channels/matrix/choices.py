@@ -53,8 +53,8 @@ def choices_of(kind: str, body: Mapping[str, Any], *, language: str = "") -> tup
     question_id = str(body.get("question_id") or "")
     if kind == "question" and question_id:
         found += (
-            Choice(str(option), f"{cards.QUESTION}{question_id}:{number}")
-            for number, option in enumerate(body.get("options") or ())
+            Choice(str(option), f"{cards.QUESTION}{question_id}:{meaning}")
+            for option, meaning in cards.offered(body)
         )
     if "again" in body:
         found.append(Choice(say("button.again"), f"{cards.AGAIN}{body['again']}"))

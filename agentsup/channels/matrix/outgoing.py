@@ -192,8 +192,10 @@ def _pieces(part: OutboxPart, text: str, settings: MatrixSettings, say: Words) -
         if long is not None:
             upload = UploadFile(None, long.name, long.data)
             return [Outgoing(Piece(long.summary)), _sent(upload)]
+    file = cards.attached_text(body)
     found = render_plain(text) if cards.is_plain(part.kind, body) else render(text)
-    return [Outgoing(piece) for piece in found or (Piece(say("part.empty")),)]
+    texts = [Outgoing(piece) for piece in found or (Piece(say("part.empty")),)]
+    return texts if file is None else [_sent(file), *texts]
 
 
 def _with_file(body: Mapping[str, Any], text: str, workspace: Path, say: Words) -> list[Outgoing]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentsup.catalogue import load
-from agentsup.channels.cards import AGAIN, CANCEL, QUESTION
+from agentsup.channels.cards import AGAIN, CANCEL, QUESTION, offered
 
 __all__ = ["MAX_LABEL_CHARS", "inline_keyboard", "markup"]
 
@@ -25,8 +25,7 @@ def markup(
     rows = [list(row) for row in body.get("buttons") or ()]
     question_id = str(body.get("question_id") or "")
     if kind == "question" and question_id:
-        options = [str(option) for option in body.get("options") or ()]
-        rows += _option_rows(question_id, options)
+        rows += _option_rows(question_id, offered(body), is_approval="choices" in body)
         if not rows:
             placeholder = words.text("question.placeholder", language)[:_PLACEHOLDER_MAX]
             # In a group it would open a reply for everybody.
@@ -64,14 +63,18 @@ def inline_keyboard(rows: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, An
     }
 
 
-def _option_rows(question_id: str, options: Sequence[str]) -> list[list[dict[str, str]]]:
+def _option_rows(
+    question_id: str, options: Sequence[tuple[str, str]], *, is_approval: bool
+) -> list[list[dict[str, str]]]:
     buttons = [
-        {"label": option, "data": f"{QUESTION}{question_id}:{number}"}
-        for number, option in enumerate(options)
+        {"label": label, "data": f"{QUESTION}{question_id}:{meaning}"} for label, meaning in options
     ]
-    wide = any(len(option) > _NARROW_CHARS for option in options)
+    denial = [buttons.pop()] if is_approval else []
+    wide = any(len(label) > _NARROW_CHARS for label, _ in options)
     width = 1 if wide else _PER_ROW
-    return [buttons[i : i + width] for i in range(0, len(buttons), width)]
+    rows = [buttons[i : i + width] for i in range(0, len(buttons), width)]
+    # What allows a call stands apart from what denies it, which comes last.
+    return [*rows, denial] if denial else rows
 
 
 def _label(text: str) -> str:

@@ -131,8 +131,10 @@ def _pieces(part: OutboxPart, text: str, settings: TelegramSettings, say: Words)
         if long is not None:
             upload = UploadFile(None, long.name, long.data)
             return [Outgoing(Piece(long.summary), upload)]
+    file = cards.attached_text(body)
     pieces = _texts(text, is_plain=cards.is_plain(part.kind, body))
-    return [Outgoing(piece) for piece in pieces or (Piece(say("part.empty")),)]
+    found = [Outgoing(piece) for piece in pieces or (Piece(say("part.empty")),)]
+    return found if file is None else [Outgoing(Piece(""), file), *found]
 
 
 def _texts(text: str, *, is_plain: bool, limit: int = CAPABILITIES.text_limit) -> tuple[Piece, ...]:

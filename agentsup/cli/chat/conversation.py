@@ -66,6 +66,8 @@ class OpenQuestion:
     question_id: str
     message_id: str
     options: tuple[str, ...]
+    meanings: tuple[str, ...] = ()
+    """What to answer for each of them; empty: its number."""
 
 
 class HelloRefused(Exception):
@@ -137,8 +139,16 @@ class Conversation:
             return text
         for question in reversed(self.questions.values()):
             if 1 <= int(number) <= len(question.options):
-                del self.questions[question.question_id]
-                return f"/answer {question.question_id} {int(number)}"
+                meant = (
+                    question.meanings[int(number) - 1]
+                    if len(question.meanings) == len(question.options)
+                    else ""
+                )
+                # A number of the options counts from 1 there; more of the question is no answer.
+                if not meant or meant.isdecimal():
+                    del self.questions[question.question_id]
+                    meant = str(int(meant) + 1) if meant else str(int(number))
+                return f"/answer {question.question_id} {meant}"
         return text
 
     # -- from the daemon ---------------------------------------------------------------------------
@@ -238,7 +248,10 @@ class Conversation:
         if kind == "question":
             options = tuple(str(option) for option in data.get("options") or ())
             question_id = str(data.get("question_id", ""))
-            self.questions[question_id] = OpenQuestion(question_id, message_id, options)
+            meanings = tuple(str(each) for each in data.get("choices") or ())
+            self.questions[question_id] = OpenQuestion(question_id, message_id, options, meanings)
+            if attached := data.get("attached"):
+                text = f"{attached.get('text', '')}\n\n{text}"
             return [Shown(Kind.QUESTION, text, options=options, **about)]
         if kind == "file":
             self._ended_by(message_id, 1)

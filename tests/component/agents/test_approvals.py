@@ -323,13 +323,14 @@ async def test_what_is_shown_cannot_lie(household: Open) -> None:
     (question,) = await house.daemon.mailbox.questions()
     assert "secret-of-the-house" not in question.text
     assert not {"\u202e", "\u200b"} & set(question.text)
-    head, fence, *inside, closing, tail = question.text.split("\n")
+    head, fence, *inside, closing, tail, run = question.text.split("\n")
     assert (fence, closing) == ("````", "````")
     assert inside[0] == "append"
-    assert "characters not shown" in inside[1]
+    assert "z" * 2000 in inside[1]
     assert len(inside) == 2
     assert "ann" in head
     assert "Otto" in tail
+    assert "This run" in run
 
 
 async def test_no_agent_gives_leave_to_a_task_of_its_own(household: Open) -> None:

@@ -100,6 +100,7 @@ WHO: Mapping[str, tuple[str, ...]] = {
     "POST /dead/{id}/requeue": ALONE,
     "POST /dead/{id}/drop": ALONE,
     "GET /questions": PEOPLE,
+    "GET /questions/{id}": PEOPLE,
     "POST /questions/{id}/answer": WRITERS,
     "GET /approvals": ALONE,
     "GET /traces": PEOPLE,
@@ -186,6 +187,7 @@ HERS: Mapping[str, tuple[tuple[str, Any], ...]] = {
     "POST /interagent/send_async": (
         ("/interagent/send_async", {"to": "ben", "message": "how are you?"}),
     ),
+    "GET /questions/{id}": (("/questions/{question}", None), ("/questions/{answered}", None)),
     "POST /questions/{id}/answer": (
         ("/questions/{question}/answer", {"answer": "red"}),
         ("/questions/{answered}/answer", {"answer": "red"}),
