@@ -10,6 +10,7 @@ from aiohttp import web
 
 from agentsup.api import bodies, documents, privacy, shapes
 from agentsup.api.access import Access
+from agentsup.api.question_shapes import QuestionDocument, QuestionList
 from agentsup.api.route import Call, Route, reply
 from agentsup.api.web.shown import asked
 from agentsup.mailbox.questions import list_for, places_of
@@ -348,7 +349,7 @@ ROUTES = (
         "/questions",
         questions,
         "Questions in one state",
-        {200: shapes.QuestionList},
+        {200: QuestionList},
         access=Access.LOOK,
         query=bodies.QuestionsQuery,
     ),
@@ -357,7 +358,7 @@ ROUTES = (
         "/questions/{id}",
         question,
         "One question, with all of the call that waits for approval",
-        {200: shapes.QuestionDocument},
+        {200: QuestionDocument},
         access=Access.LOOK,
         refusals=(404,),
     ),
@@ -366,7 +367,7 @@ ROUTES = (
         "/questions/{id}/answer",
         answer,
         "Answer a question, once",
-        {200: shapes.QuestionDocument},
+        {200: QuestionDocument},
         access=Access.TALK,
         body=bodies.AnswerBody,
         refusals=(404, 409),

@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agentsup.model.health import AgentState
 from agentsup.model.message import Outcome, State
-from agentsup.model.question import QuestionState, Who
 
 
 class Document(BaseModel):
@@ -249,39 +248,6 @@ class Replayed(Document):
     success: Literal[True]
     message_id: str
     replay_of: str
-
-
-class QuestionDocument(Document):
-    id: str
-    agent: str
-    agent_id: str
-    session: str
-    message_id: str
-    kind: str
-    text: str
-    blocks: list[dict[str, Any]] | None = Field(None, description="the text, for the page")
-    options: list[str]
-    labels: list[str] = Field(description="the options in the reader's words, in their order")
-    state: QuestionState
-    answer: str
-    answer_label: str = Field(description="the answer in the reader's words")
-    asked_at: int
-    deadline_at: int | None
-    who: Who = Field(description="who may answer; an operator always may")
-    tool: str = Field(description="whose call waits for approval; empty for other questions")
-    call: dict[str, Any] | None = Field(
-        description="all of the call that waits for approval: tool, title, args; secrets masked"
-    )
-    digest: str = Field(description="of that call; an approval that names it is bound to it")
-    whole: str = Field(description="the text that shows all of the call; `text` where that does")
-    is_cut: bool = Field(description="whether the text shows a part of the call only")
-    answered_at: int | None
-    answered_by: str
-
-
-class QuestionList(Document):
-    questions: list[QuestionDocument]
-    next_cursor: None
 
 
 class Alive(Document):

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, RootModel
 
 from agentsup.api.bodies import MAX_PAGE, MAX_WAIT_S, Body, ChatRef, PriorityName, Query, Text
-from agentsup.api.shapes import Document, EventDocument, QuestionDocument, Result
+from agentsup.api.question_shapes import QuestionDocument
+from agentsup.api.shapes import Document, EventDocument, Result
 from agentsup.model.task import (
     MAX_NAME_CHARS,
     MAX_PROMPT_CHARS,
