@@ -18,7 +18,8 @@ def _place(path: str) -> str:
 
 class FenceSettings(BaseModel):
     """`[fence]`: the home, but for an agent's own part of it, and ``closed`` are out of reach for
-    what agents run. ``auto``: where the system can; ``required``: or nothing is run; ``off``."""
+    what agents run. ``auto``: where the system can; ``required``: or nothing is run; ``off``.
+    ``sockets``: paths of sockets they may connect to, where the kernel can keep them from others."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -26,10 +27,19 @@ class FenceSettings(BaseModel):
     closed: Annotated[
         tuple[Annotated[str, AfterValidator(_place)], ...], BeforeValidator(as_tuple)
     ] = ()
+    sockets: Annotated[
+        tuple[Annotated[str, AfterValidator(_place)], ...], BeforeValidator(as_tuple)
+    ] = ()
 
     def paths(self, environ: Mapping[str, str]) -> tuple[str, ...]:
         """What else is closed, ``~`` being the home of the daemon's user."""
-        user = environ.get("HOME", "")
-        return tuple(
-            f"{user}{path[1:]}" if path.startswith("~") and user else path for path in self.closed
-        )
+        return _expanded(self.closed, environ)
+
+    def socket_paths(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """Sockets that programs may connect to, ``~`` being the home of the daemon's user."""
+        return _expanded(self.sockets, environ)
+
+
+def _expanded(paths: tuple[str, ...], environ: Mapping[str, str]) -> tuple[str, ...]:
+    user = environ.get("HOME", "")
+    return tuple(f"{user}{path[1:]}" if path.startswith("~") and user else path for path in paths)

@@ -5,9 +5,14 @@ an unprivileged program to give up access to files for itself and all it starts 
 ``landlock(7)``). Its rules only open; what is closed is what no rule reaches. So a fence opens what
 lies beside the way to a closed place, as it is there at that moment, then the places inside it that
 belong to this program. Directories on the way themselves can be passed, but not listed, and nothing
-new can be made in them. A fenced program also can't signal or trace a process outside its fence.
+new can be made in them. A place can also be opened for reading alone; the directories on the way to
+such a place can be read as well. A fenced program also can't signal or trace a process outside its
+fence, nor reach its abstract sockets.
 
-Closed stays closed for all descendants, through links, mounts and descriptors of ``/proc``.
+Closed stays closed for all descendants, through links, other mounts of the same file system and
+descriptors of ``/proc``. What the kernel has no right for stays possible: to ask of a file how it is
+(``stat``), to change its mode, times and extended attributes, to be told of its changes (inotify),
+and, before version 9, to connect to a socket by its path.
 """
 
 import ctypes
@@ -18,9 +23,22 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
-__all__ = ["Fence", "FenceUnavailable", "gaps", "rules_of", "stay_inside", "version"]
+from agentsup.kit.mounts import Mount, mounts, second_paths
+
+__all__ = [
+    "OLDEST",
+    "SOCKETS",
+    "WHOLE",
+    "Fence",
+    "FenceUnavailable",
+    "Gap",
+    "gaps",
+    "rules_of",
+    "stay_inside",
+    "version",
+]
 
 _CREATE_RULESET: Final = 444  # the same number on every architecture that Linux knows
 _ADD_RULE: Final = 445
@@ -33,11 +51,21 @@ _OF_FILES: Final = {1: 0b111, 3: 1 << 14, 5: 1 << 15}
 """Execute, write, read; truncate; device control: what a rule for a file may say."""
 _OF_DIRECTORIES: Final = {1: 0b1_1111_1111_1000, 2: 1 << 13}
 """List, remove, make; move between directories."""
+_OF_SOCKETS: Final = {9: 1 << 16}
+"""Connect to a socket by its path."""
+_READ_FILES: Final = {1: 0b101}
+_READ_DIRECTORIES: Final = {1: 0b1000}
+_SCOPE_SOCKETS: Final = {6: 1 << 0}
+"""Abstract sockets that were made outside the fence."""
 _SCOPE_SIGNAL: Final = {6: 1 << 1}
 OLDEST: Final = 2
 """Version 1 forbids every move between directories, which breaks what programs do all day."""
 WHOLE: Final = 3
 """Before it, a closed file could still be cut to nothing (Linux 6.2)."""
+SCOPED: Final = 6
+"""Before it, signals and abstract sockets go out (Linux 6.12)."""
+SOCKETS: Final = 9
+"""Before it, a program connects to any socket that has a path (Linux 7.1)."""
 
 
 class FenceUnavailable(OSError):
@@ -46,10 +74,22 @@ class FenceUnavailable(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Absolute paths: ``closed`` to a program, but for what lies in ``opened``."""
+    """Absolute paths: ``closed`` to a program, but for what lies in ``opened`` and, for reading
+    alone, in ``shown``. ``read_only`` can't be written, unless it lies in ``opened``; where there is
+    nothing yet, nothing can be made. ``sockets``: where it may connect besides ``opened``."""
 
     closed: tuple[str, ...]
     opened: tuple[str, ...] = ()
+    read_only: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
+    sockets: tuple[str, ...] = ()
+
+
+class Gap(NamedTuple):
+    """A path that a rule opens, with all below it."""
+
+    path: str
+    is_writable: bool = True
 
 
 class _Attributes(ctypes.Structure):
@@ -87,16 +127,21 @@ def rules_of(fence: Fence) -> int:
             f"this system ({platform.system()} {platform.release()}) can't keep programs from "
             "files: it takes Linux 5.19 or newer with Landlock"
         )
-    files, directories = _upto(_OF_FILES, known), _upto(_OF_DIRECTORIES, known)
-    wanted = _Attributes(files | directories, 0, _upto(_SCOPE_SIGNAL, known))
+    rights = _Rights.of(known)
+    wanted = _Attributes(
+        rights.handled, 0, _upto(_SCOPE_SIGNAL, known) | _upto(_SCOPE_SOCKETS, known)
+    )
     ruleset = libc.syscall(
         _CREATE_RULESET, ctypes.byref(wanted), ctypes.c_size_t(ctypes.sizeof(wanted)), 0
     )
     if ruleset < 0:
         raise OSError(ctypes.get_errno(), "the kernel refuses to make a fence")
     try:
-        for path in gaps(fence):
-            _open_beneath(libc, ruleset, path, files, directories)
+        for gap in gaps(fence):
+            _open_beneath(libc, ruleset, gap.path, *rights.of_gap(gap))
+        if rights.sockets:
+            for path in (*fence.opened, *fence.sockets):
+                _open_beneath(libc, ruleset, os.path.realpath(path), rights.sockets, rights.sockets)
     except BaseException:
         os.close(ruleset)
         raise
@@ -111,45 +156,99 @@ def stay_inside(rules: int) -> None:
         raise OSError(ctypes.get_errno(), "the fence can't be closed")
 
 
-def gaps(fence: Fence) -> Iterator[str]:
-    """The highest paths that lie in no closed place, and those of what is opened inside one."""
-    closed = {os.path.realpath(path) for path in fence.closed}
-    opened = [os.path.realpath(path) for path in fence.opened]
+def gaps(fence: Fence) -> Iterator[Gap]:
+    """The highest paths that lie in no closed place, and those of what is opened inside one. A path
+    that holds another one of them is opened for reading alone."""
+    known = mounts()
+    closed = _everywhere(fence.closed, known)
+    read_only = _everywhere(fence.read_only, known)
     # What holds a closed place is opened around it; one inside what is opened stays closed.
-    yield from _around(os.sep, closed)
-    for path in opened:
+    yield from _around(os.sep, closed, read_only, is_writable=True)
+    for path in map(os.path.realpath, fence.opened):
+        if any(_is_in(path, each) for each in (*closed, *read_only)):
+            yield from _around(
+                path, _inside(closed, path), _inside(read_only, path), is_writable=True
+            )
+    for path in map(os.path.realpath, fence.shown):
         if any(_is_in(path, each) for each in closed):
-            yield from _around(path, {each for each in closed if _is_in(each, path)} - {path})
+            yield from _around(path, _inside(closed, path), set(), is_writable=False)
 
 
-def _around(path: str, closed: set[str]) -> Iterator[str]:
+def _everywhere(paths: tuple[str, ...], known: tuple[Mount, ...]) -> set[str]:
+    """``paths`` without links, and where else their files are mounted."""
+    real = {os.path.realpath(path) for path in paths}
+    return real.union(*(second_paths(path, known) for path in real))
+
+
+def _inside(paths: set[str], folder: str) -> set[str]:
+    return {each for each in paths if each != folder and _is_in(each, folder)}
+
+
+def _around(
+    path: str, closed: set[str], read_only: set[str], *, is_writable: bool
+) -> Iterator[Gap]:
     if path in closed:
         return
-    if not any(_is_in(each, path) for each in closed):
-        yield path
-        return
+    is_writable = is_writable and path not in read_only
+    closed, read_only = _inside(closed, path), _inside(read_only, path)
+    if not closed:
+        is_whole = not is_writable or not read_only
+        yield Gap(path, is_writable and is_whole)
+        if is_whole:
+            return
     try:
         with os.scandir(path) as entries:
             names = [entry.path for entry in entries if not entry.is_symlink()]
     except OSError:
         return  # what can't be listed by us stays closed
     for each in names:
-        yield from _around(each, closed)
+        yield from _around(each, closed, read_only, is_writable=is_writable)
 
 
 def _is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
+class _Rights(NamedTuple):
+    """The bits of one version of the kernel's fence."""
+
+    files: int
+    directories: int
+    read_files: int
+    read_directories: int
+    sockets: int
+
+    @classmethod
+    def of(cls, known: int) -> "_Rights":
+        return cls(
+            _upto(_OF_FILES, known),
+            _upto(_OF_DIRECTORIES, known),
+            _upto(_READ_FILES, known),
+            _upto(_READ_DIRECTORIES, known),
+            _upto(_OF_SOCKETS, known),
+        )
+
+    @property
+    def handled(self) -> int:
+        """Everything that is refused where no rule allows it."""
+        return self.files | self.directories | self.sockets
+
+    def of_gap(self, gap: Gap) -> tuple[int, int]:
+        """What a rule allows there: for a file, and for a directory with all below it."""
+        if gap.is_writable:
+            return self.files, self.files | self.directories
+        return self.read_files, self.read_files | self.read_directories
+
+
 def _open_beneath(libc: ctypes.CDLL, ruleset: int, path: str, files: int, directories: int) -> None:
+    """A rule with the rights ``files`` for a file, ``directories`` for a directory."""
     try:
         descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return  # gone since it was seen
     try:
         mode = os.fstat(descriptor).st_mode
-        rights = files | directories if stat.S_ISDIR(mode) else files
-        rule = _Beneath(rights, descriptor)
+        rule = _Beneath(directories if stat.S_ISDIR(mode) else files, descriptor)
         # What the kernel has no rule for stays closed, rather than all being open for its sake.
         libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(rule), 0)
     finally:

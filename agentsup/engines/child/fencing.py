@@ -11,6 +11,7 @@ from pathlib import Path
 
 from agentsup.engines.failures import EnginesBusy, NotConfigured
 from agentsup.kit.fence import Fence, FenceUnavailable, rules_of
+from agentsup.kit.planted import Folder
 from agentsup.kit.threads import to_its_end
 
 _log = logging.getLogger(__name__)
@@ -19,28 +20,33 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class Fencing:
     """``closed``: absolute paths; none: no fence. With ``is_required`` a program is not started
-    where the system has no fence; else it runs without, and ``doctor`` says so."""
+    where the system has no fence; else it runs without, and ``doctor`` says so. ``read_only`` and
+    ``sockets``: see ``kit.fence.Fence``."""
 
     closed: tuple[str, ...] = ()
     is_required: bool = False
+    read_only: tuple[str, ...] = ()
+    sockets: tuple[str, ...] = ()
 
     def with_room(self, env: Mapping[str, str], home: Path) -> dict[str, str]:
         """``env`` with a place for temporary files: the usual one, or, where a closed place lies in
         that so that nothing new can be made in it, one in the program's own ``home``. Blocks."""
         usual = os.path.realpath(env.get("TMPDIR") or "/tmp")  # noqa: S108 - where programs look
-        if not any(Path(os.path.realpath(path)).is_relative_to(usual) for path in self.closed):
+        kept = (*self.closed, *self.read_only)
+        if not any(Path(os.path.realpath(path)).is_relative_to(usual) for path in kept):
             return dict(env)
-        room = home / "tmp"
-        room.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return {**env, "TMPDIR": str(room)}
+        Folder(home).make("tmp", mode=0o700)
+        return {**env, "TMPDIR": str(home / "tmp")}
 
     @asynccontextmanager
-    async def around(self, opened: Iterable[str]) -> AsyncGenerator[int | None]:
-        """The rules for one program, to which ``opened`` stays open. Raises ``NotConfigured``,
-        ``EnginesBusy``."""
+    async def around(
+        self, opened: Iterable[str], shown: Iterable[str] = ()
+    ) -> AsyncGenerator[int | None]:
+        """The rules for one program, to which ``opened`` stays open and ``shown`` can be read.
+        Raises ``NotConfigured``, ``EnginesBusy``."""
         rules: int | None = None
         if self.closed:
-            fence = Fence(self.closed, tuple(opened))
+            fence = Fence(self.closed, tuple(opened), self.read_only, tuple(shown), self.sockets)
             try:
                 rules = await to_its_end(lambda: rules_of(fence), undo=os.close)
             except FenceUnavailable as error:

@@ -263,9 +263,9 @@ def _nothing_closed(patch: pytest.MonkeyPatch) -> None:
 def _workspaces_open(patch: pytest.MonkeyPatch) -> None:
     original = fence.gaps
 
-    def gaps(wanted: fence.Fence) -> Iterator[str]:
+    def gaps(wanted: fence.Fence) -> Iterator[fence.Gap]:
         yield from original(wanted)
-        yield str(Path(wanted.closed[0], "agents"))
+        yield fence.Gap(str(Path(wanted.closed[0], "agents")))
 
     patch.setattr(fence, "gaps", gaps)
 

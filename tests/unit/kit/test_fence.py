@@ -49,11 +49,16 @@ async def run(home: Path, *argv: str) -> tuple[int, str]:
     return output.code, output.stdout.decode()
 
 
+def opened_by(wanted: Fence) -> list[str]:
+    """The paths of what a program may read."""
+    return [gap.path for gap in gaps(wanted)]
+
+
 # -- which places are opened -------------------------------------------------------------------
 
 
 def test_what_lies_beside_the_way_to_a_closed_place_is_open(home: Path) -> None:
-    found = set(gaps(Fence((str(home),))))
+    found = set(opened_by(Fence((str(home),))))
     assert {str(home.parent / "beside"), str(home.parent / "shelf"), "/usr"} <= found
     assert not any(path == "/" or str(home).startswith(path + "/") for path in found)
     assert not any(path.startswith(str(home)) for path in found)
@@ -62,7 +67,7 @@ def test_what_lies_beside_the_way_to_a_closed_place_is_open(home: Path) -> None:
 def test_what_is_opened_inside_is_open_and_nothing_beside_it(home: Path) -> None:
     space = home / "ann" / "space"
     inside = [
-        path for path in gaps(Fence((str(home),), (str(space),))) if path.startswith(str(home))
+        path for path in opened_by(Fence((str(home),), (str(space),))) if path.startswith(str(home))
     ]
     assert inside == [str(space)]
 
@@ -70,13 +75,13 @@ def test_what_is_opened_inside_is_open_and_nothing_beside_it(home: Path) -> None
 def test_a_closed_place_inside_an_opened_one_stays_closed(home: Path) -> None:
     inner = home / "ann" / "space" / "inner"
     inner.mkdir()
-    found = set(gaps(Fence((str(home), str(inner)), (str(home / "ann" / "space"),))))
+    found = set(opened_by(Fence((str(home), str(inner)), (str(home / "ann" / "space"),))))
     assert str(home / "ann" / "space" / "notes") in found
     assert not any(path.startswith((str(inner), str(home / "bob"))) for path in found)
 
 
 def test_an_opened_place_that_holds_a_closed_one_is_opened_around_it(home: Path) -> None:
-    found = set(gaps(Fence((str(home),), (str(home.parent),))))
+    found = set(opened_by(Fence((str(home),), (str(home.parent),))))
     assert str(home.parent / "shelf") in found
     assert str(home.parent) not in found
     assert not any(path.startswith(str(home)) for path in found)
@@ -85,12 +90,12 @@ def test_an_opened_place_that_holds_a_closed_one_is_opened_around_it(home: Path)
 def test_a_link_to_a_closed_place_opens_nothing(home: Path) -> None:
     way = home.parent / "way"
     way.symlink_to(home)
-    found = list(gaps(Fence((str(way),))))
+    found = list(opened_by(Fence((str(way),))))
     assert not any(path == str(way) or path.startswith(str(home)) for path in found)
 
 
 def test_a_closed_place_that_does_not_exist_closes_nothing_else(home: Path) -> None:
-    found = set(gaps(Fence((str(home / "ann" / "none"),))))
+    found = set(opened_by(Fence((str(home / "ann" / "none"),))))
     assert {str(home / "secret"), str(home / "bob"), str(home / "ann" / "space")} <= found
 
 

@@ -1,0 +1,233 @@
+"""P7: what the fence closes, system call by system call, as docs/fence.md says it.
+
+Each probe is made by a real program, once free and once behind the fence. What a version of the
+kernel's fence does not close is in the table as well: nobody is to take it for closed.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.kit import fence
+from agentsup.kit.fence import Fence, rules_of
+from agentsup.kit.procgroup import ProcessGroup, Stdio
+from tests.process import fence_probe
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(fence.version() < fence.OLDEST, reason="this kernel has no Landlock"),
+]
+
+DOCS = Path(__file__).parents[2] / "docs" / "fence.md"
+NEVER = 0
+CLOSED_SINCE = {
+    **dict.fromkeys(
+        (
+            "open for reading",
+            "open for writing",
+            "openat of a directory",
+            "open_by_handle_at",
+            "list a directory",
+            "execve",
+            "create a file",
+            "mkdir",
+            "symlink",
+            "mknod",
+            "bind a socket",
+            "link out",
+            "link in",
+            "rename out",
+            "rename in",
+            "unlink",
+            "mount",
+        ),
+        2,
+    ),
+    "truncate": 3,
+    **dict.fromkeys(
+        (
+            "stat",
+            "access",
+            "readlink",
+            "statfs",
+            "getxattr",
+            "chdir",
+            "chmod",
+            "chown",
+            "utime",
+            "setxattr",
+            "inotify_add_watch",
+        ),
+        NEVER,
+    ),
+    "read-only: open for reading": NEVER,
+    "read-only: list": NEVER,
+    **dict.fromkeys(
+        (
+            "read-only: open for writing",
+            "read-only: create",
+            "read-only: create where nothing is",
+            "read-only: replace by rename",
+            "read-only: rename the place",
+            "read-only: unlink",
+        ),
+        2,
+    ),
+    "read-only: chmod": NEVER,
+    "connect to a path": 9,
+    "sendto a path": 9,
+    "connect to an abstract socket": 6,
+    "sendto an abstract socket": 6,
+    "connect over TCP": NEVER,
+    "kill": 6,
+    "pidfd_send_signal": 6,
+    **dict.fromkeys(
+        (
+            "ptrace",
+            "process_vm_readv",
+            "pidfd_getfd",
+            "/proc/PID/environ",
+            "/proc/PID/mem",
+            "/proc/PID/cwd",
+            "/proc/PID/root",
+            "/proc/PID/fd",
+        ),
+        2,
+    ),
+    "prlimit": NEVER,
+    "setpriority": NEVER,
+    "sched_setaffinity": NEVER,
+    "shmat (System V)": NEVER,
+    "shm_open (POSIX)": NEVER,
+    "mq_open (POSIX)": 2,
+    "keyctl (the user's keyring)": NEVER,
+}
+"""From which version of Landlock on each is closed."""
+OPEN_TO_ROOT = {"/proc/PID/environ"}
+"""Linux 6.15 and newer let it pass for whoever may watch performance (``CAP_PERFMON``)."""
+
+
+def table() -> str:
+    """As it stands in the docs."""
+    rows = ["| call | closed since Landlock |", "|---|---|"]
+    rows += [f"| {name} | {since or 'not closed'} |" for name, since in CLOSED_SINCE.items()]
+    return "\n".join(rows)
+
+
+def test_the_docs_say_what_is_probed() -> None:
+    assert table() in DOCS.read_text(), f"put this into {DOCS.name}:\n{table()}"
+
+
+@contextmanager
+def world(root: Path) -> Iterator[dict[str, Any]]:
+    """A closed place, a read-only one, and what a process outside the fence has open."""
+    libc, name = ctypes.CDLL(None, use_errno=True), f"agentsup-{os.getpid()}-{root.name}"[:60]
+    closed, place = root / "closed", root / "read-only"
+    for folder in (closed, place, root / "space"):
+        folder.mkdir(parents=True)
+    for each in ("file", "moved", "removed", "long", "file2"):
+        (closed / each).write_text("a long secret")
+        (place / each).write_text("an order")
+    (closed / "program").symlink_to("/bin/true")
+    (closed / "program").unlink()
+    (closed / "program").write_bytes(Path("/bin/true").read_bytes())
+    (closed / "program").chmod(0o700)
+    (closed / "link").symlink_to("file")
+    with contextlib.suppress(OSError):
+        os.setxattr(closed / "file", "user.known", b"x")
+    shared = Path("/dev/shm", name)
+    shared.write_bytes(b"shared")
+    queue = f"/{name}"
+    posix = libc.mq_open(queue.encode(), os.O_CREAT | os.O_RDWR, 0o600, None)
+    key = os.getpid()
+    segment = libc.shmget(key, 4096, 0o1600)
+    if os.uname().machine == "x86_64":
+        libc.syscall(248, b"user", name.encode(), b"secret", 6, -4)
+    with contextlib.ExitStack() as stack:
+        names = {"stream": str(root / "s"), "datagram": str(root / "d")}
+        for path, kind in (
+            (names["stream"], socket.SOCK_STREAM),
+            (names["datagram"], socket.SOCK_DGRAM),
+            (f"\0{name}", socket.SOCK_STREAM),
+            (f"\0{name}-datagram", socket.SOCK_DGRAM),
+        ):
+            one = stack.enter_context(socket.socket(socket.AF_UNIX, kind))
+            one.bind(path)
+            if kind == socket.SOCK_STREAM:
+                one.listen()
+        tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        target = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, cwd="/usr")
+        try:
+            yield {
+                **names,
+                "closed": str(closed),
+                "read_only": str(place),
+                "abstract": name,
+                "port": tcp.getsockname()[1],
+                "pid": target.pid,
+                "key": key,
+                "shared": str(shared),
+                "queue": queue,
+            }
+        finally:
+            target.kill()
+            target.wait()
+            shared.unlink()
+            libc.shmctl(segment, 0, None)
+            if posix >= 0:
+                libc.mq_unlink(queue.encode())
+                os.close(posix)
+
+
+async def probed(root: Path, *, is_fenced: bool) -> dict[str, str]:
+    with world(root) as aim, contextlib.ExitStack() as stack:
+        rules = None
+        if is_fenced:
+            places = (aim["read_only"], f"{aim['read_only']}-missing")
+            wanted = Fence((aim["closed"],), (str(root / "space"),), places)
+            rules = await asyncio.to_thread(rules_of, wanted)
+            stack.callback(os.close, rules)
+        group = await ProcessGroup.spawn(
+            [sys.executable, "-S", "-E", fence_probe.__file__, json.dumps(aim)],
+            env={"PATH": os.environ["PATH"]},
+            cwd=str(root / "space"),
+            stderr=Stdio.MERGE,
+            fence=rules,
+        )
+        async with group:
+            output = await group.communicate(limit_bytes=100_000)
+    found: dict[str, str] = json.loads(output.stdout)
+    return found
+
+
+async def test_each_call_is_closed_from_its_version_on(tmp_path: Path) -> None:
+    found = await probed(tmp_path, is_fenced=True)
+    assert set(found) == set(CLOSED_SINCE)
+    known = fence.version()
+    wrong = {
+        name: how
+        for name, how in found.items()
+        if how != "absent"
+        and not (os.geteuid() == 0 and name in OPEN_TO_ROOT)
+        and (how == "closed") != (CLOSED_SINCE[name] != NEVER and known >= CLOSED_SINCE[name])
+    }
+    assert not wrong, f"Landlock {known}"
+
+
+async def test_without_a_fence_each_call_reaches_what_it_is_for(tmp_path: Path) -> None:
+    """A probe that never works proves nothing."""
+    found = await probed(tmp_path, is_fenced=False)
+    closed = {name for name, how in found.items() if how == "closed"}
+    privileged = {"open_by_handle_at", "mount"} if os.geteuid() else set()
+    assert closed <= privileged
