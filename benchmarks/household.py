@@ -111,7 +111,7 @@ async def household(
         logging.getLogger("watchfiles").setLevel(logging.WARNING)
         database = await Database.open(place.state_db, clock=clock)
         roster = Roster(database, clock, entropy)
-        token = operator_token(place.api_token, entropy)
+        token, _ = operator_token(place.api_token, entropy)
         await roster.load()
         snapshot, complaint = first_snapshot(place, roster.overrides())
         await roster.take_over(snapshot.specs)

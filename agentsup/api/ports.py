@@ -370,7 +370,7 @@ class WebDeps:
     database: Database
     people: Callable[[], Mapping[str, PersonRole]]
     """The persons of [people] and their roles, as they are now."""
-    operator_key: str
+    operator_key: Callable[[], str]
     """Changes with the operator's token; tells nothing of it."""
     node_id: str
     workspace: Callable[[str], Path]

@@ -403,6 +403,7 @@ class _Assembly:
                     lambda: self.snapshot.settings.limits.keep_days,
                     self.work.purge,
                     g.keep_lock,
+                    g.mode_keeper(self.alarm.tell).look,
                 ),
                 services.watchdog_spec(self.watchdog),
                 self.roles.spec(),

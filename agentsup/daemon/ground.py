@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentsup.api.ports import WebDeps
@@ -14,6 +14,7 @@ from agentsup.config.home import Home
 from agentsup.config.secrets import resolve
 from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.daemon import boot as boots
+from agentsup.daemon.modes import ModeKeeper, StartModes
 from agentsup.daemon.recorder import Recorder
 from agentsup.daemon.roster import Roster
 from agentsup.daemon.tokens import TokenBook
@@ -51,6 +52,8 @@ class Ground:
     redactor: Redactor
     environ: Mapping[str, str]
     port: int | None = None
+    start_modes: StartModes = field(default_factory=StartModes)
+    """What of the home's modes was put right at the start."""
     engines: EngineRegistry | None = None
     """Replaces the engines that come with agentsup; for hosts and tests."""
     channels: Mapping[str, Channel] | None = None
@@ -66,6 +69,12 @@ class Ground:
     after_imports: Callable[[], None] = lambda: None
     """Called when a large library was loaded. A process of our own freezes it: a full collection
     among all that is loaded would hold up the loop for tens of milliseconds."""
+
+    def mode_keeper(self, tell: Callable[[str], Awaitable[None]]) -> ModeKeeper:
+        """What keeps the modes of the home; ``tell`` reaches an operator."""
+        return ModeKeeper(
+            self.home, self.tokens, self.entropy, self.redactor, tell, self.start_modes
+        )
 
 
 def redact_secrets(

@@ -19,6 +19,7 @@ from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.daemon import boot
 from agentsup.daemon.build import Daemon, build
 from agentsup.daemon.ground import LOG_FILE, Ground, redact_secrets
+from agentsup.daemon.modes import Restored, StartModes, restore
 from agentsup.daemon.reconcile import first_snapshot, keep_applied
 from agentsup.daemon.roster import Roster
 from agentsup.daemon.supervisor import REBUILD_CODE, Ending
@@ -59,6 +60,7 @@ def run_daemon(home: Path, *, port: int | None, accept_store: bool = False) -> i
     descriptors.raise_limit()
     place = Home(home.expanduser().absolute())
     try:
+        restored = restore(place)
         place.create()
         lock = HomeLock(place.lock)
         lock.acquire()
@@ -74,7 +76,7 @@ def run_daemon(home: Path, *, port: int | None, accept_store: bool = False) -> i
     log = _open_log(place, redactor)
     try:
         ending, in_place = asyncio.run(
-            _boot(place, port, redactor, log, lock, accept_store=accept_store)
+            _boot(place, port, redactor, log, lock, restored, accept_store=accept_store)
         )
     except AgentsupError as error:
         return _refuse(str(error))
@@ -120,13 +122,14 @@ async def _boot(
     redactor: Redactor,
     log: LogSystem,
     lock: HomeLock,
+    restored: list[Restored],
     *,
     accept_store: bool,
 ) -> tuple[Ending, bool]:
     clock = SystemClock()
     entropy = SystemEntropy(clock)
     prctl.become_subreaper()
-    token = await asyncio.to_thread(operator_token, home.api_token, entropy)
+    token, is_new = await asyncio.to_thread(operator_token, home.api_token, entropy)
     redactor.add(token)
     record = StoreRecord(
         home.state_db,
@@ -158,6 +161,7 @@ async def _boot(
             snapshot=snapshot,
             first_complaint=complaint,
             tokens=TokenBook(entropy, token),
+            start_modes=StartModes(tuple(restored), is_new),
             redactor=redactor,
             environ=os.environ,
             port=port,

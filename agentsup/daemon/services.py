@@ -16,6 +16,8 @@ from agentsup.daemon.housekeeping import (
     BACKUP_EVERY_S,
     EXPIRE_EVERY_S,
     KEEP_EVERY_S,
+    MODES_EVERY_S,
+    MODES_FIRST_S,
     PRUNE_EVERY_S,
     REAP_EVERY_S,
     Chore,
@@ -72,9 +74,10 @@ def housekeeping_spec(
     keep_days: Callable[[], int],
     purge: Callable[[], Awaitable[object]],
     keep_lock: Callable[[], bool],
+    modes: Callable[[], Awaitable[object]],
 ) -> ChildSpec:
     """Deadlines, retention, backups, dead orphans, the home's lock; ``purge`` removes what was put
-    away long ago."""
+    away long ago, ``modes`` puts those of the home right."""
     dead: frozenset[int] = frozenset()
     due_at: int | None = None
     looked_at = -1
@@ -109,6 +112,7 @@ def housekeeping_spec(
     chores = (
         Chore("expire", EXPIRE_EVERY_S, EXPIRE_EVERY_S, expire),
         Chore("reap", REAP_EVERY_S, REAP_EVERY_S, reap),
+        Chore("modes", MODES_EVERY_S, MODES_FIRST_S, modes),
         Chore("prune", PRUNE_EVERY_S, 300.0, prune_all),
         Chore("backup", BACKUP_EVERY_S, 600.0, database.back_up),
         lock_chore(keep_lock),

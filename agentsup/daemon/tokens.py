@@ -7,6 +7,7 @@ compares digests of equal length and tells nothing by its time.
 from __future__ import annotations
 
 import hashlib
+import stat
 from pathlib import Path
 
 from agentsup.kit.entropy import Entropy
@@ -25,10 +26,19 @@ class TokenBook:
 
     def __init__(self, entropy: Entropy, operator_token: str) -> None:
         self._entropy = entropy
-        self._known: dict[bytes, TokenIdentity] = {_digest(operator_token): TokenIdentity(OPERATOR)}
+        self._operator = _digest(operator_token)
+        self._known: dict[bytes, TokenIdentity] = {self._operator: TokenIdentity(OPERATOR)}
         self._agents: dict[str, bytes] = {}
-        self.operator_key = hashlib.sha256(b"key:" + _digest(operator_token)).hexdigest()
+
+    def operator_key(self) -> str:
         """Changes with the operator's token, and tells nothing of it."""
+        return hashlib.sha256(b"key:" + self._operator).hexdigest()
+
+    def replace_operator(self, token: str) -> None:
+        """From now on ``token`` is the operator's, and the earlier one is nobody's."""
+        del self._known[self._operator]
+        self._operator = _digest(token)
+        self._known[self._operator] = TokenIdentity(OPERATOR)
 
     def identify(self, token: str) -> TokenIdentity | None:
         return self._known.get(_digest(token))
@@ -60,18 +70,18 @@ class TokenBook:
             del self._known[digest]
 
 
-def operator_token(path: Path, entropy: Entropy) -> str:
-    """The operator's token from ``path``, made at the first start (mode 0600).
+def operator_token(path: Path, entropy: Entropy) -> tuple[str, bool]:
+    """The operator's token from ``path``, made at the first start (mode 0600); and whether it is new
+    because others could read the old one.
 
-    Raises ``ConfigError`` where the file is unreadable, empty or readable by others.
+    Raises ``ConfigError`` where the file is unreadable or empty.
     """
     try:
-        mode = path.stat().st_mode & 0o777
+        if is_loose(path):
+            return renewed_token(path, entropy), True
         token = path.read_text(encoding="ascii").strip()
     except FileNotFoundError:
-        token = entropy.token()
-        write_atomic(path, (token + "\n").encode(), mode=0o600)
-        return token
+        return renewed_token(path, entropy), False
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"the operator's token can't be read: {error}",
@@ -84,10 +94,21 @@ def operator_token(path: Path, entropy: Entropy) -> str:
             path=str(path),
             hint="delete the file; a new one is made at the next start",
         )
-    if mode & 0o077:
-        raise ConfigError(
-            f"the operator's token can be read by others (mode {mode:o})",
-            path=str(path),
-            hint=f"chmod 600 {path}",
-        )
+    return token, False
+
+
+def is_loose(path: Path) -> bool:
+    """Whether somebody else could read or change the token, or its owner can't read it; blocks.
+
+    A mode that its owner can't read was set by somebody, who may have set others before. Raises
+    ``FileNotFoundError``.
+    """
+    mode = stat.S_IMODE(path.stat().st_mode)
+    return bool(mode & 0o077) or not mode & 0o400
+
+
+def renewed_token(path: Path, entropy: Entropy) -> str:
+    """A new token in ``path`` (mode 0600), in place of whatever is there; blocks."""
+    token = entropy.token()
+    write_atomic(path, (token + "\n").encode(), mode=0o600)
     return token

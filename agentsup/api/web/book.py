@@ -66,7 +66,8 @@ class OtherSession(Conflict):
 
 @dataclass(slots=True)
 class WebSession:
-    """One browser. `subject` is a person's name, or empty for the operator."""
+    """One browser. `subject` is a person's name, or empty for the operator; `bound_to` is the
+    operator's key with which it began, for an operator."""
 
     session_id: str
     """The digest of the cookie's secret."""
@@ -75,6 +76,7 @@ class WebSession:
     seen_at: int
     noted_at: int
     """The stored time of the last use."""
+    bound_to: str = ""
     has_ended: bool = False
     watchers: set[Callable[[], None]] = field(default_factory=set, repr=False)
     """Called when it ends before its time: sockets and streams of it end then."""
@@ -108,7 +110,7 @@ class WebBook:
         entropy: Entropy,
         people: Callable[[], Mapping[str, PersonRole]],
         language: Callable[[str], str] = lambda person: "",
-        operator_key: str,
+        operator_key: Callable[[], str],
         node_id: str,
         limits: BookLimits | None = None,
     ) -> None:
@@ -137,12 +139,14 @@ class WebBook:
             tx.execute(
                 "DELETE FROM web_sessions WHERE begun_at < ? OR seen_at < ?"
                 " OR (subject = '' AND bound_to <> ?)",
-                (now - self._limits.whole_ms, now - self._limits.idle_ms, self._operator_key),
+                (now - self._limits.whole_ms, now - self._limits.idle_ms, self._operator_key()),
             )
             tx.execute("DELETE FROM web_codes WHERE expires_at < ?", (now,))
             _prune_tx(tx, known)
-            rows = tx.all("SELECT session_hash, subject, begun_at, seen_at FROM web_sessions")
-            return [WebSession(row[0], row[1], row[2], row[3], row[3]) for row in rows]
+            rows = tx.all(
+                "SELECT session_hash, subject, begun_at, seen_at, bound_to FROM web_sessions"
+            )
+            return [WebSession(row[0], row[1], row[2], row[3], row[3], row[4]) for row in rows]
 
         found = await self._database.write(read, name="web.load")
         self._sessions = {session.session_id: session for session in found}
@@ -263,6 +267,8 @@ class WebBook:
         """Who acts in this session now; None if it has ended or its person may nothing."""
         if session.has_ended or self.ends_at(session) <= self._clock.now_ms():
             return None
+        if not session.subject and session.bound_to != self._operator_key():
+            return None
         return self._principal(session.subject)
 
     def ends_at(self, session: WebSession) -> int:
@@ -320,8 +326,8 @@ class WebBook:
 
     async def _begin(self, subject: str) -> tuple[str, WebSession]:
         secret, now = self._entropy.token(), self._clock.now_ms()
-        session = WebSession(_digest(secret), subject, now, now, now)
-        bound_to = "" if subject else self._operator_key
+        bound_to = "" if subject else self._operator_key()
+        session = WebSession(_digest(secret), subject, now, now, now, bound_to)
 
         def keep(tx: Tx) -> None:
             tx.execute(

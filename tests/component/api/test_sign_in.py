@@ -339,7 +339,7 @@ async def test_sessions_survive_a_restart_and_ended_ones_do_not_come_back(rig: R
         clock=rig.deps.clock,
         entropy=rig.deps.entropy,
         people=lambda: rig.people,
-        operator_key="another",
+        operator_key=lambda: "another",
         node_id="node",
     )
     await again.load()
@@ -357,7 +357,7 @@ async def test_a_new_operators_token_ends_the_operators_sessions(rig: Rig) -> No
         clock=rig.deps.clock,
         entropy=rig.deps.entropy,
         people=lambda: rig.people,
-        operator_key="another",
+        operator_key=lambda: "another",
         node_id="node",
     )
     await again.load()

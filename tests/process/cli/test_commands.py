@@ -314,12 +314,11 @@ def test_the_log_of_nobody_is_refused(cli: Cli) -> None:
 
 
 def test_up_tells_why_the_daemon_does_not_start(cli: Cli) -> None:
-    (cli.home / "api.token").write_text("x" * 40)
-    (cli.home / "api.token").chmod(0o644)
+    (cli.home / "api.token").write_text("x")
+    (cli.home / "api.token").chmod(0o600)
     done = cli.run("up", "--no-chat")
     assert done.returncode == 1
-    assert "chmod 600" in done.stderr
-    assert cli.run("doctor").returncode == 1
+    assert "too short" in done.stderr
 
 
 def test_an_engine_uses_the_cli_with_its_own_token(cli: Cli) -> None:

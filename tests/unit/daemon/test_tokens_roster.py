@@ -60,16 +60,35 @@ def test_no_token_is_kept_in_the_clear() -> None:
 
 def test_the_operators_token_file(tmp_path: Path) -> None:
     path, entropy = tmp_path / "api.token", SystemEntropy(SystemClock())
-    token = operator_token(path, entropy)
+    token, is_new = operator_token(path, entropy)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert operator_token(path, entropy) == token
-    path.chmod(0o640)
-    with pytest.raises(ConfigError, match="read by others"):
-        operator_token(path, entropy)
-    path.chmod(0o600)
+    assert (operator_token(path, entropy), is_new) == ((token, False), False)
     path.write_text("short")
     with pytest.raises(ConfigError, match="too short"):
         operator_token(path, entropy)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o000])
+def test_a_token_that_others_could_read_is_replaced(tmp_path: Path, mode: int) -> None:
+    path, entropy = tmp_path / "api.token", SystemEntropy(SystemClock())
+    token, _ = operator_token(path, entropy)
+    path.chmod(mode)
+    other, is_new = operator_token(path, entropy)
+    assert is_new
+    assert other != token
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert operator_token(path, entropy) == (other, False)
+
+
+def test_a_replaced_token_is_nobodys_at_once() -> None:
+    tokens = book()
+    key = tokens.operator_key()
+    tokens.replace_operator("another-operators-token")
+    assert tokens.identify("operators-own-token") is None
+    found = tokens.identify("another-operators-token")
+    assert found is not None
+    assert found.principal.is_operator
+    assert tokens.operator_key() != key
 
 
 @pytest.fixture

@@ -1,0 +1,128 @@
+"""What is the daemon's keeps its modes, whatever a program of the same user did to them."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentsup.config.home import Home
+from agentsup.daemon.modes import Restored, StartModes, restore, told
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(tmp_path / "home")
+    fill(home)
+    return home
+
+
+def fill(home: Home) -> None:
+    home.create()
+    (home.agents / "good" / "workspace").mkdir(parents=True, mode=0o700)
+    (home.tasks / "t1").mkdir(mode=0o700)
+    for path in (home.state_db, home.agents_json, home.logs / "agentsup.log"):
+        path.touch(mode=0o600)
+    for path in (*home.root.rglob("*"), home.root):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+
+
+def modes(root: Path) -> dict[str, int]:
+    return {str(p): p.lstat().st_mode & 0o777 for p in (root, *root.rglob("*"))}
+
+
+def test_a_home_that_is_right_is_left_alone(home: Home) -> None:
+    before = modes(home.root)
+    assert restore(home) == []
+    assert modes(home.root) == before
+
+
+DAMAGE = ("state.db", "agents.json", "logs", "tasks", "agents/good", "logs/agentsup.log", ".")
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_each_right_that_was_taken_is_given_back(home: Home, name: str) -> None:
+    path = home.root / name
+    before = path.stat().st_mode & 0o777
+    path.chmod(0)
+    (found,) = restore(home)
+    assert (found.path, found.was, found.was_taken) == (home.root / name, 0, True)
+    assert path.stat().st_mode & 0o777 == before
+    assert restore(home) == []
+
+
+def test_the_home_is_nobody_elses(home: Home) -> None:
+    home.root.chmod(0o755)
+    (found,) = restore(home)
+    assert not found.was_taken
+    assert home.root.stat().st_mode & 0o777 == 0o700
+
+
+def test_what_lies_in_the_home_may_have_the_usual_modes(home: Home) -> None:
+    for path in (home.agents_json, home.state_db, home.logs / "agentsup.log"):
+        path.chmod(0o644)
+    (home.agents / "good").chmod(0o755)
+    assert restore(home) == []
+
+
+def test_a_link_in_a_files_place_is_not_followed(home: Home, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o755)
+    elsewhere.chmod(0o755)
+    shutil.rmtree(home.tasks)
+    home.tasks.symlink_to(elsewhere)
+    assert restore(home) == []
+    assert elsewhere.stat().st_mode & 0o777 == 0o755
+
+
+@pytest.fixture
+def theirs() -> Iterator[Path]:
+    root = Path(tempfile.mkdtemp())
+    root.chmod(0o755)
+    try:
+        yield root
+    finally:
+        subprocess.run(["chmod", "-R", "u+rwX", str(root)], check=False)
+        shutil.rmtree(root)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_an_owner_without_any_right_gets_in_again(theirs: Path) -> None:
+    """As root nothing is closed by a mode: as an ordinary user everything is."""
+    home = Home(theirs / "home")
+    fill(home)
+    for path in (*home.root.rglob("*"), home.root):
+        os.chown(path, NOBODY, NOBODY)
+    for name in DAMAGE:
+        (home.root / name).chmod(0o000)
+    child = os.fork()
+    if not child:
+        try:
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            restored = restore(home)
+            home.state_db.read_bytes()
+            list(home.agents.rglob("*"))
+            list(home.logs.iterdir())
+            os._exit(0 if len(restored) == len(DAMAGE) else 1)
+        except BaseException as error:  # noqa: BLE001 - the child of a fork ends here
+            sys.stderr.write(f"{error!r}\n")
+            os._exit(2)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_what_is_told_names_the_first_and_counts_the_rest() -> None:
+    found = [Restored(Path(f"/h/{number}"), 0o755, 0o700) for number in range(8)]
+    text = told(found, has_new_token=True)
+    assert "/h/0 (755, now 700)" in text
+    assert "and 3 more" in text
+    assert "new one" in text
+    assert told([], has_new_token=False) == ""
+    assert StartModes() == StartModes((), has_new_token=False)
