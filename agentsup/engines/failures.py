@@ -81,6 +81,13 @@ class EnginesBusy(Transient):
     code = "engines_busy"
 
 
+class SettingsPlanted(Transient):
+    """Settings that are not ours appeared in a workspace while an agent started; they are set aside,
+    and it may start again."""
+
+    code = "settings_planted"
+
+
 class ProgramEnded(Permanent):
     """The program ended, with ``exit_code``, before its work was done."""
 

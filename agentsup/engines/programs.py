@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from types import MappingProxyType
 
+from agentsup.engines import agent_settings
+from agentsup.engines.agent_settings import AgentSettings
 from agentsup.model.tool import OUR_MCP_SERVER
 
 
@@ -39,6 +41,8 @@ class Preset:
     """What to ask for over the protocol where a key is set and the agent wants to be told."""
     our_title: str = ""
     """How it titles a call of our MCP server's; ``{tool}`` stands for the tool."""
+    settings: AgentSettings = agent_settings.UNKNOWN
+    """How it is kept from settings that are not ours."""
 
     @property
     def program(self) -> str:
@@ -81,6 +85,7 @@ CLAUDE = Preset(
         ),
         "1",
     ),
+    settings=agent_settings.CLAUDE,
 )
 """Has an engine of its own, which does not speak the Agent Client Protocol."""
 
@@ -99,10 +104,10 @@ _ALL = (
             "GOOGLE_GENAI_USE_VERTEXAI",
         ),
         logins=(".gemini/oauth_creds.json",),
-        env={"GEMINI_CLI_TRUST_WORKSPACE": "true"},
         model_args=_MODEL_FLAG,
         auth_method="gemini-api-key",
         our_title=f"{{tool}} ({OUR_MCP_SERVER} MCP Server)",
+        settings=agent_settings.GEMINI,
     ),
     replace(
         CLAUDE,
@@ -113,6 +118,7 @@ _ALL = (
         version=(),
         model_env="ANTHROPIC_MODEL",
         our_title=f"mcp__{OUR_MCP_SERVER}__{{tool}}",
+        settings=agent_settings.CLAUDE_ACP,
     ),
     Preset(
         "codex",
@@ -123,9 +129,8 @@ _ALL = (
         keys=("OPENAI_API_KEY", "CODEX_API_KEY"),
         env_names=("OPENAI_BASE_URL", "CODEX_HOME"),
         logins=(".codex/auth.json",),
-        # Its own default lets a model of its maker's judge what it does. In this mode it asks.
-        env={"INITIAL_AGENT_MODE": "read-only"},
         version=(),
+        settings=agent_settings.CODEX,
     ),
     Preset(
         "opencode",
@@ -137,6 +142,7 @@ _ALL = (
         env_names=("OPENCODE_CONFIG", "OPENCODE_CONFIG_CONTENT"),
         logins=(".local/share/opencode/auth.json",),
         env={"OPENCODE_DISABLE_AUTOUPDATE": "1"},
+        settings=agent_settings.OPENCODE,
     ),
     Preset(
         "goose",
@@ -147,6 +153,7 @@ _ALL = (
         env_names=("GOOSE_PROVIDER", "GOOSE_MODEL", *_OPENAI, *_ANTHROPIC),
         logins=(".config/goose/config.yaml",),
         model_env="GOOSE_MODEL",
+        settings=agent_settings.GOOSE,
     ),
     Preset(
         "kimi",
@@ -157,6 +164,7 @@ _ALL = (
         keys=("KIMI_API_KEY", "MOONSHOT_API_KEY"),
         env_names=("KIMI_BASE_URL", "KIMI_MODEL_NAME"),
         logins=(".kimi/config.toml", ".kimi/config.json"),
+        settings=agent_settings.KIMI,
     ),
     Preset(
         "copilot",
@@ -166,6 +174,7 @@ _ALL = (
         _once("copilot", "COPILOT_GITHUB_TOKEN"),
         keys=("COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN"),
         logins=(".copilot/config.json",),
+        settings=agent_settings.COPILOT,
     ),
     Preset(
         "qwen",
@@ -177,6 +186,7 @@ _ALL = (
         env_names=("OPENAI_BASE_URL", "OPENAI_MODEL"),
         logins=(".qwen/oauth_creds.json",),
         model_args=_MODEL_FLAG,
+        settings=agent_settings.QWEN,
     ),
 )
 

@@ -7,6 +7,7 @@ message that a person wrote, wherever it stands in what the program made of it:
     SAY(some words)             those words, one delta each
     SLOW(some words)            the same, half a second apart
     WRITE(name)                 a call of the program's own tool that writes a file, then a word
+    RUN(command)                a call of the program's own tool that runs a command, then a word
     USE(name {"key": "value"})  a call of the offered tool whose name ends so, then a word
 
     async with CliModel() as model:
@@ -38,9 +39,11 @@ from agentsup.testing.model_server import (
     _openai_events,
 )
 
-_ORDER = re.compile(r"\b(SAY|SLOW|WRITE|USE)\(([^)]*)\)")
+_ORDER = re.compile(r"\b(SAY|SLOW|WRITE|RUN|USE)\(([^)]*)\)")
 _WRITERS = {"write_file": "file_path", "write": "filePath", "Write": "file_path"}
 """Tools of known programs that write a file, with the name of their path argument."""
+_RUNNERS = {"run_shell_command": "command", "bash": "command", "Bash": "command"}
+"""Tools of known programs that run a command, with the name of its argument."""
 _RUNNER = "exec_command"
 """Codex writes by commands, in a sandbox that it asks to leave."""
 _OUT_OF_THE_SANDBOX = {"sandbox_permissions": "require_escalated", "justification": "to write it"}
@@ -204,6 +207,14 @@ class CliModel:
                 return Reply(f"no tool {wanted} among {offered}")
             # The order may stand in JSON, its quotes escaped.
             args = json.loads(given.replace('\\"', '"') or "{}")
+            return Reply(calls=(Call(tool, args, f"call_{len(self.orders)}"),))
+        if word == "RUN":
+            tool = next((name for name in offered if name in (*_RUNNERS, _RUNNER)), "")
+            if not tool:
+                return Reply(f"no tool to run with among {offered}")
+            args = {"cmd": argument, **_OUT_OF_THE_SANDBOX}
+            if tool != _RUNNER:
+                args = {_RUNNERS[tool]: argument, "description": "as it was ordered"}
             return Reply(calls=(Call(tool, args, f"call_{len(self.orders)}"),))
         if word == "WRITE":
             tool = next((name for name in offered if name in (*_WRITERS, _RUNNER)), "")

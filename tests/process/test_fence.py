@@ -2,12 +2,16 @@
 
 import asyncio
 import json
+import os
+import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import agentsup
 from agentsup.kit import fence
 from agentsup.testing.daemon_process import DaemonProcess, write_home
 
@@ -18,7 +22,7 @@ pytestmark = [
 
 # Tries each way to what isn't its own, and says which ones led somewhere.
 ATTACK = """
-import json, os, pathlib, sys, tempfile
+import json, os, pathlib, socket, sys, tempfile
 home, daemon = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 found = []
 def attempt(name, step):
@@ -35,12 +39,27 @@ attempt("notes of bob", (home / "agents" / "bob" / "workspace" / "notes").read_b
 attempt("edit", lambda: (home / "agents.json").open("r+").close())
 attempt("plant", (home / "agents" / "bob" / "workspace" / "planted").touch)
 attempt("signal", lambda: os.kill(daemon, 0))
+user = pathlib.Path(sys.argv[3])
+attempt("keys", (user / ".config" / "agentsup" / "environment").read_bytes)
+attempt("sign-in", (user / ".claude" / ".credentials.json").read_bytes)
+attempt("code", lambda: open(sys.argv[4], "a").close())
+attempt("start-up file", lambda: open(user / ".bashrc", "a").close())
+attempt("new start-up file", lambda: open(user / ".zshrc", "a").close())
+attempt("unit", lambda: open(user / ".config" / "systemd" / "user" / "x.service", "a").close())
+attempt("program", lambda: open(user / ".local" / "bin" / "ls", "a").close())
+attempt("abstract socket", lambda: socket.socket(socket.AF_UNIX).connect("\\0" + sys.argv[5]))
+assert (user / ".bashrc").read_text() == "alias", "what is read-only can be read"
+(user / "projects" / "mine").write_text("mine")
 pathlib.Path("mine").write_text("mine")
 pathlib.Path(os.environ["HOME"], "kept").write_text("kept")
 tempfile.TemporaryFile().close()
 print(json.dumps({"found": found, "mine": pathlib.Path("mine").read_text()}))
 """
-EVERYTHING = {"token", "store", "config", "names", "notes of bob", "edit", "plant", "signal"}
+EVERYTHING = {
+    *("token", "store", "config", "names", "notes of bob", "edit", "plant", "signal"),
+    *("keys", "sign-in", "code", "start-up file", "new start-up file", "unit", "program"),
+    "abstract socket",
+}
 """What a program of the same user gets without a fence."""
 
 
@@ -48,11 +67,12 @@ async def attacks(tmp_path: Path, config: str) -> list[dict[str, Any]]:
     """What the programs of three agents find: run by ``exec``, an engine, and a tool server."""
     program, home = tmp_path / "attack.py", tmp_path / "home"
     program.write_text(ATTACK)
-    log = tmp_path / "server.log"
+    log, user = tmp_path / "server.log", user_of(tmp_path)
     log.touch()
+    beyond = [str(user), str(Path(agentsup.__file__)), f"agentsup-{os.getpid()}-{tmp_path.name}"]
 
     def entries(daemon_pid: int) -> list[dict[str, Any]]:
-        command = [sys.executable, str(program), str(home), str(daemon_pid)]
+        command = [sys.executable, str(program), str(home), str(daemon_pid), *beyond]
         server = {"command": "/bin/sh", "args": ["-c", f'exec "$0" "$@" > {log}', *command]}
         return [
             {"name": "main"},
@@ -73,7 +93,7 @@ async def attacks(tmp_path: Path, config: str) -> list[dict[str, Any]]:
                 {
                     "tool": {
                         "name": "exec",
-                        "args": {"argv": [sys.executable, str(program), str(home), "$1"]},
+                        "args": {"argv": [sys.executable, str(program), str(home), "$1", *beyond]},
                     }
                 },
                 {"say": "$result"},
@@ -81,7 +101,32 @@ async def attacks(tmp_path: Path, config: str) -> list[dict[str, Any]]:
         }
     ]
     write_home(home, [{"name": "main"}, {"name": "bob"}], rules=rules, config=config)
-    async with DaemonProcess(home) as daemon:
+    with socket.socket(socket.AF_UNIX) as service:
+        service.bind("\0" + beyond[-1])
+        service.listen()
+        return await told_by(home, user, entries, rules, config, log)
+
+
+def user_of(tmp_path: Path) -> Path:
+    """The home of the daemon's user."""
+    user = tmp_path / "user"
+    for name in (".config/agentsup", ".config/systemd/user", ".local/bin", ".claude", "projects"):
+        (user / name).mkdir(parents=True)
+    (user / ".config" / "agentsup" / "environment").write_text("KEY=1")
+    (user / ".claude" / ".credentials.json").write_text("{}")
+    (user / ".bashrc").write_text("alias")
+    return user
+
+
+async def told_by(
+    home: Path,
+    user: Path,
+    entries: Callable[[int], list[dict[str, Any]]],
+    rules: list[dict[str, Any]],
+    config: str,
+    log: Path,
+) -> list[dict[str, Any]]:
+    async with DaemonProcess(home, env={"HOME": str(user)}) as daemon:
         notes = home / "agents" / "bob" / "workspace" / "notes"
         notes.write_text("of bob")
         write_home(home, entries(daemon.pid), rules=rules, config=config)

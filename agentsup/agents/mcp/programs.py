@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from agentsup.agents.mcp.failures import ServerAway
 from agentsup.agents.processes import ProcessTable
@@ -57,10 +56,3 @@ class Book:
 
     async def reaped(self, pgid: int) -> None:
         await self._processes.forget(self._key, pgid)
-
-
-def homes_in(home: Path) -> dict[str, str]:
-    """The variables that give a program its own home."""
-    below = {"CONFIG": ".config", "DATA": ".local/share", "STATE": ".local/state"}
-    xdg = {f"XDG_{kind}_HOME": str(home / path) for kind, path in below.items()}
-    return {"HOME": str(home), **xdg, "XDG_CACHE_HOME": str(home / ".cache")}

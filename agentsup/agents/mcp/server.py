@@ -27,11 +27,11 @@ from agentsup.agents.mcp.offered import (
     tool_name,
     version_of,
 )
-from agentsup.agents.mcp.programs import Book, Programs, homes_in
+from agentsup.agents.mcp.programs import Book, Programs
 from agentsup.agents.pipeline.marking import marked
 from agentsup.agents.processes import ProcessTable
 from agentsup.config.mcp import McpServer, resolved
-from agentsup.engines.child import ChildLimits, ChildManager
+from agentsup.engines.child import ChildLimits, ChildManager, ProgramHome, home_variables
 from agentsup.engines.child.fencing import Fencing
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
@@ -207,8 +207,7 @@ class Server:
                 yield link
             return
         home = self._place.home_of(declared.name)
-        await asyncio.to_thread(home.mkdir, parents=True, exist_ok=True, mode=0o700)
-        env = {**self._s.child_env(), **homes_in(home), **opened.env}
+        env = {**self._s.child_env(), **home_variables(home), **opened.env}
         spec = EngineSpec("mcp", workspace=str(self._place.workspace), agent=self._place.agent)
         async with (
             self._s.programs.place(declared.name),
@@ -217,6 +216,7 @@ class Server:
                 spec,
                 Book(self._s.processes, self._place.agent_id, self.child.spec.child_id),
                 env=env,
+                home=ProgramHome(home),
                 secrets=opened.secrets,
                 limits=_LIMITS,
                 remedy=f"install it, or name its full path as the command of the server {declared.name}",

@@ -48,6 +48,7 @@ _BY_TYPE: Mapping[type[EngineFailed], Trouble] = {
     failures.ConnectionFailed: Trouble.PROVIDER,
     failures.ProviderTimedOut: Trouble.PROVIDER,
     failures.EnginesBusy: Trouble.BUSY,
+    failures.SettingsPlanted: Trouble.BUSY,
     failures.AuthFailed: Trouble.AUTH,
     failures.QuotaExceeded: Trouble.QUOTA,
     failures.ModelNotFound: Trouble.MODEL,

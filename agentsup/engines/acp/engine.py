@@ -12,7 +12,8 @@ from types import ModuleType
 
 from agentsup.engines.acp.options import AcpOptions
 from agentsup.engines.acp.session import AcpSession, Launch
-from agentsup.engines.child import ChildManager, read_options, surroundings_of
+from agentsup.engines.child import ChildManager, EngineHome, read_options
+from agentsup.engines.child.homes import ACP
 from agentsup.engines.failures import ExtraMissing, NotConfigured
 from agentsup.engines.programs import Preset, command_of, sign_in_of, variables
 from agentsup.model.engine import EngineCaps, EngineHost, EngineSession, EngineSpec
@@ -73,11 +74,13 @@ class AcpEngine:
                 )
             argv = tuple(part.replace(_PLACEHOLDER, spec.model) for part in options.command)
             given = dict(options.env)
+            home = EngineHome.of(spec, ACP, is_private=options.home == "private")
             return Launch(
                 engine=self.name,
                 title=Path(argv[0]).name,
                 argv=argv,
-                env=surroundings_of(spec, given, is_home_private=options.home == "private"),
+                env=home.variables(spec.env, given),
+                home=home,
                 secrets=_secrets(given),
                 options=options,
             )
@@ -88,11 +91,13 @@ class AcpEngine:
         # A sign-in of the daemon's user lies in that user's home; a private one would not have it.
         wants_user = bool(by.login) and "home" not in options.model_fields_set
         is_private = options.home == "private" and not wants_user
+        home = EngineHome.of(spec, preset.name, preset.settings, is_private=is_private)
         return Launch(
             engine=self.name,
             title=preset.title,
-            argv=options.command or command_of(preset, spec.model),
-            env=surroundings_of(spec, given, is_home_private=is_private),
+            argv=(*(options.command or command_of(preset, spec.model)), *home.arguments()),
+            env=home.variables(spec.env, given),
+            home=home,
             secrets=_secrets(given),
             options=options,
             remedy=preset.remedy,

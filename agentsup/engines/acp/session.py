@@ -14,8 +14,8 @@ from agentsup import __version__
 from agentsup.engines.acp import mapping
 from agentsup.engines.acp.options import AcpOptions
 from agentsup.engines.acp.refusal import AUTH_REQUIRED, AgentRefused, failure_of, said_by
-from agentsup.engines.child import Child, ChildLimits, ChildManager
-from agentsup.engines.failures import NotConfigured, ProviderTimedOut
+from agentsup.engines.child import Child, ChildLimits, ChildManager, EngineHome, prepared
+from agentsup.engines.failures import NotConfigured, ProviderTimedOut, SettingsPlanted
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.engine import (
     Done,
@@ -54,6 +54,7 @@ class Launch:
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
+    home: EngineHome
     options: AcpOptions
     remedy: str = ""
     sign_in: str = "sign in with its own command"
@@ -78,11 +79,14 @@ class AcpSession:
         """Run one segment. Raises ``EngineFailed``."""
         launch = self._launch
         limits = ChildLimits(memory_mb=launch.options.memory_mb)
+        for notice in await prepared(launch.home, launch.title):
+            yield notice
         async with self._children.open(
             launch.argv,
             self._spec,
             self._host,
             env=launch.env,
+            home=launch.home.place,
             secrets=launch.secrets,
             limits=limits,
             remedy=launch.remedy,
@@ -259,6 +263,8 @@ class _Turn:
             kept = None
             opened = await self._new(servers)
             self._session_id = opened["sessionId"]
+        await self._refuse_planted()
+        await self._choose_mode(opened)
         await self._choose_model(opened)
         return kept, notices
 
@@ -283,9 +289,9 @@ class _Turn:
         can_resume = _object(able.get("sessionCapabilities")).get("resume") is not None
         try:
             if can_resume:
-                opened = await self._wire.resume_session(cwd, key, list(servers))
+                opened = await self._wire.resume_session(cwd, key, list(servers), self._meta)
             elif able.get("loadSession"):
-                opened = await self._wire.load_session(cwd, key, list(servers))
+                opened = await self._wire.load_session(cwd, key, list(servers), self._meta)
             else:
                 return None
         except AgentRefused as refused:
@@ -297,8 +303,31 @@ class _Turn:
         return opened
 
     async def _new(self, servers: Sequence[Any]) -> dict[str, Any]:
-        opened: dict[str, Any] = await self._wire.new_session(self._spec.workspace, list(servers))
+        opened: dict[str, Any] = await self._wire.new_session(
+            self._spec.workspace, list(servers), self._meta
+        )
         return opened
+
+    @property
+    def _meta(self) -> Mapping[str, Any]:
+        return self._launch.home.settings.session_meta
+
+    async def _refuse_planted(self) -> None:
+        """Look once more, now that the agent has read its settings: what was written into the
+        workspace meanwhile may have counted."""
+        if told := await asyncio.to_thread(self._launch.home.set_aside):
+            raise SettingsPlanted(
+                f"{self._launch.title} was ended, as settings appeared in its workspace while it "
+                f"started: {'; '.join(told)}"
+            )
+
+    async def _choose_mode(self, opened: Mapping[str, Any]) -> None:
+        """Have the agent ask, whatever mode its settings have put it into."""
+        wanted = self._launch.home.settings.mode
+        modes = _object(opened.get("modes"))
+        offered = {_object(each).get("id") for each in modes.get("availableModes") or ()}
+        if wanted and wanted in offered and modes.get("currentModeId") != wanted:
+            await self._wire.set_mode(self._session_id, wanted)
 
     async def _choose_model(self, opened: Mapping[str, Any]) -> None:
         """Set the model where the agent lets it be set in a session and offers that one."""

@@ -30,6 +30,7 @@ from acp.schema import (
     PromptRequest,
     ResumeSessionRequest,
     SetSessionConfigOptionSelectRequest,
+    SetSessionModeRequest,
     SseMcpServer,
     TextContentBlock,
 )
@@ -48,6 +49,7 @@ _PERMISSION = CLIENT_METHODS["session_request_permission"]
 _UPDATE = CLIENT_METHODS["session_update"]
 
 Update = Callable[[dict[str, Any]], Awaitable[None]]
+Meta = Mapping[str, Any]
 Ask = Callable[[dict[str, Any]], Awaitable[str | None]]
 
 
@@ -86,22 +88,31 @@ class Wire:
         """Sign in by ``method``."""
         await self._request("authenticate", AuthenticateRequest(method_id=method))
 
-    async def new_session(self, cwd: str, servers: list[McpServer]) -> dict[str, Any]:
-        """A new session; its id is ``sessionId`` of the answer."""
-        request = NewSessionRequest(cwd=cwd, mcp_servers=list(servers))
+    async def new_session(self, cwd: str, servers: list[McpServer], meta: Meta) -> dict[str, Any]:
+        """A new session; its id is ``sessionId`` of the answer. ``meta`` is what this agent alone
+        understands."""
+        request = NewSessionRequest(cwd=cwd, mcp_servers=list(servers), field_meta=_given(meta))
         answer = await self._request("session_new", request)
         if not isinstance(answer.get("sessionId"), str):
             raise OutputUnreadable(f"{self._child.name} opened a session without an id")
         return answer
 
-    async def load_session(self, cwd: str, key: str, servers: list[McpServer]) -> dict[str, Any]:
+    async def load_session(
+        self, cwd: str, key: str, servers: list[McpServer], meta: Meta
+    ) -> dict[str, Any]:
         """Open an earlier session; the agent tells it anew as updates, before the answer."""
-        request = LoadSessionRequest(cwd=cwd, mcp_servers=list(servers), session_id=key)
+        request = LoadSessionRequest(
+            cwd=cwd, mcp_servers=list(servers), session_id=key, field_meta=_given(meta)
+        )
         return await self._request("session_load", request)
 
-    async def resume_session(self, cwd: str, key: str, servers: list[McpServer]) -> dict[str, Any]:
+    async def resume_session(
+        self, cwd: str, key: str, servers: list[McpServer], meta: Meta
+    ) -> dict[str, Any]:
         """Open an earlier session without hearing it anew."""
-        request = ResumeSessionRequest(cwd=cwd, mcp_servers=list(servers), session_id=key)
+        request = ResumeSessionRequest(
+            cwd=cwd, mcp_servers=list(servers), session_id=key, field_meta=_given(meta)
+        )
         return await self._request("session_resume", request)
 
     async def set_option(self, session_id: str, option_id: str, value: str) -> None:
@@ -110,6 +121,11 @@ class Wire:
             session_id=session_id, config_id=option_id, value=value
         )
         await self._request("session_set_config_option", request)
+
+    async def set_mode(self, session_id: str, mode_id: str) -> None:
+        """Set the mode of a session, one of those it offers."""
+        request = SetSessionModeRequest(session_id=session_id, mode_id=mode_id)
+        await self._request("session_set_mode", request)
 
     async def prompt(self, session_id: str, text: str) -> dict[str, Any]:
         """Run a turn; the answer has ``stopReason``."""
@@ -224,6 +240,10 @@ def mcp_servers(
         else:
             left_out.append(name)
     return servers, left_out
+
+
+def _given(meta: Meta) -> dict[str, Any] | None:
+    return dict(meta) or None
 
 
 def _json(model: BaseModel) -> dict[str, Any]:

@@ -3,13 +3,9 @@
 from agentsup.engines.child.berths import BerthLimits, Berths
 from agentsup.engines.child.child import Child, ChildLimits
 from agentsup.engines.child.children import ChildManager
+from agentsup.engines.child.homes import EngineHome, ProgramHome, home_variables, prepared
 from agentsup.engines.child.options import ChildOptions, read_options
-from agentsup.engines.child.surroundings import (
-    contained,
-    find_program,
-    private_home,
-    surroundings_of,
-)
+from agentsup.engines.child.surroundings import contained, find_program
 
 __all__ = [
     "BerthLimits",
@@ -18,9 +14,11 @@ __all__ = [
     "ChildLimits",
     "ChildManager",
     "ChildOptions",
+    "EngineHome",
+    "ProgramHome",
     "contained",
     "find_program",
-    "private_home",
+    "home_variables",
+    "prepared",
     "read_options",
-    "surroundings_of",
 ]

@@ -11,12 +11,14 @@ from pathlib import Path
 from agentsup.engines.child.berths import Berth, BerthLimits, Berths
 from agentsup.engines.child.child import Child, ChildLimits
 from agentsup.engines.child.fencing import Fencing
+from agentsup.engines.child.homes import ProgramHome
 from agentsup.engines.child.memory import group_mib
 from agentsup.engines.child.quoting import concealer
-from agentsup.engines.child.surroundings import find_program, make_home, private_home
+from agentsup.engines.child.surroundings import find_program
 from agentsup.engines.failures import EnginesBusy, NotConfigured, OutOfMemory
 from agentsup.kit.clock import Clock
 from agentsup.kit.leftovers import LEADER
+from agentsup.kit.planted import Folder
 from agentsup.kit.procgroup import GroupStuck, ProcessGroup, Stdio
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.engine import EngineSpec
@@ -87,13 +89,14 @@ class ChildManager:
         host: Children,
         *,
         env: Mapping[str, str],
+        home: ProgramHome,
         stdin: bytes | None = None,
         secrets: Sequence[str] = (),
         limits: ChildLimits | None = None,
         remedy: str = "",
         slot: TurnPlace | None = None,
     ) -> AsyncGenerator[Child]:
-        """Run ``argv`` in the workspace with exactly ``env`` (see ``surroundings_of``).
+        """Run ``argv`` in the workspace with exactly ``env``; ``home`` is what it reaches besides.
 
         ``stdin`` bytes are sent and its input is closed; without them it stays open for ``write``.
         ``secrets`` never appear in its quoted error output. No prompt and no secret belongs into
@@ -109,13 +112,14 @@ class ChildManager:
 
         def prepare() -> tuple[str, dict[str, str]]:
             program = find_program(argv[0], env, cwd=cwd, remedy=remedy)
-            return program, fencing.with_room(env, make_home(spec))
+            Folder(home.path).make(mode=0o700)
+            return program, fencing.with_room(env, home.path)
 
         program, env = await asyncio.to_thread(prepare)
         berth = await self._berth(spec, slot)
-        opened = (cwd, str(private_home(spec)), env.get("HOME", cwd), program, *spec.folders)
+        opened = (cwd, str(home.path), *home.opened, *spec.folders)
         try:
-            async with self._spawning, fencing.around(opened) as fence:
+            async with self._spawning, fencing.around(opened, (program, *home.shown)) as fence:
                 # A start blocks the loop for some milliseconds: one in each of its rounds.
                 await self._clock.sleep(0)
                 group = await _spawn([*_GATE, program, *argv[1:]], env, cwd, bounds, fence)

@@ -1,4 +1,4 @@
-"""Where a program runs and what it may know: environment, private home, the file to execute."""
+"""Where a program runs: the file to execute, and files of its workspace."""
 
 from __future__ import annotations
 
@@ -8,38 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from agentsup.engines.failures import NotInstalled, Permanent
-from agentsup.model.engine import EngineSpec
-
-_XDG = {
-    "XDG_CONFIG_HOME": ".config",
-    "XDG_DATA_HOME": ".local/share",
-    "XDG_STATE_HOME": ".local/state",
-    "XDG_CACHE_HOME": ".cache",
-}
-
-
-def private_home(spec: EngineSpec) -> Path:
-    """The home of this agent's programs: beside its workspace, so that no file tool reaches it."""
-    return Path(spec.workspace).parent / "engine-home"
-
-
-def surroundings_of(
-    spec: EngineSpec, extra: Mapping[str, str], *, is_home_private: bool = True
-) -> dict[str, str]:
-    """The environment of a program: ``spec.env``, the private home, and ``extra`` over both."""
-    env = dict(spec.env)
-    if is_home_private:
-        home = private_home(spec)
-        env["HOME"] = str(home)
-        env |= {name: str(home / below) for name, below in _XDG.items()}
-    return env | dict(extra)
-
-
-def make_home(spec: EngineSpec) -> Path:
-    """Create the private home, for nobody else to read; blocks."""
-    home = private_home(spec)
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return home
 
 
 def find_program(name: str, env: Mapping[str, str], *, cwd: str, remedy: str = "") -> str:

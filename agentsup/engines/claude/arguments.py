@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from agentsup.engines.child import ChildOptions
 from agentsup.engines.failures import NotConfigured
@@ -23,14 +23,14 @@ _MODES = frozenset({"default", "acceptEdits", "auto", "bypassPermissions", "dont
 
 class ClaudeOptions(ChildOptions):
     """``command``: the program, ``claude`` without it. ``allowed_tools``, ``disallowed_tools`` and
-    ``fallback_model`` go to it as they are. ``setting_sources``: whose settings it reads; those of
-    the project lie in the workspace, where the agent itself could widen its leave.
-    ``api_retries``: how often it may ask its provider again before the turn is ended."""
+    ``fallback_model`` go to it as they are. ``setting_sources``: whose settings it reads: nobody's,
+    or with ``home`` ``user`` those of that user. Those of the project lie in the workspace, where the
+    agent itself could widen what it may do: they never count. ``api_retries``: how often it may ask its provider again before the turn is ended."""
 
     allowed_tools: tuple[str, ...] = ()
     disallowed_tools: tuple[str, ...] = ()
     fallback_model: str = ""
-    setting_sources: str = "user"
+    setting_sources: Literal["", "user"] = ""
     api_retries: int = 3
 
 
@@ -79,7 +79,7 @@ def argv(
         *("--input-format", "stream-json", "--output-format", "stream-json", "--verbose"),
         "--include-partial-messages",
         *("--permission-prompt-tool", "stdio", "--permission-mode", mode),
-        *("--setting-sources", options.setting_sources),
+        f"--setting-sources={options.setting_sources}",
         "--strict-mcp-config",
         *("--resume" if session.exists else "--session-id", session.session_id),
     ]

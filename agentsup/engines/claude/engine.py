@@ -17,9 +17,9 @@ from agentsup.engines.child import (
     Child,
     ChildLimits,
     ChildManager,
-    private_home,
+    EngineHome,
+    prepared,
     read_options,
-    surroundings_of,
 )
 from agentsup.engines.claude import arguments, ending
 from agentsup.engines.claude.arguments import ClaudeOptions, Session
@@ -28,7 +28,7 @@ from agentsup.engines.claude.stream import Turn
 from agentsup.engines.failures import EmptyAfterToolUse, EmptyAnswer, ProgramEnded
 from agentsup.engines.programs import CLAUDE
 from agentsup.kit.clock import Clock
-from agentsup.kit.files import write_atomic
+from agentsup.kit.planted import Folder
 from agentsup.model.engine import (
     Done,
     EngineCaps,
@@ -116,14 +116,20 @@ class ClaudeSession:
         options, turn = self._options, Turn(api_retries=self._options.api_retries)
         # At its limit of steps it is asked for a summary: one request.
         spec = replace(self._spec, max_steps=1) if segment.nudge == "wrap_up" else self._spec
-        env = surroundings_of(self._spec, self._env, is_home_private=options.home == "private")
+        home = EngineHome.of(
+            self._spec, CLAUDE.name, CLAUDE.settings, is_private=options.home == "private"
+        )
+        for notice in await prepared(home, CLAUDE.title):
+            yield notice
+        env = home.variables(self._spec.env, self._env)
         async with (
-            self._mcp_config(segment) as mcp_config,
+            self._mcp_config(segment, home.path) as mcp_config,
             self._children.open(
                 arguments.argv(spec, options, session, mcp_config),
                 self._spec,
                 self._host,
                 env=env,
+                home=home.place,
                 secrets=[value for name, value in self._env.items() if not name.endswith("_URL")],
                 limits=ChildLimits(memory_mb=options.memory_mb),
                 remedy=CLAUDE.remedy,
@@ -156,18 +162,19 @@ class ClaudeSession:
         yield self._end(turn, session)
 
     @asynccontextmanager
-    async def _mcp_config(self, segment: Segment) -> AsyncGenerator[str]:
+    async def _mcp_config(self, segment: Segment, home: Path) -> AsyncGenerator[str]:
         """A file with the MCP servers for nobody else to read, as long as the turn lasts."""
         if not self._spec.mcp_servers:
             yield ""
             return
         name = hashlib.sha256(segment.session_id.encode()).hexdigest()[:16]
-        path = private_home(self._spec) / f"mcp-{name}.json"
-        await asyncio.to_thread(_write, path, arguments.mcp_document(self._spec))
+        folder, file = Folder(home), f"mcp-{name}.json"
+        document = arguments.mcp_document(self._spec)
+        await asyncio.to_thread(folder.renew, file, document, mode=0o600)
         try:
-            yield str(path)
+            yield str(home / file)
         finally:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
+            await asyncio.to_thread(folder.remove, file)
 
     async def _broken(self, child: Child, session: Session) -> Exception:
         failure = await child.ended("ended without an answer")
@@ -195,8 +202,3 @@ class ClaudeSession:
         if not text.strip():
             raise EmptyAnswer("claude ended its turn without an answer")
         return Done("ok", text=text, engine_state=state)
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_atomic(path, data, mode=0o600)

@@ -12,10 +12,12 @@ from agentsup.engines.child import (
     ChildLimits,
     ChildManager,
     ChildOptions,
+    EngineHome,
     contained,
+    prepared,
     read_options,
-    surroundings_of,
 )
+from agentsup.engines.child.homes import COMMAND
 from agentsup.engines.command import envelope, events
 from agentsup.engines.command.envelope import Suspension
 from agentsup.engines.failures import (
@@ -103,12 +105,16 @@ class CommandSession:
             stdin = envelope.as_text(segment)
         said = [left.text] if left else []
         end: Done | Suspended | None = None
-        env = surroundings_of(self._spec, options.env, is_home_private=options.home == "private")
+        home = EngineHome.of(self._spec, COMMAND, is_private=options.home == "private")
+        for notice in await prepared(home, options.command[0]):
+            yield notice
+        env = home.variables(self._spec.env, options.env)
         async with self._children.open(
             options.command,
             self._spec,
             self._host,
             env=env,
+            home=home.place,
             stdin=stdin,
             secrets=tuple(options.env.values()),
             limits=ChildLimits(memory_mb=options.memory_mb),

@@ -196,7 +196,7 @@ class ProgramRig:
 
     @property
     def home(self) -> Path:
-        return self.workspace.parent / "engine-home"
+        return self.workspace.parent / "engine-home" / self.name
 
     def play(self, *scenes: Scene | dict[str, Any]) -> None:
         for scene in scenes:

@@ -552,7 +552,7 @@ async def test_what_the_agent_may_know(rig: Rig, monkeypatch: pytest.MonkeyPatch
     (started,) = rig.journal("started")
     assert started["env"]["AGENT_KEY"] == KEY
     assert "TELEGRAM_TOKEN" not in started["env"]
-    assert started["env"]["HOME"] == str(rig.workspace.parent / "engine-home")
+    assert started["env"]["HOME"] == str(rig.workspace.parent / "engine-home" / "acp")
     assert started["cwd"] == str(rig.workspace)
     assert "the prompt" not in " ".join(started["argv"])
     assert os.environ["HOME"] != started["env"]["HOME"]
@@ -590,7 +590,7 @@ async def test_a_sign_in_of_the_user_is_used_where_it_lies(rig: Rig, tmp_path: P
     await rig.run(home="private")
     first, second = rig.journal("started")
     assert first["env"]["HOME"] != second["env"]["HOME"]
-    assert second["env"]["HOME"] == str(rig.workspace.parent / "engine-home")
+    assert second["env"]["HOME"] == str(rig.workspace.parent / "engine-home" / "gemini")
 
 
 async def test_what_is_missing_is_named(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -243,7 +243,7 @@ async def test_limits_and_choices_become_flags(claude: ProgramRig) -> None:
         "--max-budget-usd": "0.5",
         "--allowed-tools": "Read,Glob",
         "--fallback-model": "haiku",
-        "--setting-sources": "user",
+        "--setting-sources": "",
     }
     assert wanted.items() <= flags.items()
 

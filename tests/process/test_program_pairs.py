@@ -1,0 +1,187 @@
+"""P3, P7: what any two programs of agents both reach: the workspace of one agent, and nothing else.
+
+Real programs of each kind, of two agents, look at every place of the home that any of them has. What
+two of them can both write, read or present as a token is compared, kind by kind.
+"""
+
+import asyncio
+import itertools
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentsup.kit import fence
+from agentsup.testing.daemon_process import DaemonProcess, write_home
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(fence.version() < fence.OLDEST, reason="this kernel has no Landlock"),
+]
+
+PROBE = """
+import json, os, pathlib, sys
+candidates, report = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+given = [line for line in candidates.read_text().split("\\n") if line]
+write, read = [], []
+for path in given:
+    try:
+        if os.path.isdir(path):
+            mark = os.path.join(path, f"probe-{os.getpid()}")
+            os.close(os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            os.unlink(mark)
+        else:
+            os.close(os.open(path, os.O_WRONLY | os.O_APPEND))
+        write.append(path)
+    except OSError:
+        pass
+    try:
+        if os.path.isdir(path):
+            os.listdir(path)
+        else:
+            os.close(os.open(path, os.O_RDONLY))
+        read.append(path)
+    except OSError:
+        pass
+tokens = [value for name, value in os.environ.items() if name == "AGENTSUP_TOKEN"]
+found = {"write": write, "read": read, "tokens": tokens, "home": os.environ.get("HOME")}
+part = report.with_name(report.name + f".{os.getpid()}")
+part.write_text(json.dumps(found))
+part.rename(report)
+"""
+
+ENGINES = ("command", "claude", "gemini", "codex", "opencode", "acp")
+AGENTS = ("ann", "ben")
+
+
+@dataclass
+class Town:
+    """A daemon's home, and where its programs report."""
+
+    home: Path
+    root: Path
+    reports: Path = field(init=False)
+    candidates: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reports = self.root / "reports"
+        self.reports.mkdir()
+        self.candidates = self.root / "candidates"
+        self.candidates.touch()
+        (self.root / "probe.py").write_text(PROBE)
+
+    def command(self, name: str) -> list[str]:
+        probe = str(self.root / "probe.py")
+        return [sys.executable, "-S", "-E", probe, str(self.candidates), str(self.reports / name)]
+
+    def entries(self, engine: str, life: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = [{"name": "main"}]
+        for agent in AGENTS:
+            servers = {
+                name: {"command": self.command(f"{agent}.mcp-{name}")[0], "args": args}
+                for name in ("one", "two")
+                for args in (self.command(f"{agent}.mcp-{name}")[1:],)
+            }
+            entry: dict[str, Any] = {"name": agent, "mcp": servers, "description": life}
+            if engine == "exec":
+                entry |= {"tools": ["exec"], "permission_mode": "bypassPermissions"}
+            else:
+                options: dict[str, Any] = {"command": self.command(f"{agent}.{engine}")}
+                if engine == "command":
+                    options["output"] = "text"
+                entry |= {"engine": engine, "engine_options": options}
+            found.append(entry)
+        return found
+
+    @property
+    def rules(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "match": agent,
+                "steps": [
+                    {"tool": {"name": "exec", "args": {"argv": self.command(f"{agent}.exec")}}},
+                    {"say": "$result"},
+                ],
+            }
+            for agent in AGENTS
+        ]
+
+    def lay(self, engine: str, life: str) -> None:
+        write_home(self.home, self.entries(engine, life), rules=self.rules)
+
+    def look(self) -> None:
+        """Let programs try each place that there is now."""
+        places = [str(self.home), *map(str, self.home.rglob("*"))]
+        self.candidates.write_text("\n".join(places))
+
+    def report(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.reports / name).read_text())
+        return found
+
+
+def is_settled(shown: dict[str, Any], engine: str) -> bool:
+    return shown.get("engine") == engine and shown["status"] == "running" and not shown["pending"]
+
+
+async def run_all(town: Town, daemon: DaemonProcess) -> None:
+    """Each kind of program of each agent, one after the other."""
+    for number, engine in enumerate(("exec", *ENGINES)):
+        life = f"{engine} {number}, {town.candidates.stat().st_size} bytes to try"
+        town.lay(engine, life)
+        async with asyncio.timeout(30):
+            while True:
+                shown = await daemon.agents()
+                wanted = "scripted" if engine == "exec" else engine
+                if all(is_settled(shown.get(agent, {}), wanted) for agent in AGENTS):
+                    break
+                await asyncio.sleep(0.05)
+        for agent in AGENTS:
+            # What an agent that speaks no protocol says is no answer; its report is what counts.
+            result = await daemon.result(await daemon.send(agent, f"{agent}, go"), wait_s=20.0)
+            if engine == "exec":
+                assert "exit code 0" in result["text"], result
+
+
+async def reports_of(tmp_path: Path) -> dict[str, dict[str, Any]]:
+    town = Town(tmp_path / "home", tmp_path)
+    town.lay("exec", "first")
+    async with DaemonProcess(town.home) as daemon:
+        await run_all(town, daemon)
+        for agent in AGENTS:
+            workspace = town.home / "agents" / agent / "workspace"
+            (workspace / "notes").write_text("notes")
+        town.look()
+        for each in town.reports.iterdir():
+            each.unlink()
+        await run_all(town, daemon)
+        kinds = ["exec", *ENGINES, "mcp-one", "mcp-two"]
+        names = [f"{agent}.{kind}" for agent in AGENTS for kind in kinds]
+        try:
+            async with asyncio.timeout(20):
+                while not all((town.reports / name).exists() for name in names):
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            missing = [name for name in names if not (town.reports / name).exists()]
+            pytest.fail(f"no report of {missing}")
+        return {name: town.report(name) for name in names}
+
+
+async def test_two_programs_share_their_agents_workspace_and_nothing_else(tmp_path: Path) -> None:
+    found = await reports_of(tmp_path)
+    home = tmp_path / "home"
+    for (one, first), (two, second) in itertools.combinations(found.items(), 2):
+        agent = one.split(".")[0]
+        workspace = home / "agents" / agent / "workspace"
+        shared = workspace if agent == two.split(".")[0] else None
+        for how in ("write", "read"):
+            both = set(first[how]) & set(second[how])
+            rest = {p for p in both if shared is None or not Path(p).is_relative_to(shared)}
+            assert not rest, f"{one} and {two} can both {how} {sorted(rest)[:5]}"
+        if shared is not None:
+            assert str(workspace / "notes") in set(first["write"]) & set(second["write"])
+        assert not set(first["tokens"]) & set(second["tokens"]), f"{one} and {two}: one token"
+        assert first["home"] != second["home"], f"{one} and {two}: one home"
