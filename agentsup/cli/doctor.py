@@ -180,7 +180,8 @@ def _token(home: Home) -> Iterator[Check]:
         return
     if mode & 0o077:
         text = f"{path} can be read by others (mode {mode:o})"
-        yield Check("token", FAIL, text, f"chmod 600 {path}")
+        advice = "the daemon makes a new one within a minute, or when it starts"
+        yield Check("token", WARN, text, advice)
     elif not os.access(path, os.R_OK):
         yield Check("token", FAIL, f"{path} is another user's", "run this as its owner")
     else:
@@ -297,25 +298,11 @@ def _settings(home: Home) -> Settings | None:
 
 def _fence(home: Home) -> Iterator[Check]:
     """Whether the kernel keeps what agents run from the home and from other agents."""
-    from agentsup.kit import fence
+    from agentsup.cli.doctor_fence import look
 
-    settings, known = _settings(home), fence.version()
-    mode = settings.fence.mode if settings else "auto"
-    if mode == "off":
-        text = "fence.mode is off: what agents run can read the home, its tokens and all chats"
-        yield Check("fence", WARN, text, 'take `mode = "off"` out of [fence]')
-    elif known < fence.OLDEST:
-        text = (
-            "this system can't fence programs in (Landlock of Linux 5.19 or newer): what agents "
-            "run can read the home, its tokens and all chats"
-        )
-        advice = "give `exec` and coding agents only to agents you trust with all of it"
-        yield Check("fence", FAIL if mode == "required" else WARN, text, advice)
-    elif known < fence.WHOLE:
-        text = "what agents run can't read the home, but could cut its files to nothing"
-        yield Check("fence", WARN, text, "Linux 6.2 or newer closes that too")
-    else:
-        yield Check("fence", OK, f"what agents run can't reach the home (Landlock {known})")
+    settings = _settings(home)
+    for result, text, advice in look(settings.fence.mode if settings else "auto"):
+        yield Check("fence", result, text, advice)
 
 
 def _otel(home: Home) -> Iterator[Check]:

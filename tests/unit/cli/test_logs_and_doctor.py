@@ -1,5 +1,6 @@
 """The log as people read it, and what the doctor finds."""
 
+import contextlib
 import json
 import os
 import socket
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentsup.cli import doctor
+from agentsup.cli import doctor, doctor_fence
 from agentsup.cli.doctor import Check, examine, file_system_of
 from agentsup.cli.home_files import create_home
 from agentsup.cli.locate import Place
@@ -96,7 +97,8 @@ def test_an_open_token_and_an_open_home(home: Home) -> None:
     home.api_token.chmod(0o644)
     home.root.chmod(0o755)
     result = checks(home)
-    assert found(result, "token").advice == f"chmod 600 {home.api_token}"
+    token = found(result, "token")
+    assert (token.result, "makes a new one" in token.advice) == (doctor.WARN, True)
     assert found(result, "home").result == doctor.WARN
 
 
@@ -119,7 +121,7 @@ def test_a_taken_port(home: Home) -> None:
 @pytest.mark.parametrize(
     "mode, version, result, said",
     [
-        ("auto", 7, doctor.OK, "can't reach the home"),
+        ("auto", 7, doctor.OK, "can't open what is in the home"),
         ("auto", 2, doctor.WARN, "Linux 6.2"),
         ("auto", 0, doctor.WARN, "can't fence programs in"),
         ("required", 0, doctor.FAIL, "can't fence programs in"),
@@ -135,6 +137,28 @@ def test_what_keeps_programs_from_the_home(
     check = found(checks(home), "fence")
     assert check.result == result
     assert said in f"{check.text} {check.advice}"
+
+
+def test_services_that_take_orders_are_named_where_the_kernel_lets_programs_connect(
+    home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    place = tmp_path / "tmux-1000"
+    place.mkdir()
+    with (
+        socket.socket(socket.AF_UNIX) as taken,
+        socket.socket(socket.AF_UNIX) as other,
+        contextlib.chdir(place),
+    ):
+        for one, name in ((taken, str(place / "s")), (other, str(tmp_path / "o"))):
+            one.bind(name)
+            one.listen()
+        found = doctor_fence.open_sockets()
+        assert ("tmux", str(place / "s")) in found
+        assert str(tmp_path / "o") not in {path for _, path in found}
+        for version, is_told in ((7, True), (9, False)):
+            monkeypatch.setattr(fence, "version", lambda version=version: version)
+            told = " ".join(each.text for each in checks(home) if each.name == "fence")
+            assert ("without a fence" in told) is is_told
 
 
 def test_a_daemon_that_was_killed_left_its_number_behind(home: Home) -> None:
