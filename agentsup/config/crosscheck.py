@@ -6,6 +6,7 @@ What keeps one agent's channel from starting is a warning: the agent stays reach
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,8 @@ def cross_check(
         found += _channels(spec, place, has_people=has_people)
         found += _servers(spec, place, base, environ)
         found += _models(spec, place)
+        if text := bypass_problem(spec.engine, spec.permission_mode or "", environ):
+            found.append(_warning(place(spec.name, ("permission_mode",)), text))
         for index, name in enumerate(spec.can_delegate_to or ()):
             if name.casefold() not in helpers:
                 at = place(spec.name, ("can_delegate_to", index))
@@ -66,6 +69,23 @@ def cross_check(
                 hint = did_you_mean(name, names.values())
                 found.append(_warning(at, f"there is no agent called {name!r}", hint))
     return tuple(found)
+
+
+def bypass_problem(engine: str, permission_mode: str, environ: Mapping[str, str]) -> str:
+    """Why each message of an agent would fail: Claude Code asks nobody as root only where it is
+    told that it is in a sandbox. Empty where it works."""
+    is_refused = (
+        engine == "claude"
+        and permission_mode == "bypassPermissions"
+        and os.geteuid() == 0
+        and not environ.get("IS_SANDBOX")
+    )
+    if not is_refused:
+        return ""
+    return (
+        "claude does not start with bypassPermissions as root, so each message fails; run the daemon "
+        "as an ordinary user, or choose another permission_mode"
+    )
 
 
 def _models(spec: AgentSpec, place: Placed) -> Iterable[Finding]:

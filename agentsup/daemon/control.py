@@ -199,6 +199,7 @@ class DaemonControl:
                     (
                         # Why a better one answers is no trouble.
                         why if engine == OFFLINE else "",
+                        self._engines.problem(spec),
                         *self._missing_channels(spec),
                         *self._channels.notes(entry.agent_id),
                         *(unit.stack.provider_notes() if unit and unit.stack else ()),

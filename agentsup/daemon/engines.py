@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from agentsup.config.crosscheck import bypass_problem
 from agentsup.config.secrets import resolve_options
 from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.daemon.fencing import fencing_of
@@ -62,6 +63,10 @@ class DaemonEngines:
             options = {}
         wanted = EngineSpec(engine=AUTO, model=spec.model or "", options=options)
         return best_available(self._environ, wanted)
+
+    def problem(self, spec: AgentSpec) -> str:
+        """Why its engine can't start as it is declared; empty where nothing is known."""
+        return bypass_problem(self.choice(spec)[0], spec.permission_mode or "", self._environ)
 
     def make(self, spec: AgentSpec) -> tuple[Engine, Mapping[str, Any]]:
         """Raises ``EngineFailed`` for a secret that can't be resolved or an engine not installed."""

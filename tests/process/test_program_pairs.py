@@ -101,7 +101,7 @@ class Town:
     def rules(self) -> list[dict[str, Any]]:
         return [
             {
-                "match": agent,
+                "match": f"{agent}.*",
                 "steps": [
                     {"tool": {"name": "exec", "args": {"argv": self.command(f"{agent}.exec")}}},
                     {"say": "$result"},

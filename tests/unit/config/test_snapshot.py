@@ -144,6 +144,18 @@ def test_what_keeps_a_channel_from_starting_is_a_warning(files: Files) -> None:
     ) in told
 
 
+@pytest.mark.parametrize("uid, sandbox, count", [(0, "", 1), (1000, "", 0), (0, "1", 0)])
+def test_claude_without_questions_as_root_is_warned_of(
+    files: Files, monkeypatch: pytest.MonkeyPatch, uid: int, sandbox: str, count: int
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: uid)
+    files.agents({"name": "a", "engine": "claude", "permission_mode": "bypassPermissions"})
+    found = load(files.home, environ={"IS_SANDBOX": sandbox})
+    told = [each for each in found.warnings if each.field == "a.permission_mode"]
+    assert len(told) == count
+    assert all("as root" in each.message for each in told)
+
+
 def test_a_file_that_vanished_removes_nobody(files: Files) -> None:
     files.agents({"name": "a"})
     before = files.load()
