@@ -18,6 +18,12 @@ def test_places_are_whole_paths_or_begin_at_the_users_home() -> None:
     assert fence.paths({"HOME": "/home/ann"}) == ("/home/ann/.ssh", "/srv/keys")
 
 
+def test_sockets_that_may_be_reached_are_named_in_the_same_way() -> None:
+    content = b'[fence]\nsockets = ["/run/docker.sock", "~/.x/s"]\n'
+    fence = parse_settings(content).settings.fence
+    assert fence.socket_paths({"HOME": "/home/ann"}) == ("/run/docker.sock", "/home/ann/.x/s")
+
+
 @pytest.mark.parametrize(
     "content, said",
     [

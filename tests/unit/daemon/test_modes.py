@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 from agentsup.config.home import Home
-from agentsup.daemon.modes import Restored, StartModes, restore, told
+from agentsup.daemon.modes import ModeKeeper, Restored, StartModes, restore, told
+from agentsup.daemon.tokens import TokenBook, operator_token
+from agentsup.kit.clock import SystemClock
+from agentsup.kit.entropy import SystemEntropy
+from agentsup.model.errors import StoreUnavailable
+from agentsup.observe.redact import Redactor
 
 NOBODY = 65534
 
@@ -116,6 +121,52 @@ def test_an_owner_without_any_right_gets_in_again(theirs: Path) -> None:
             os._exit(2)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+async def test_while_it_runs_a_readable_token_is_replaced_and_told(home: Home) -> None:
+    entropy = SystemEntropy(SystemClock())
+    told_texts: list[str] = []
+    token, _ = operator_token(home.api_token, entropy)
+    tokens = TokenBook(entropy, token)
+
+    async def tell(text: str) -> None:
+        told_texts.append(text)
+
+    keeper = ModeKeeper(home, tokens, entropy, Redactor(), tell, StartModes())
+    await keeper.look()
+    assert told_texts == []
+    home.api_token.chmod(0o644)
+    (home.agents / "good").chmod(0)
+    await keeper.look()
+    other = home.api_token.read_text().strip()
+    assert other != token
+    assert tokens.identify(token) is None
+    assert tokens.identify(other) is not None, "the CLI reads the file, and is let in"
+    (said,) = told_texts
+    assert "agents/good (0, now 700)" in said
+    assert "There is a new one" in said
+    await keeper.look()
+    assert told_texts == [said], "it is told once"
+
+
+async def test_what_could_not_be_told_is_told_at_the_next_look(home: Home) -> None:
+    entropy = SystemEntropy(SystemClock())
+    told_texts: list[str] = []
+    token, _ = operator_token(home.api_token, entropy)
+
+    async def tell(text: str) -> None:
+        if not told_texts:
+            told_texts.append("")
+            raise StoreUnavailable("the disk is full")
+        told_texts.append(text)
+
+    home.tasks.chmod(0)
+    start = StartModes(tuple(restore(home)))
+    keeper = ModeKeeper(home, TokenBook(entropy, token), entropy, Redactor(), tell, start)
+    with pytest.raises(StoreUnavailable):
+        await keeper.look()
+    await keeper.look()
+    assert "tasks" in told_texts[1]
 
 
 def test_what_is_told_names_the_first_and_counts_the_rest() -> None:
