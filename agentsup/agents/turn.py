@@ -37,7 +37,7 @@ from agentsup.agents.turn_usage import Heard, TurnUsage
 from agentsup.engines import guard_rules
 from agentsup.engines.guard import GuardedSession, RunLimits, open_guarded
 from agentsup.kit import faults
-from agentsup.mailbox.journal import Resolution
+from agentsup.mailbox.journal import Resolution, Uncertain
 from agentsup.mailbox.pump import Work
 from agentsup.model.agent import AgentSpec
 from agentsup.model.engine import (
@@ -55,17 +55,18 @@ from agentsup.model.engine import (
 from agentsup.model.errors import EngineFailed, ExitRequested
 from agentsup.model.ids import AgentId
 from agentsup.model.message import Kind, Lane, Message, Part
+from agentsup.model.question import UNCERTAIN, UNCERTAIN_WITHIN_S
 from agentsup.observe.logging import bind, get_logger
 from agentsup.store.database import Tx
 
 _log = get_logger(__name__)
 
-UNCERTAIN: dict[str, Resolution] = {
+RESOLUTIONS: dict[str, Resolution] = {
     "it happened": "done",
     "do it again": "again",
     "skip it": "skipped",
 }
-UNCERTAIN_OPTIONS = tuple(UNCERTAIN)
+UNCERTAIN_OPTIONS = tuple(RESOLUTIONS)
 Bounding = Callable[[AgentSpec], Awaitable[Bounds]]
 """Says what a turn may use, of the one who works on it."""
 
@@ -128,7 +129,10 @@ class TurnHandler:
             resume: Resume | None = None
             if is_again:
                 resume = await self._services.journal.load_resume(work.lease.message.message_id)
-                if await self._held_back(work):
+                held_back = await self._held_back(work)
+                if isinstance(held_back, Done):
+                    return await self._give_up(work, held_back, resume, attempt)
+                if held_back:
                     return "parked"
             left_alone_s = self._recovery.choose(attempt)
             if left_alone_s:
@@ -141,14 +145,18 @@ class TurnHandler:
 
     # -- before ------------------------------------------------------------------------------------
 
-    async def _held_back(self, work: Work) -> bool:
-        """Whether an interrupted turn must not simply run again; settles it then."""
+    async def _held_back(self, work: Work) -> bool | Done:
+        """Whether an interrupted turn must not simply run again: a person is asked, or it has failed
+        because nobody said what became of its call."""
         message = work.lease.message
         journal = self._services.journal
+        within_s = None if message.deliver_to.kind == "chat" else UNCERTAIN_WITHIN_S
         for call in await journal.uncertain(message.message_id):
+            if call.answer == "" and within_s is not None:
+                return Done("failed", error=_nobody_knew(call.name, within_s), code=Uncertain.code)
             if call.answer is not None:
                 # An unanswered or odd answer means: leave it out. Nothing blind is repeated unasked.
-                await journal.resolve(call.call_id, UNCERTAIN.get(call.answer, "skipped"))
+                await journal.resolve(call.call_id, RESOLUTIONS.get(call.answer, "skipped"))
                 continue
             question = Suspended(
                 checkpoint=b"",
@@ -157,11 +165,21 @@ class TurnHandler:
                     "happened. What shall I do?"
                 ),
                 options=UNCERTAIN_OPTIONS,
-                kind="uncertain",
+                kind=UNCERTAIN,
+                timeout_s=within_s,
             )
             await self._end.park(work, question, call_id=call.call_id)
             return True
         return False
+
+    async def _give_up(
+        self, work: Work, end: Done, resume: Resume | None, attempt: Attempting
+    ) -> str:
+        """End the turn without asking its engine."""
+        self._recovery.choose(attempt)
+        heard = attempt.listen(work.lease.message, Carried.of(resume))
+        number, _ = await self._begin_segment(work, attempt.tier)
+        return await self._end.settle(work, end, heard, number)
 
     # -- a segment ---------------------------------------------------------------------------------
 
@@ -349,6 +367,13 @@ class TurnHandler:
                 _log.debug("tool", tool=name)
             case _:
                 return
+
+
+def _nobody_knew(tool: str, within_s: float) -> str:
+    return (
+        f"the daemon was interrupted while {tool} ran, and nobody said within {within_s / 60:.0f} "
+        "minutes whether it happened; look before you repeat it"
+    )
 
 
 def _conversation(message: Message) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from agentsup.mailbox import ending
 from agentsup.mailbox.lanes import LEVEL_SQL, Head, pick
-from agentsup.mailbox.rows import OPEN_SQL, message_of, need_message
+from agentsup.mailbox.rows import HOLDS_SQL, OPEN_SQL, message_of, need_message
 from agentsup.mailbox.telling import tell_task
 from agentsup.mailbox.values import Claimed, Desk
 from agentsup.mailbox.waits import close_tx
@@ -43,7 +43,8 @@ SELECT * FROM (
   FROM (
     SELECT session_id,
            MIN({LEVEL_SQL}) AS level,
-           COALESCE(MAX(CASE WHEN state <> 'queued' THEN seq END), MIN(seq)) AS head
+           COALESCE(MAX(CASE WHEN {HOLDS_SQL} THEN seq END),
+                    MIN(CASE WHEN state = 'queued' THEN seq END)) AS head
     FROM messages WHERE agent_id = :agent AND {OPEN_SQL} GROUP BY session_id
   ) h JOIN messages m ON m.seq = h.head
   WHERE (m.state = 'queued' AND m.not_before <= :now)

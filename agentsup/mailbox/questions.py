@@ -22,7 +22,7 @@ from agentsup.model.engine import Suspended
 from agentsup.model.event import EventType
 from agentsup.model.message import Kind, Lease, Message, State, check_transition
 from agentsup.model.principal import Principal
-from agentsup.model.question import ASK_PARENT, Question, QuestionState
+from agentsup.model.question import ASK_PARENT, UNCERTAIN, Question, QuestionState
 from agentsup.store.database import Reader, Tx
 
 __all__ = ["ASIDE", "ask_tx", "expire_tx", "list_of", "next_deadline", "park_tx"]
@@ -33,7 +33,8 @@ _EXPIRE_AT_ONCE = 200
 
 
 def park_tx(desk: Desk, tx: Tx, lease: Lease, suspended: Suspended) -> Question:
-    """Ask and wait: the message is parked, keeps its session and gives its lease and slot back.
+    """Ask and wait: the message is parked and gives its lease and slot back. It keeps its session,
+    unless it is set aside.
 
     The attempt is not counted. Nobody is asked for the sake of a question that is closed: the
     message ends, and so does the new question. Raises ``LeaseLost``.
@@ -44,6 +45,7 @@ def park_tx(desk: Desk, tx: Tx, lease: Lease, suspended: Suspended) -> Question:
         "UPDATE messages SET state = 'parked', attempts = ?, lease_until = NULL WHERE seq = ?",
         (max(0, message.attempts - 1), message.seq),
     )
+    _set_aside_tx(tx, message, suspended)
     waits.close_tx(tx, message.message_id, as_target=False)
     question = ask_tx(desk, tx, message, suspended, parks=True)
     if is_moot(tx, message):
@@ -51,6 +53,15 @@ def park_tx(desk: Desk, tx: Tx, lease: Lease, suspended: Suspended) -> Question:
         question = find_question(tx, question.question_id)
     tx.after_commit(partial(faults.point, "question.parked"))
     return question
+
+
+def _set_aside_tx(tx: Tx, message: Message, suspended: Suspended) -> None:
+    """What no chat waits for must not hold up its caller's other work over a call that was interrupted
+    (0045): the session goes on, and this message after it."""
+    if suspended.kind == UNCERTAIN and message.deliver_to.kind != "chat":
+        tx.execute("INSERT OR IGNORE INTO set_aside (seq) VALUES (?)", (message.seq,))
+    else:
+        tx.execute("DELETE FROM set_aside WHERE seq = ?", (message.seq,))
 
 
 def ask_tx(

@@ -16,6 +16,7 @@ from agentsup.store.database import Reader
 
 __all__ = [
     "FOLLOWING_SQL",
+    "HOLDS_SQL",
     "IN_SESSION_SQL",
     "OPEN_SQL",
     "deliver_to_of",
@@ -38,6 +39,9 @@ IN_SESSION_SQL = (
     "agent_id = (SELECT agent_id FROM sessions WHERE session_id = ?) AND session_id = ?"
 )
 """Rows of one session, found by the indexes that start with the agent; takes the id twice."""
+
+HOLDS_SQL = "(state = 'leased' OR (state = 'parked' AND seq NOT IN set_aside))"
+"""Whether a row of ``messages`` lets no other of its session run."""
 
 _FEW = 1_024
 

@@ -9,7 +9,7 @@ search follows queued message → holder → what the holder waits for. Serves P
 from __future__ import annotations
 
 from agentsup.mailbox.notices import name_of
-from agentsup.mailbox.rows import IN_SESSION_SQL, OPEN_SQL
+from agentsup.mailbox.rows import HOLDS_SQL, IN_SESSION_SQL, OPEN_SQL
 from agentsup.mailbox.values import Desk
 from agentsup.model.errors import LeaseLost, WouldDeadlock
 from agentsup.model.message import Lease, State
@@ -183,10 +183,10 @@ def _put_to_agents(reader: Reader, message_id: str) -> list[str]:
 
 
 def holders(reader: Reader, session_id: str) -> list[str]:
-    """The leased or parked message of the session: one, or none."""
+    """The message that holds the session: one, or none."""
     rows = reader.all(
         f"SELECT message_id FROM messages WHERE {IN_SESSION_SQL} AND {OPEN_SQL}"  # noqa: S608 - constants
-        " AND state <> 'queued'",
+        f" AND {HOLDS_SQL}",
         (session_id, session_id),
     )
     return [row["message_id"] for row in rows]

@@ -18,6 +18,10 @@ QUESTION = "question"
 """The kind of a question that an agent has for people."""
 ASK_PARENT = "ask_parent"
 """The kind of a question that a run has for whoever handed it on."""
+UNCERTAIN = "uncertain"
+"""The kind of a question about a call that was interrupted, of which nobody knows whether it happened."""
+UNCERTAIN_WITHIN_S: Final = 900.0
+"""How long such a question waits where no chat waits for the answer; then the work has failed."""
 OF_AGENTS: Final = frozenset({QUESTION, ASK_PARENT})
 """The kinds that agents may answer, too."""
 
