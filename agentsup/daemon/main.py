@@ -11,12 +11,13 @@ import signal
 import stat
 import sys
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 from agentsup.config.home import Home
 from agentsup.config.settings import LogSettings, parse_settings
 from agentsup.config.snapshot import ConfigSnapshot
-from agentsup.daemon import boot
+from agentsup.daemon import boot, space
 from agentsup.daemon.build import Daemon, build
 from agentsup.daemon.ground import LOG_FILE, Ground, redact_secrets
 from agentsup.daemon.modes import Restored, StartModes, restore
@@ -25,8 +26,8 @@ from agentsup.daemon.roster import Roster
 from agentsup.daemon.supervisor import REBUILD_CODE, Ending
 from agentsup.daemon.tokens import TokenBook, operator_token
 from agentsup.kit import descriptors, prctl
-from agentsup.kit.clock import SystemClock
-from agentsup.kit.entropy import SystemEntropy
+from agentsup.kit.clock import Clock, SystemClock
+from agentsup.kit.entropy import Entropy, SystemEntropy
 from agentsup.kit.files import HomeLock, HomeLocked
 from agentsup.kit.terminal import clean
 from agentsup.model.errors import AgentsupError, ConfigErrors
@@ -61,9 +62,9 @@ def run_daemon(home: Path, *, port: int | None, accept_store: bool = False) -> i
     place = Home(home.expanduser().absolute())
     try:
         restored = restore(place)
-        place.create()
+        space.wait_for_space(place.create)
         lock = HomeLock(place.lock)
-        lock.acquire()
+        space.wait_for_space(lock.acquire)
     except HomeLocked as error:
         of_pid = f" (pid {error.pid})" if error.pid else ""
         return _refuse(
@@ -73,7 +74,7 @@ def run_daemon(home: Path, *, port: int | None, accept_store: bool = False) -> i
     except OSError as error:
         return _refuse(f"the home {place.root} can't be used: {error.strerror or error}")
     redactor = Redactor()
-    log = _open_log(place, redactor)
+    log = space.wait_for_space(lambda: _open_log(place, redactor))
     try:
         ending, in_place = asyncio.run(
             _boot(place, port, redactor, log, lock, restored, accept_store=accept_store)
@@ -129,8 +130,69 @@ async def _boot(
     clock = SystemClock()
     entropy = SystemEntropy(clock)
     prctl.become_subreaper()
-    token, is_new = await asyncio.to_thread(operator_token, home.api_token, entropy)
-    redactor.add(token)
+
+    async def token_there() -> tuple[str, bool]:
+        return await asyncio.to_thread(operator_token, home.api_token, entropy)
+
+    try:
+        token, is_new = await space.wait_in_loop(token_there)
+        redactor.add(token)
+        ready = await space.wait_in_loop(
+            lambda: _prepare(home, clock, entropy, redactor, accept_store=accept_store)
+        )
+    except space.Stopped:
+        return Ending(0, "asked to end while it waited for space"), False
+    database, begun, snapshot = ready.database, ready.begun, ready.snapshot
+    try:
+        ground = Ground(
+            home=home,
+            database=database,
+            clock=clock,
+            entropy=entropy,
+            boot=begun,
+            endings=await boot.load_endings(database),
+            roster=ready.roster,
+            snapshot=snapshot,
+            first_complaint=ready.complaint,
+            tokens=TokenBook(entropy, token),
+            start_modes=StartModes(tuple(restored), is_new),
+            redactor=redactor,
+            environ=os.environ,
+            port=port,
+            announce=_show_link if _is_watched() else None,
+            keep_lock=lock.restore,
+            dropped_log_lines=lambda: log.dropped,
+            after_imports=gc.freeze,
+        )
+        gc.freeze()
+        ending = await _serve(build(ground), begun)
+        await boot.end(database, clock, begun.boot_id, ending.code, ending.reason)
+        return ending, _restarts_in_place(snapshot)
+    finally:
+        await database.close()
+        await asyncio.to_thread(home.daemon_json.unlink, missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What stands before anything is built. Its store is open."""
+
+    database: Database
+    begun: boot.Boot
+    roster: Roster
+    snapshot: ConfigSnapshot
+    complaint: ConfigErrors | None
+
+
+async def _prepare(
+    home: Home,
+    clock: Clock,
+    entropy: Entropy,
+    redactor: Redactor,
+    *,
+    accept_store: bool,
+) -> _Prepared:
+    """Open the store and record this boot in it; where that fails, nothing is left open."""
     record = StoreRecord(
         home.state_db,
         now_ms=clock.now_ms,
@@ -150,33 +212,10 @@ async def _boot(
         await roster.take_over(snapshot.specs)
         if complaint is None:
             await asyncio.to_thread(keep_applied, home, snapshot)
-        ground = Ground(
-            home=home,
-            database=database,
-            clock=clock,
-            entropy=entropy,
-            boot=begun,
-            endings=await boot.load_endings(database),
-            roster=roster,
-            snapshot=snapshot,
-            first_complaint=complaint,
-            tokens=TokenBook(entropy, token),
-            start_modes=StartModes(tuple(restored), is_new),
-            redactor=redactor,
-            environ=os.environ,
-            port=port,
-            announce=_show_link if _is_watched() else None,
-            keep_lock=lock.restore,
-            dropped_log_lines=lambda: log.dropped,
-            after_imports=gc.freeze,
-        )
-        gc.freeze()
-        ending = await _serve(build(ground), begun)
-        await boot.end(database, clock, begun.boot_id, ending.code, ending.reason)
-        return ending, _restarts_in_place(snapshot)
-    finally:
+    except BaseException:
         await database.close()
-        await asyncio.to_thread(home.daemon_json.unlink, missing_ok=True)
+        raise
+    return _Prepared(database, begun, roster, snapshot, complaint)
 
 
 def _is_watched() -> bool:

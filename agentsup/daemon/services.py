@@ -34,7 +34,7 @@ from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.reading import retention_rules
 from agentsup.mailbox.relay import Relay
 from agentsup.store.database import Database, Tx
-from agentsup.store.retention import Pruned, add_to_totals, prune
+from agentsup.store.retention import Pruned, PruningClock, add_to_totals, prune
 from agentsup.supervision.policy import RestartPolicy
 from agentsup.supervision.spec import ChildContext, ChildSpec, Grace, Restart
 from agentsup.supervision.watchdog import Watchdog
@@ -81,6 +81,7 @@ def housekeeping_spec(
     dead: frozenset[int] = frozenset()
     due_at: int | None = None
     looked_at = -1
+    pruning = PruningClock(database, clock)
 
     async def reap() -> None:
         nonlocal dead
@@ -92,7 +93,7 @@ def housekeeping_spec(
         if commits != looked_at:  # else nothing was written that could have moved it
             due_at = await mailbox.next_deadline()
             looked_at = commits
-        if due_at is not None and due_at <= clock.now_ms():
+        if mailbox.is_due(due_at):
             await mailbox.expire()
 
     async def prune_all() -> None:
@@ -107,7 +108,8 @@ def housekeeping_spec(
             *runs.retention_rules(keep_days=keep_days()),
         )
         await purge()
-        await prune(database, rules, clock=clock, on_pruned=_keep_sums)
+        now_ms = await pruning.now_ms()
+        await prune(database, rules, clock=clock, now_ms=now_ms, on_pruned=_keep_sums)
 
     chores = (
         Chore("expire", EXPIRE_EVERY_S, EXPIRE_EVERY_S, expire),

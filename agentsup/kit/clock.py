@@ -59,6 +59,7 @@ class LoopClock:
         self._epoch_ms = epoch_ms
         self._origin_s: float | None = None
         self._last_s = 0.0
+        self._skipped_s = 0.0
 
     def now_ms(self) -> int:
         """`epoch_ms` plus the loop time that passed since the first reading."""
@@ -70,7 +71,7 @@ class LoopClock:
     def monotonic(self) -> float:
         """The running loop's time; outside a loop, the last one read (time stands still there)."""
         try:
-            self._last_s = asyncio.get_running_loop().time()
+            self._last_s = asyncio.get_running_loop().time() + self._skipped_s
         except RuntimeError:
             return self._last_s
         return self._last_s
@@ -78,6 +79,11 @@ class LoopClock:
     def jump_ms(self, delta_ms: int) -> None:
         """Move wall time by `delta_ms` without moving durations."""
         self._epoch_ms += delta_ms
+
+    def skip_ms(self, delta_ms: int) -> None:
+        """Let time pass on both clocks without waiting for it: durations and wall time alike."""
+        self._skipped_s += delta_ms / _MS_PER_S
+        self._last_s += delta_ms / _MS_PER_S
 
     async def sleep(self, seconds: float) -> None:
         """Sleep on the running loop."""

@@ -57,9 +57,9 @@ def answer_tx(
     at = desk.clock.now_ms()
     if question.state is not QuestionState.OPEN:
         raise Conflict(_too_late(question), question_id=question_id, state=question.state.value)
-    if question.deadline_at is not None and question.deadline_at <= at:
+    if _is_past(desk, tx, question):
         raise Conflict(
-            f"this question expired at {_clock_time(question.deadline_at)}",
+            f"this question expired at {_clock_time(question.deadline_at or at)}",
             question_id=question_id,
             state=QuestionState.EXPIRED.value,
         )
@@ -115,6 +115,18 @@ def _check_seen(question: Question, seen: Seen) -> None:
             f"{question.question_id}`), or deny it",
             question_id=question.question_id,
         )
+
+
+def _is_past(desk: Desk, tx: Tx, question: Question) -> bool:
+    """Whether the deadline has passed, though nobody has closed the question yet."""
+    if question.deadline_at is None or question.deadline_at > desk.steady.now_ms():
+        return False
+    earlier, _ = desk.steady.earlier
+    return not earlier or bool(
+        tx.scalar(
+            "SELECT rowid > ? FROM questions WHERE question_id = ?", (earlier, question.question_id)
+        )
+    )
 
 
 def answered_by_agent_tx(desk: Desk, tx: Tx, question_id: str, answer: str, by: Principal) -> bool:

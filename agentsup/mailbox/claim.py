@@ -139,11 +139,19 @@ def _heads(
                 continue
             if not _may_take_over(desk, tx, row, now):
                 continue
-        elif row["expires_at"] is not None and row["expires_at"] <= now:
+        elif _is_expired(desk, row):
             ending.expire_tx(desk, tx, row["message_id"], at=now)
             continue
         check_transition(row["message_id"], State(row["state"]), State.LEASED)
         yield Head(row["seq"], row["session_id"], Lane(row["lane"]), row["level"])
+
+
+def _is_expired(desk: Desk, row: Any) -> bool:
+    """Whether a queued message is past its time, which another life may have told by a wrong clock."""
+    expires_at: int | None = row["expires_at"]
+    if expires_at is None or expires_at > desk.steady.now_ms():
+        return False
+    return bool(row["seq"] > desk.steady.earlier[1])
 
 
 def _is_put_away(tx: Tx, message_id: str, now: int) -> bool:

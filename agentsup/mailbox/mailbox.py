@@ -34,6 +34,7 @@ from agentsup.mailbox.epoch import Also, EpochMap, scopes_of
 from agentsup.mailbox.pace import Pace
 from agentsup.mailbox.place import check_room
 from agentsup.mailbox.rows import find_question, need_message
+from agentsup.mailbox.steady import SteadyClock
 from agentsup.mailbox.values import (
     Cancelled,
     Claimed,
@@ -86,13 +87,15 @@ class Mailbox:
         """``boot_id`` names this life of the daemon; leases of another one are void."""
         self.epochs, self.limits = EpochMap(), limits or MailboxLimits()
         self._db, self._entropy = db, entropy
-        self.desk = Desk(clock, entropy, boot_id, self.limits, self.epochs, Pace())
+        steady = SteadyClock(clock)
+        self.desk = Desk(clock, entropy, boot_id, self.limits, self.epochs, Pace(), steady)
         self._entrance = Entrance(db, self.desk)
 
     async def load(self) -> None:
         """Take over the epochs of earlier boots; call once before work starts."""
 
         def stored(reader: Reader) -> dict[str, int]:
+            self.desk.steady.begin(*questions.newest(reader))
             return dict(reader.all("SELECT scope, counter FROM epochs"))  # type: ignore[arg-type]  # rows of two columns are pairs
 
         self.epochs.merge_all(await self._db.read(stored, name="mailbox.load"))
@@ -279,6 +282,13 @@ class Mailbox:
         """Close questions and queued messages that are past their time."""
         return await self._db.write(
             lambda tx: questions.expire_tx(self.desk, tx), name="mailbox.expire"
+        )
+
+    def is_due(self, deadline_at: int | None) -> bool:
+        """Whether ``expire`` has something to do: what ``next_deadline`` said, or a step of the clock."""
+        steady = self.desk.steady
+        return bool(steady.step_ms()) or (
+            deadline_at is not None and deadline_at <= steady.now_ms()
         )
 
     async def next_deadline(self) -> int | None:

@@ -10,6 +10,7 @@ from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.mailbox.epoch import EpochMap
 from agentsup.mailbox.pace import Pace
+from agentsup.mailbox.steady import SteadyClock
 from agentsup.model.message import (
     MAX_ATTEMPTS,
     MAX_CRASHES,
@@ -94,6 +95,8 @@ class Desk:
     limits: MailboxLimits
     epochs: EpochMap
     pace: Pace
+    steady: SteadyClock
+    """By which deadlines are kept."""
     approvals: list[Approvals] = field(default_factory=list)
     """Who keeps the book of calls that wait for leave; at most one."""
     followers: list[Follower] = field(default_factory=list)

@@ -13,7 +13,20 @@ from agentsup.kit.clock import Clock
 from agentsup.store.database import Database
 from agentsup.store.transaction import Tx
 
-__all__ = ["OnPruned", "Pruned", "Retention", "add_to_totals", "prune"]
+__all__ = [
+    "OnPruned",
+    "Pruned",
+    "PruningClock",
+    "Retention",
+    "add_to_totals",
+    "prune",
+    "trusted_ms",
+]
+
+AT_START_MS = 24 * 3_600_000
+"""How far the time of pruning moves on at most with the first pruning of a process."""
+CATCH_UP = 4
+"""How much faster than time that passes it moves on after that."""
 
 _FIRST_BATCH = 32
 _GOOD_MS = 5.0
@@ -61,22 +74,67 @@ def add_to_totals(tx: Tx, pruned: Pruned) -> None:
     )
 
 
+def trusted_ms(last_ms: int | None, wall_ms: int, passed_ms: int | None) -> int:
+    """The time by which rows are old enough to go: the wall, but never far ahead of the last one.
+
+    `last_ms` is the one of the last pruning, None where there was none; `passed_ms` how long ago that
+    was, None where another process did it. A clock that is a year ahead for an hour takes a day or two
+    of rows, not all; after a long time switched off the rest goes within days.
+    """
+    if last_ms is None:
+        return wall_ms
+    room_ms = AT_START_MS if passed_ms is None else CATCH_UP * passed_ms
+    return min(wall_ms, last_ms + room_ms)
+
+
+class PruningClock:
+    """Keeps in the store by which time it was pruned last."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._pruned_s: float | None = None
+
+    async def now_ms(self) -> int:
+        """The time to prune by now. Raises what `Database.write` raises."""
+        now_s, wall_ms = self._clock.monotonic(), self._clock.now_ms()
+        passed_ms = None if self._pruned_s is None else round((now_s - self._pruned_s) * 1000)
+
+        def move(tx: Tx) -> int:
+            stored = tx.scalar("SELECT value FROM store_meta WHERE key = 'pruned_by'")
+            by_ms = trusted_ms(None if stored is None else int(stored), wall_ms, passed_ms)
+            tx.execute(
+                "INSERT INTO store_meta (key, value) VALUES ('pruned_by', ?)"
+                " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                (str(by_ms),),
+            )
+            return by_ms
+
+        by_ms = await self._database.write(move, name="retention.clock")
+        self._pruned_s = now_s
+        return by_ms
+
+
 async def prune(
     database: Database,
     rules: Sequence[Retention],
     *,
     clock: Clock,
+    now_ms: int | None = None,
     on_pruned: OnPruned = add_to_totals,
     pause_s: float = 0.02,
 ) -> dict[str, int]:
     """Apply `rules` once, in order; returns the number of rows deleted per table.
 
+    `now_ms` is the time they are held against, the clock's unless it is given.
+
     `on_pruned` runs in the transaction of each batch. Between batches the writer is left alone
     for `pause_s` seconds. Raises what `Database.write` raises; what is deleted by then stays so.
     """
     deleted: Counter[str] = Counter()
+    now_ms = clock.now_ms() if now_ms is None else now_ms
     for rule in rules:
-        cutoff = clock.now_ms() - rule.keep_ms
+        cutoff = now_ms - rule.keep_ms
         limit = min(_FIRST_BATCH, rule.batch_max)
         while True:
             step = partial(_prune_some, rule, cutoff, limit, clock, on_pruned)

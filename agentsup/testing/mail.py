@@ -76,8 +76,8 @@ class MailRig:
         await self.mailbox.load()
 
     def later(self, seconds: float) -> None:
-        """Push wall time on."""
-        self.clock.jump_ms(round(seconds * 1000))
+        """Let time pass."""
+        self.clock.skip_ms(round(seconds * 1000))
 
     def new(self, text: str = "hello", agent: str = "ann", **changes: Any) -> NewMessage:
         """A chat message of Bob's in conversation ``c1`` of console; any field can be changed."""

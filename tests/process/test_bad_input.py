@@ -5,6 +5,7 @@ import contextlib
 import io
 import itertools
 import os
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -236,6 +237,43 @@ async def test_a_full_disk_refuses_and_recovers(small_disk: Path, tmp_path: Path
         after = await daemon.agents()
         assert after["bob"]["instance_id"] == before["bob"]["instance_id"]
         assert await daemon.stop() == 0
+    finally:
+        await daemon.close()
+
+
+@pytest.mark.timeout(60)
+async def test_a_start_on_a_full_disk_waits(small_disk: Path, tmp_path: Path) -> None:
+    home = write_home(small_disk / "home", [{"name": "main"}], RULES)
+    daemon = DaemonProcess(home)
+    daemon.output = tmp_path / "daemon.out"
+    ballast = small_disk / "ballast"
+
+    async def told(text: str, times: int) -> None:
+        async with asyncio.timeout(15):
+            while daemon.tail().count(text) < times:
+                assert daemon.is_running, daemon.tail()
+                await asyncio.sleep(0.05)
+
+    try:
+        await daemon.start()
+        kept = await daemon.send("main", "hi")
+        assert (await daemon.result(kept))["state"] == "done"
+        assert await daemon.stop() == 0
+        with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(b"\0" * 65536)
+        daemon.launch()
+        await told("waits for space", 1)
+        # Before there is a loop, the signal itself ends it.
+        assert await daemon.stop(5) in (0, -signal.SIGTERM)
+        daemon.launch()
+        await told("waits for space", 2)
+        ballast.unlink()
+        await daemon.ready()
+        assert (await daemon.result(kept, 0))["text"] == "hello"
+        assert (await daemon.post("/interagent/send", {"to": "main", "message": "hi"})).body[
+            "success"
+        ]
     finally:
         await daemon.close()
 

@@ -29,6 +29,7 @@ from agentsup.mailbox import (
 from agentsup.mailbox.delivery import Deliveries
 from agentsup.mailbox.epoch import EpochMap
 from agentsup.mailbox.outbox import Settlement
+from agentsup.mailbox.rows import HOLDS_SQL
 from agentsup.model.channel import Delivery, DeliveryOutcome
 from agentsup.model.ids import MessageId, SessionId
 from agentsup.model.message import Accepted, Lease, State
@@ -79,10 +80,9 @@ def no_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def double_claim(patch: pytest.MonkeyPatch) -> None:
-    busy = "COALESCE(MAX(CASE WHEN state <> 'queued' THEN seq END), MIN(seq))"
+    busy = f"MAX(CASE WHEN {HOLDS_SQL} THEN seq END)"
     assert busy in claim._HEADS
-    head = "MIN(CASE WHEN state = 'queued' THEN seq END)"
-    patch.setattr(claim, "_HEADS", claim._HEADS.replace(busy, head))
+    patch.setattr(claim, "_HEADS", claim._HEADS.replace(busy, "NULL"))
 
 
 def early_acknowledgement(patch: pytest.MonkeyPatch) -> None:

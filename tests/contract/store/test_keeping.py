@@ -3,14 +3,16 @@
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from agentsup.kit.clock import SystemClock
+from agentsup.kit.clock import LoopClock, SystemClock
 from agentsup.model.errors import StoreUnavailable
 from agentsup.store import Database, Pruned, Retention, Tx, probe, prune
 from agentsup.store.backup import backups, latest, taken_at
+from agentsup.store.retention import CATCH_UP, PruningClock
 
 Opener = Callable[..., Awaitable[Database]]
 
@@ -164,3 +166,23 @@ async def test_the_probe_tells_of_a_closed_store(store: Database) -> None:
     await store.close()
     health = await probe(store, clock=SystemClock())
     assert (health.is_ok, health.reason) == (False, "closed")
+
+
+async def test_a_clock_a_year_ahead_for_an_hour_prunes_little(
+    open_store: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, wall, day = await open_store(), LoopClock(), 86_400_000
+    first = await PruningClock(store, wall).now_ms()
+    close = partial(pytest.approx, abs=60_000)  # real time passes too
+    assert first == close(wall.now_ms())
+    wall.skip_ms(day)
+    pruning = PruningClock(store, wall)
+    wall.jump_ms(365 * day)
+    assert await pruning.now_ms() == close(first + day), "a start takes a day at most"
+    wall.skip_ms(3_600_000)
+    assert await pruning.now_ms() == close(first + day + CATCH_UP * 3_600_000)
+    wall.jump_ms(-365 * day)
+    assert await pruning.now_ms() == close(wall.now_ms())
+    for _ in range(24 * 10):
+        wall.skip_ms(3_600_000)
+        assert await pruning.now_ms() == close(wall.now_ms()), "a right clock is followed"
