@@ -93,7 +93,7 @@ def housekeeping_spec(
         if commits != looked_at:  # else nothing was written that could have moved it
             due_at = await mailbox.next_deadline()
             looked_at = commits
-        if mailbox.is_due(due_at):
+        if mailbox.desk.steady.is_due(due_at):
             await mailbox.expire()
 
     async def prune_all() -> None:

@@ -284,13 +284,6 @@ class Mailbox:
             lambda tx: questions.expire_tx(self.desk, tx), name="mailbox.expire"
         )
 
-    def is_due(self, deadline_at: int | None) -> bool:
-        """Whether ``expire`` has something to do: what ``next_deadline`` said, or a step of the clock."""
-        steady = self.desk.steady
-        return bool(steady.step_ms()) or (
-            deadline_at is not None and deadline_at <= steady.now_ms()
-        )
-
     async def next_deadline(self) -> int | None:
         """When ``expire`` has something to do next (wall ms), or None."""
         return await self._db.read(questions.next_deadline, name="mailbox.next_deadline")

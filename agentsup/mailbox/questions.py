@@ -59,7 +59,7 @@ def park_tx(desk: Desk, tx: Tx, lease: Lease, suspended: Suspended) -> Question:
 
 def _set_aside_tx(tx: Tx, message: Message, suspended: Suspended) -> None:
     """What no chat waits for must not hold up its caller's other work over a call that was interrupted
-    (0045): the session goes on, and this message after it."""
+    (0048): the session goes on, and this message after it."""
     if suspended.kind == UNCERTAIN and message.deliver_to.kind != "chat":
         tx.execute("INSERT OR IGNORE INTO set_aside (seq) VALUES (?)", (message.seq,))
     else:

@@ -55,6 +55,11 @@ class SteadyClock:
         by = self._clock.now_ms() - self.now_ms()
         return by if abs(by) > STEP_MS else 0
 
+    def is_due(self, deadline_at: int | None) -> bool:
+        """Whether that deadline has passed, or the deadlines are to follow a step."""
+        is_past = deadline_at is not None and deadline_at <= self.now_ms()
+        return is_past or bool(self.step_ms())
+
     def follow(self, by_ms: int) -> None:
         """Move with a step of the wall, as the stored deadlines have."""
         self._offset_ms += by_ms
