@@ -25,6 +25,7 @@ from agentsup.model.ids import AgentId
 from agentsup.model.message import Kind, Message, Outcome
 from agentsup.observe.logging import get_logger
 from agentsup.store.database import Tx
+from agentsup.supervision.policy import REBUILD_CODE
 from agentsup.tasks import brief
 
 _log = get_logger(__name__)
@@ -54,10 +55,10 @@ class TurnEnd:
                 await self._put_down(work, end, heard, segment_no)
                 return "parked"
         await self._complete(work, end, heard, segment_no)
-        if end.exit_code is not None:
-            raise ExitRequested(
-                end.exit_code, f"asked for by message {work.lease.message.message_id}"
-            )
+        is_restart = self._services.restarts.take(message.message_id)
+        code = REBUILD_CODE if is_restart and end.exit_code is None else end.exit_code
+        if code is not None:
+            raise ExitRequested(code, f"asked for by message {message.message_id}")
         return "ok" if end.outcome == "ok" else "failed"
 
     async def _complete(self, work: Work, end: Done, heard: Heard, segment_no: int) -> None:

@@ -9,6 +9,7 @@ from agentsup.agents.budget.spending import Spending
 from agentsup.agents.host import HostServices
 from agentsup.agents.memory.before_turn import BeforeTurn
 from agentsup.agents.recovery.breakers import Breakers
+from agentsup.agents.restarts import Restarts
 from agentsup.agents.roles.bounds import Roles
 from agentsup.agents.served import ServedTurns
 from agentsup.agents.surroundings import RunTokens
@@ -49,6 +50,8 @@ class TurnServices:
     """Says what a turn may use because of its role; without it there are no roles."""
     spending: Spending | None = None
     """Holds what turns will use, and ends those that use too much; without it nothing is bounded."""
+    restarts: Restarts = field(default_factory=Restarts)
+    """Whose agent begins anew after its turn."""
     breakers: Breakers = field(init=False)
     """Which providers are left alone for a while."""
     redactor: Redactor = field(default_factory=Redactor)

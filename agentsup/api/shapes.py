@@ -272,6 +272,11 @@ class Draining(Document):
     state: Literal["draining"]
 
 
+class Restarting(Document):
+    success: Literal[True]
+    state: Literal["restarting"]
+
+
 class Status(Document):
     version: str
     boot_id: str

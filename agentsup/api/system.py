@@ -10,6 +10,7 @@ from aiohttp import web
 from agentsup.api import bodies, shapes
 from agentsup.api.access import Access
 from agentsup.api.route import Call, Route, reply
+from agentsup.supervision.policy import REBUILD_CODE
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _DRAIN_BEGINS_S = 1.0
@@ -51,6 +52,12 @@ async def drain(call: Call) -> web.Response:
     if task.done():
         task.result()
     return reply({"success": True, "state": "draining"}, 202)
+
+
+async def restart(call: Call) -> web.Response:
+    """End with 42: running turns finish, and the process begins anew."""
+    await call.deps.control.exit(REBUILD_CODE, call.by)
+    return reply({"success": True, "state": "restarting"}, 202)
 
 
 async def metrics(call: Call) -> web.Response:
@@ -101,6 +108,15 @@ ROUTES = (
         drain,
         "Take no new work, let turns end, then end the process",
         {202: shapes.Draining},
+        body=bodies.Nothing,
+        body_optional=True,
+    ),
+    Route(
+        "POST",
+        "/restart",
+        restart,
+        "Take no new work, let turns end, then begin anew (exit code 42)",
+        {202: shapes.Restarting},
         body=bodies.Nothing,
         body_optional=True,
     ),

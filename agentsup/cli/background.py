@@ -193,16 +193,34 @@ def stop_daemon(place: Place, timeout_s: float) -> int | None:
     )
 
 
-def refuse_if_supervised(place: Place) -> None:
-    """Raise `Failed` where systemd or a container runs the daemon: they must restart it."""
+def is_supervised(place: Place) -> bool:
+    """Whether systemd or a container runs the daemon: they start it anew when it ends with 42."""
     written = place.written()
     pid = written.get("pid") if written else None
-    if not isinstance(pid, int) or not is_alive(pid):
-        return
-    if written is not None and written.get("systemd"):
-        raise Failed("systemd runs this daemon; use `systemctl --user restart agentsup`")
-    if _is_of_container(pid):
-        raise Failed("a container runs this daemon; restart the container")
+    if written is None or not isinstance(pid, int) or not is_alive(pid):
+        return False
+    return bool(written.get("systemd")) or _is_of_container(pid)
+
+
+def restart_daemon(place: Place, timeout_s: float) -> Client:
+    """Have the daemon of `place` end with 42, and wait for whoever runs it to start it anew.
+
+    Raises `Unreachable` where none runs, `Failed` where none answers after `timeout_s` seconds.
+    """
+    before = Client.to(place).get("/status")["boot_id"]
+    Client.to(place).post("/restart")
+    clock = SystemClock()
+    until = clock.monotonic() + timeout_s
+    while clock.monotonic() < until:
+        with contextlib.suppress(Unreachable, ConnectionLost):
+            client = Client.to(place)
+            if client.get("/status")["boot_id"] != before:
+                return client
+        pause(LOOK_S)
+    raise Failed(
+        f"the daemon was asked to begin anew and does not answer after {timeout_s:g} s; what runs it "
+        "(systemd or the container's restart policy) must start it again after exit code 42"
+    )
 
 
 def _is_of_container(pid: int) -> bool:

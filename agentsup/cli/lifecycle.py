@@ -191,18 +191,27 @@ def stop(ctx: typer.Context, timeout_s: StopTimeout = STOP_S) -> None:
 
 def restart(ctx: typer.Context, timeout_s: StopTimeout = STOP_S, port: Port = None) -> None:
     """Stop the daemon and start it anew in the background."""
-    from agentsup.cli.background import ensure_running, refuse_if_supervised, stop_daemon
+    from agentsup.cli.background import (
+        ensure_running,
+        is_supervised,
+        restart_daemon,
+        stop_daemon,
+    )
 
     place = place_of(ctx)
     if place.url:
         raise Failed("a daemon known by its URL alone can't be restarted from here; use --home")
     screen = Screen()
-    refuse_if_supervised(place)
-    try:
-        stop_daemon(place, timeout_s)
-        screen.say("stopped")
-    except Unreachable:
-        screen.say(f"no daemon was running for {place.home.root}")
-    client = ensure_running(place, screen, port=port)
+    if is_supervised(place):
+        if port is not None:
+            raise Failed("what runs this daemon decides on its port; leave --port out")
+        client = restart_daemon(place, timeout_s)
+    else:
+        try:
+            stop_daemon(place, timeout_s)
+            screen.say("stopped")
+        except Unreachable:
+            screen.say(f"no daemon was running for {place.home.root}")
+        client = ensure_running(place, screen, port=port)
     screen.say(clean(f"The daemon is up at {client.address.url}."))
     _tell_engines(screen, client, place)

@@ -10,6 +10,7 @@ from agentsup.agents.commands.hooks import hook_commands
 from agentsup.agents.commands.main_chat import main_commands
 from agentsup.agents.commands.mcp import mcp_commands
 from agentsup.agents.commands.memory import memory_commands
+from agentsup.agents.commands.restart import restart_command
 from agentsup.agents.commands.roles import role_commands
 from agentsup.agents.commands.tasks import task_commands
 from agentsup.agents.commands.trace import trace_commands
@@ -61,6 +62,7 @@ def chat_commands_of(
             *mcp_commands(mcp.document, ground.clock),
             *task_commands(given, tasks),
             *approval_commands(Grants(ground.database, ground.clock), ground.roster.name_of),
+            restart_command(control),
             *main_commands(given, post.reassign if post is not None else None),
         ),
         lambda: ground.roster.entry(MAIN).agent_id,

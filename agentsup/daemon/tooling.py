@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agentsup.agents.knowledge import SharedKnowledge
-from agentsup.agents.tools import peer_tools, shared_memory_tool
+from agentsup.agents.tools import peer_tools, restart_tool, shared_memory_tool
 from agentsup.agents.turn_services import TurnServices
 from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.daemon import remembering
@@ -43,6 +43,7 @@ def given_tools(
     return (
         *peer_tools(means.bus, ground.roster, means.fleet, means.tracer),
         shared_memory_tool(means.knowledge),
+        restart_tool(lambda: means.turns().restarts),
         *means.post.tools(means.fleet, means.tracer),
         *handing_on_tools(
             ground,

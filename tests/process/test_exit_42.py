@@ -132,6 +132,54 @@ async def test_42_of_main_without_anyone_above_is_done_in_place(make_daemon: Mak
     assert await daemon.stop() == 0
 
 
+@pytest.mark.timeout(60)
+async def test_restart_is_42_from_chat_http_and_by_a_tool(make_daemon: MakeDaemon) -> None:
+    """Each begins anew once, with its mail kept, and no other agent with it."""
+    tool = {"match": "renew", "steps": [{"tool": {"name": "restart"}}, {"say": "so be it"}]}
+    home: list[Any] = [
+        "main",
+        {"name": "bob", "tools": ["restart"], "permission_mode": "bypassPermissions"},
+        "ann",
+    ]
+    daemon = make_daemon(home, [tool, *RULES], 'restart_in_place = "always"\n')
+    await daemon.start()
+    pid, before = daemon.pid, await daemon.agents()
+
+    bob = await daemon.chat("bob")
+    refused = await bob.command("/restart ann")
+    assert not refused["ok"]
+    assert "bob" in (await bob.command("/restart"))["text"]
+    view = await daemon.until("bob", "running", last_crash_error="")
+    assert view["instance_id"] != before["bob"]["instance_id"]
+    assert await bob.ask("renew") == "so be it"
+    async with asyncio.timeout(10):
+        while (await daemon.agents())["bob"]["instance_id"] == view["instance_id"]:
+            await asyncio.sleep(0.05)
+    await daemon.until("bob", "running", last_crash_error="")
+    after = await daemon.agents()
+    assert after["ann"]["instance_id"] == before["ann"]["instance_id"]
+    assert after["bob"]["restarts"] == 0
+
+    main, boot = await daemon.chat("main"), (await daemon.get("/status"))["boot_id"]
+    assert "anew" in (await main.command("/restart"))["text"]
+    boot = await begun_anew(daemon, boot)
+    assert await (await daemon.chat("main")).ask("hi") == "hello"
+    answer = await daemon.post("/restart", {})
+    assert answer.body["state"] == "restarting"
+    await begun_anew(daemon, boot)
+    assert (daemon.pid, daemon.is_running) == (pid, True)
+    assert await daemon.stop() == 0
+
+
+async def begun_anew(daemon: DaemonProcess, boot: str) -> str:
+    """The id of the next boot, once it is ready."""
+    await daemon.ready()
+    await daemon.leave()
+    now = str((await daemon.get("/status"))["boot_id"])
+    assert now != boot
+    return now
+
+
 @pytest.mark.timeout(40)
 async def test_a_crash_gives_up_loudly_and_is_revived_from_chat(make_daemon: MakeDaemon) -> None:
     """D3, D4: restarts are counted and shown, a dead agent can be started again."""
