@@ -73,7 +73,9 @@ def _here(home: Home, environ: Mapping[str, str]) -> Engine | None:
         return None
     if spec.engine != AUTO:
         return Engine(spec.engine, "")
-    wanted = EngineSpec(engine=AUTO, model=spec.model or "", options=options)
+    wanted = EngineSpec(
+        engine=AUTO, model=spec.model or "", provider=spec.provider or "", options=options
+    )
     return Engine(*best_available(environ, wanted))
 
 

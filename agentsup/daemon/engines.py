@@ -61,7 +61,9 @@ class DaemonEngines:
             options = self._options(spec)
         except EngineFailed:
             options = {}
-        wanted = EngineSpec(engine=AUTO, model=spec.model or "", options=options)
+        wanted = EngineSpec(
+            engine=AUTO, model=spec.model or "", provider=spec.provider or "", options=options
+        )
         return best_available(self._environ, wanted)
 
     def problem(self, spec: AgentSpec) -> str:

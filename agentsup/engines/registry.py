@@ -12,6 +12,7 @@ from typing import Protocol
 
 from agentsup.engines.child import ChildManager
 from agentsup.engines.failures import ExtraMissing, UnknownEngine
+from agentsup.engines.llm.settings import KEY_NAMES, URL_NAMES, dialect_of
 from agentsup.engines.programs import (
     PRESETS,
     PROGRAMS,
@@ -23,8 +24,8 @@ from agentsup.kit.clock import Clock
 from agentsup.model.engine import Engine, EngineSpec
 
 AUTO = "auto"
-_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
-_URLS = ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL")
+CLAUDE_CODE_NAMES = ("sonnet", "opus", "haiku", "opusplan", "default")
+"""Short names of models that the program takes and Anthropic's API does not."""
 
 
 class ClosableEngine(Engine, Protocol):
@@ -160,10 +161,21 @@ def best_available(
     """
     name, why = _model_or_nothing(env, spec, is_llm_installed)
     if name == "scripted":
-        found = found_signed_in(env, lambda each: _which(each, env), is_file)
+        model = str(spec.options.get("model") or spec.model)
+        found = found_signed_in(
+            env, lambda each: _which(each, env) if _may_know(each, model) else None, is_file
+        )
         if found is not None:
+            if model:
+                return found[0], f"{found[1]}, and the engine llm can't use model {model}"
             return found[0], f"{found[1]}, and no model is configured for the engine llm"
     return name, why
+
+
+def _may_know(program: str, model: str) -> bool:
+    """Whether the program can have a model of that name: Claude Code has Claude models only."""
+    is_claudes = not model or model in CLAUDE_CODE_NAMES or "claude" in model
+    return is_claudes or program != PROGRAMS["claude"].program
 
 
 def needs_users_home(name: str, env: Mapping[str, str]) -> bool:
@@ -180,17 +192,25 @@ def _which(program: str, env: Mapping[str, str]) -> str | None:
 def _model_or_nothing(
     env: Mapping[str, str], spec: EngineSpec, is_llm_installed: Callable[[], bool]
 ) -> tuple[str, str]:
-    """``llm`` if it can work, else ``scripted``, and why."""
+    """``llm`` if it can work, else ``scripted``, and why. As ``llm`` itself reads its settings."""
     options = spec.options
     model = str(options.get("model") or spec.model)
-    url = options.get("base_url") or next((env[n] for n in _URLS if env.get(n)), "")
-    key = "engine_options.api_key" if options.get("api_key") else ""
-    key = key or next((name for name in _KEYS if env.get(name)), "")
+    provider = str(options.get("provider") or spec.provider)
+    dialect, _ = dialect_of(provider, model, env)
+    url = str(options.get("base_url") or env.get(URL_NAMES[dialect], ""))
+    key = KEY_NAMES[dialect] if env.get(KEY_NAMES[dialect]) else ""
+    key = "engine_options.api_key" if options.get("api_key") else key
+    if not url and model in CLAUDE_CODE_NAMES:
+        return "scripted", (
+            f"model {model} is a name that Claude Code alone knows (engine claude), and it is not "
+            "installed or not signed in, so the offline engine answers; for the engine llm write the "
+            "model's whole name"
+        )
     if not url and not key and model:
         return "scripted", (
-            f"model {model} is named but the daemon has no key for it (OPENAI_API_KEY or "
-            "ANTHROPIC_API_KEY in its environment, or `api_key` in engine_options; OPENAI_BASE_URL "
-            "for a server of your own), so the offline engine answers"
+            f"model {model} is named but the daemon has no key for it ({KEY_NAMES[dialect]} in its "
+            f"environment, or `api_key` in engine_options; {URL_NAMES[dialect]} for a server of your "
+            "own), so the offline engine answers"
         )
     if not url and not key:
         return "scripted", (

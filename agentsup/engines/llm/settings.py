@@ -79,7 +79,7 @@ def read_settings(spec: EngineSpec, env: Mapping[str, str]) -> LlmSettings:
     """
     options = _options(spec.options)
     model = options.model or spec.model
-    dialect, model = _dialect(options.provider or spec.provider, model)
+    dialect, model = dialect_of(options.provider or spec.provider, model, env)
     base_url = options.base_url or env.get(URL_NAMES[dialect], "")
     key, source = options.api_key, "engine_options.api_key"
     if not key and not options.base_url:
@@ -108,11 +108,18 @@ def _options(given: Mapping[str, Any]) -> LlmOptions:
         raise NotConfigured(f"engine_options.{where} of the engine llm: {first['msg']}") from None
 
 
-def _dialect(provider: str, model: str) -> tuple[Dialect, str]:
-    """The dialect that ``provider`` or a prefix of ``model`` names, and the model without it."""
+def dialect_of(provider: str, model: str, env: Mapping[str, str]) -> tuple[Dialect, str]:
+    """The dialect that ``provider`` or a prefix of ``model`` names, and the model without it; where
+    neither tells, the one of which alone ``env`` has a key or an address, else OpenAI's."""
     prefix, colon, rest = model.partition(":")
     if colon and prefix in {"openai", "anthropic"} and not provider:
         provider, model = prefix, rest
     if provider in {"anthropic", "claude"} or (not provider and model.startswith("claude")):
         return "anthropic", model
+    if not provider and not _is_configured("openai", env) and _is_configured("anthropic", env):
+        return "anthropic", model
     return "openai", model
+
+
+def _is_configured(dialect: Dialect, env: Mapping[str, str]) -> bool:
+    return bool(env.get(KEY_NAMES[dialect]) or env.get(URL_NAMES[dialect]))

@@ -74,6 +74,10 @@ def test_a_missing_extra_is_one_line_with_the_command() -> None:
         ({}, {"options": {"base_url": "http://x", "model": "q"}}, True, "llm", "model q at"),
         ({}, {"model": "m", "options": {"api_key": "k"}}, True, "llm", "engine_options.api_key"),
         ({"OPENAI_API_KEY": "k"}, {"model": "m"}, False, "scripted", r"pip install 'agentsup"),
+        ({"OPENAI_API_KEY": "k"}, {"model": "claude-x"}, True, "scripted", "ANTHROPIC_API_KEY in"),
+        ({"ANTHROPIC_API_KEY": "k"}, {"model": "sonnet"}, True, "scripted", "Claude Code alone"),
+        ({"ANTHROPIC_BASE_URL": "http://x"}, {}, True, "llm", "model of the endpoint at http://x"),
+        ({}, {"model": "m", "provider": "anthropic"}, True, "scripted", "ANTHROPIC_API_KEY in"),
     ],
 )
 def test_auto_takes_the_best_engine_and_says_why(
@@ -84,6 +88,8 @@ def test_auto_takes_the_best_engine_and_says_why(
     )
     assert chosen == name
     assert why in reason
+    if chosen == "llm" and installed:
+        read_settings(EngineSpec("llm", **spec), env)  # it can work with what there is
 
 
 def _programs(root: Path, *names: str) -> dict[str, str]:
@@ -111,6 +117,21 @@ def test_auto_takes_an_agent_that_is_installed_and_signed_in(tmp_path: Path) -> 
     model = EngineSpec("auto", model="m")
     name, _ = best_available(env | {"OPENAI_API_KEY": "k"}, model, is_llm_installed=lambda: True)
     assert name == "llm", "a configured model comes first"
+
+
+def test_auto_takes_a_program_only_for_models_that_it_can_have(tmp_path: Path) -> None:
+    env = _programs(tmp_path, "claude") | {"ANTHROPIC_API_KEY": "k"}
+
+    def auto(model: str, **more: str) -> tuple[str, str]:
+        spec = EngineSpec("auto", model=model)
+        return best_available(env | more, spec, is_llm_installed=lambda: True)
+
+    name, why = auto("sonnet")
+    assert (name, "can't use model sonnet" in why) == ("claude", True)
+    assert auto("sonnet", ANTHROPIC_BASE_URL="")[0] == "claude"
+    assert auto("claude-x")[0] == "llm"
+    name, why = auto("gpt-x", ANTHROPIC_API_KEY="", CLAUDE_CODE_OAUTH_TOKEN="t")
+    assert (name, "no key for it (OPENAI_API_KEY" in why) == ("scripted", True)
 
 
 def test_every_engine_that_an_entry_may_name_is_there() -> None:
