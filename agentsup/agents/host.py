@@ -412,6 +412,7 @@ class TurnHost:
             workspace=self._workspace,
             children=self,
             acts_as=self._acts_as,
+            person=message.person,
         )
 
     def _count(self, result: ToolResult) -> ToolResult:

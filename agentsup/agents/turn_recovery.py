@@ -178,6 +178,7 @@ class TurnRecovery:
         return Upcoming(
             agent_id=self._around.agent_id,
             session_id=message.session_id,
+            person=message.person,
             text=message.text,
             spec=self._around.spec,
             engine=tier.engine,

@@ -46,9 +46,8 @@ def _chat_ref(value: Any) -> Any:
 
 Text = Annotated[str, AfterValidator(_not_blank)]
 ChatRef = Annotated[
-    str | None,
+    Annotated[str, Field(max_length=200)] | None,
     BeforeValidator(_chat_ref, json_schema_input_type=str | int | None),
-    Field(max_length=200),
 ]
 PriorityName = Annotated[
     str,

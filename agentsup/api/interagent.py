@@ -8,24 +8,19 @@ from typing import Any
 
 from aiohttp import web
 
-from agentsup.api import bodies, documents, shapes, task_orders
+from agentsup.api import bodies, documents, shapes
 from agentsup.api.access import Access, is_agent
+from agentsup.api.callers import caller_of
+from agentsup.api.named_chats import named_chat
 from agentsup.api.route import Call, Route, reply
+from agentsup.mailbox import naming
 from agentsup.mailbox.bus import BusRequest
-from agentsup.model.errors import Forbidden, TimedOut
+from agentsup.model.agent import MAIN
+from agentsup.model.errors import BadRequest, Forbidden, TimedOut
 from agentsup.model.message import TERMINAL, Message, Priority
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
 
 _MAX_TRACEPARENT = 128
-
-
-def caller_of(call: Call) -> Principal:
-    """Who acts: for an engine's token its agent, whatever the token's own subject is."""
-    who = call.who
-    if not is_agent(who):
-        return who.principal
-    name = documents.name_of(call.deps.directory, who.agent_id)
-    return Principal(PrincipalKind.AGENT, who.agent_id, name, who.principal.role)
 
 
 def _sender(given: str | None, caller: Principal) -> str:
@@ -49,8 +44,6 @@ def _bus_request(
     summary: str = "",
     silent: bool = False,
     reply_to: str = "",
-    chat_id: str = "",
-    topic_id: str = "",
 ) -> BusRequest:
     return BusRequest(
         to=body.to,
@@ -63,8 +56,6 @@ def _bus_request(
         summary=summary,
         silent=silent,
         reply_to=reply_to,
-        chat_id=chat_id,
-        topic_id=topic_id,
         traceparent=call.request.headers.get("traceparent", "")[:_MAX_TRACEPARENT],
     )
 
@@ -72,7 +63,7 @@ def _bus_request(
 async def send(call: Call) -> web.Response:
     """Ask an agent and wait for its answer."""
     body: bodies.SendBody = call.body
-    caller = caller_of(call)
+    caller = await caller_of(call)
     request = _bus_request(call, body, caller)
     asker = call.deps.asker_of(call.who)
     # Where a turn asks, the wait is its own: only at its end is a late answer put before that turn.
@@ -96,7 +87,7 @@ async def send(call: Call) -> web.Response:
 async def send_async(call: Call) -> web.Response:
     """Queue a request; also for an agent that is down."""
     body: bodies.SendAsyncBody = call.body
-    caller = caller_of(call)
+    caller = await caller_of(call)
     reply_to = body.reply_to or ""
     if caller.kind is PrincipalKind.AGENT and reply_to:
         if reply_to.casefold() != caller.name.casefold():
@@ -113,11 +104,18 @@ async def send_async(call: Call) -> web.Response:
         summary=body.summary or "",
         silent=body.silent,
         reply_to=reply_to,
-        chat_id=body.chat_id or "",
-        topic_id=body.topic_id or "",
     )
     target = call.deps.directory.lookup(body.to)
-    request = await _placed(call, request, caller)
+    whose = request.reply_to or request.sender
+    chat = await named_chat(call, whose or MAIN, body.chat_id or "", body.topic_id or "")
+    if chat is not None:
+        if not whose:
+            raise BadRequest(
+                "field 'chat_id': name in 'from' or 'reply_to' the agent whose chat it is; your own "
+                "result is fetched, or waited for",
+                field="chat_id",
+            )
+        request = replace(request, channel=chat.channel, chat_id=chat.conversation)
     accepted = await call.deps.bus.send_async(
         request, caller=caller, asker=call.deps.asker_of(call.who)
     )
@@ -134,19 +132,6 @@ async def send_async(call: Call) -> web.Response:
     )
 
 
-async def _placed(call: Call, request: BusRequest, caller: Principal) -> BusRequest:
-    """The request with the chat that it names as the agent has it whose chat that is."""
-    if not request.chat_id:
-        return request
-    agent_id = caller.subject if caller.kind is PrincipalKind.AGENT else ""
-    if named := request.reply_to or request.sender:
-        agent_id = call.deps.directory.lookup(named).agent_id
-    channel, conversation, _ = await task_orders.place_of(
-        call, agent_id, request.chat_id, request.topic_id
-    )
-    return replace(request, channel=channel, chat_id=conversation, topic_id="")
-
-
 async def result(call: Call) -> web.Response:
     """What became of a message; with `wait`, as soon as it has ended or the wait is over."""
     query: bodies.WaitQuery = call.query
@@ -157,7 +142,7 @@ async def outcome(call: Call, message_id: str, wait_s: float) -> dict[str, Any]:
     """The result document of a message. Raises `NotFound`, and `Forbidden` for another's."""
     mailbox = call.deps.mailbox
     message = await mailbox.get(message_id)
-    _may_read(call, message)
+    await _may_read(call, message)
     if wait_s > 0 and message.state not in TERMINAL:
         try:
             message = await call.wait(
@@ -168,11 +153,10 @@ async def outcome(call: Call, message_id: str, wait_s: float) -> dict[str, Any]:
     return documents.result(message, documents.name_of(call.deps.directory, message.agent_id))
 
 
-def _may_read(call: Call, message: Message) -> None:
-    """An engine's token reads what its agent sent or was sent, and nothing else."""
-    who = call.who
-    if is_agent(who) and who.agent_id not in (message.sender_agent_id, message.agent_id):
-        raise Forbidden("this message was neither sent by your agent nor to it", reason="not_yours")
+async def _may_read(call: Call, message: Message) -> None:
+    """An engine's token reads what its agent sent or was sent for the same person, and no more."""
+    if is_agent(call.who):
+        naming.check_message(message, call.who.agent_id, (await caller_of(call)).person)
 
 
 async def names(call: Call) -> web.Response:

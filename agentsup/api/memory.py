@@ -12,6 +12,7 @@ from agentsup.agents.memory.service import AgentMemory
 from agentsup.api.bodies import Body, Query
 from agentsup.api.route import Call, Route, reply
 from agentsup.api.shapes import Document
+from agentsup.model.principal import name_of_person
 
 Key = Annotated[str, Field(min_length=1, max_length=1000)]
 
@@ -38,6 +39,14 @@ class PinBody(KeyBody):
     pinned: bool = True
 
 
+class ShareBody(Body):
+    """Whose work is to recall the entries of a key; with `person` only those of that one's work."""
+
+    key: Key
+    scope: Annotated[Scope, Field(strict=False)] = Scope.AGENT
+    person: Annotated[str | None, Field(max_length=200)] = None
+
+
 class PruneBody(Body):
     """What to drop: everything with a standing below this that is not pinned."""
 
@@ -50,6 +59,10 @@ class MemoryDocument(Document):
     content: str
     kind: Kind
     scope: Scope
+    person: str = Field(description="in whose work it was saved: a person's name, or operator")
+    shared_by: str = Field(
+        description="the operator who shared it; empty: only that person's work recalls it"
+    )
     tags: list[str]
     confidence: float
     use_count: int
@@ -79,6 +92,8 @@ def _document(entry: Entry) -> dict[str, Any]:
         "content": entry.content,
         "kind": entry.kind.value,
         "scope": entry.scope.value,
+        "person": name_of_person(entry.person),
+        "shared_by": entry.shared_by,
         "tags": list(entry.tags),
         "confidence": entry.confidence,
         "use_count": entry.use_count,
@@ -124,6 +139,15 @@ async def pin(call: Call) -> web.Response:
     return _changed(agent.name, len(found))
 
 
+async def share(call: Call) -> web.Response:
+    """Let an entry be recalled in more work than its person's."""
+    agent, body = call.deps.directory.lookup(call.named("name")), call.body
+    found = await _memory(call).share(
+        agent.agent_id, body.key, body.scope, call.by, person=body.person or ""
+    )
+    return _changed(agent.name, len(found))
+
+
 async def prune(call: Call) -> web.Response:
     """Drop what is worth little."""
     agent = call.deps.directory.lookup(call.named("name"))
@@ -160,6 +184,15 @@ ROUTES: tuple[Route, ...] = (
         "Pin or unpin what an agent has under a key",
         {200: MemoryChanged},
         body=PinBody,
+        refusals=(404, 410),
+    ),
+    Route(
+        "POST",
+        "/agents/{name}/memory/share",
+        share,
+        "Let what an agent has under a key be recalled in more work than its person's",
+        {200: MemoryChanged},
+        body=ShareBody,
         refusals=(404, 410),
     ),
     Route(

@@ -13,6 +13,7 @@ from agentsup.api.access import Access
 from agentsup.api.question_shapes import QuestionDocument, QuestionList
 from agentsup.api.route import Call, Route, reply
 from agentsup.api.web.shown import asked
+from agentsup.mailbox import naming
 from agentsup.mailbox.questions import list_for, places_of
 from agentsup.model.errors import Forbidden, NotFound
 from agentsup.model.message import Message, Priority, State
@@ -181,7 +182,7 @@ async def _is_asked(call: Call, question: Question) -> bool:
     to = message.deliver_to
     if to.kind == "chat":
         places.add((to.channel, to.conversation))
-    is_here = any(privacy.may_enter(call.by, *place) for place in places)
+    is_here = any(naming.may_enter(call.by, *place) for place in places)
     return is_here or privacy.is_own(call.by, message)
 
 
@@ -197,7 +198,7 @@ async def questions(call: Call) -> web.Response:
                 query.state,
                 call.by,
                 channel=privacy.CHANNEL,
-                conversation=privacy.own_conversation(call.by),
+                conversation=naming.own_conversation(call.by),
                 limit=query.limit,
             ),
             name="api.questions",

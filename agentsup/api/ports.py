@@ -409,6 +409,8 @@ class ApiDeps:
     """The running turn whose program calls our tools with this token."""
     hooks: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     """The stages that a call passes now, one document each."""
+    is_allowed: Callable[[str, str, str, str], bool] = lambda agent, channel, place, person: True
+    """Whether an agent may still talk there: its name, channel, conversation, and whose it is."""
     roles: RoleDesk | None = None
     traces: Traces | None = None
     mcp: Callable[[str], Mapping[str, Any]] | None = None

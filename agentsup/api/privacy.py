@@ -5,43 +5,16 @@ Pure decisions. A person's own conversations in the page are named after them.
 
 from __future__ import annotations
 
-import hashlib
-import re
 from typing import Any, Final
 
-from agentsup.channels.web import NAME
+from agentsup.mailbox.naming import WEB, may_enter, own_conversation
 from agentsup.model.errors import Forbidden
 from agentsup.model.event import Event
 from agentsup.model.message import Message
 from agentsup.model.principal import Principal, PrincipalKind
 
-CHANNEL: Final = NAME
-OPERATORS: Final = "local"
-"""The operator's own conversation."""
-_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,40}")
+CHANNEL: Final = WEB
 _HIDDEN: Final = ("text", "result_text", "error", "summary")
-
-
-def own_conversation(person: Principal) -> str:
-    """The conversation that is this person's; `<it>.<anything>` are further ones.
-
-    It has no dot itself, so nobody's begins with somebody else's.
-    """
-    if person.kind is not PrincipalKind.PERSON:
-        return OPERATORS
-    name = person.subject
-    if _PLAIN.fullmatch(name) and name != OPERATORS:
-        return name
-    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:31].strip("-") or "person"
-    return f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-
-
-def may_enter(person: Principal, channel: str, conversation: str) -> bool:
-    """Whether this person may read and write there."""
-    if person.is_operator:
-        return True
-    own = own_conversation(person)
-    return channel == CHANNEL and (conversation == own or conversation.startswith(f"{own}."))
 
 
 def check_enter(person: Principal, channel: str, conversation: str) -> None:

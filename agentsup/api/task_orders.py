@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from agentsup.api import task_shapes
+from agentsup.api.callers import turn_of
+from agentsup.api.named_chats import named_chat
 from agentsup.api.route import Call
-from agentsup.mailbox import sessions
+from agentsup.mailbox import naming
 from agentsup.model.agent import MAIN
 from agentsup.model.errors import BadRequest, NotFound
 from agentsup.model.message import DeliverTo
 from agentsup.model.principal import Principal, PrincipalKind
 from agentsup.model.task import NewSchedule
-from agentsup.store.database import Reader
+from agentsup.tasks.runs import to_asker
 
 
 def schedule(given: task_shapes.ScheduleBody | None) -> NewSchedule | None:
@@ -65,42 +67,17 @@ async def deliver_to(
 ) -> DeliverTo | None:
     """The chat that was named; None: where the request itself came from.
 
-    An agent's own result comes before it first, in the session of that chat.
+    Where an operator acts for an agent, its result comes before that agent first, in the session of
+    that chat.
     """
-    if not body.chat_id:
-        if body.topic_id:
-            raise BadRequest("field 'topic_id': needs chat_id too", field="topic_id")
-        return None
-    is_agent = caller.kind is PrincipalKind.AGENT
-    agent_id = caller.subject
-    if not is_agent:
-        agent_id = call.deps.directory.lookup(body.agent or MAIN).agent_id
-    channel, conversation, session_id = await place_of(
-        call, agent_id, body.chat_id, body.topic_id or ""
-    )
-    chat = DeliverTo("chat", agent_id=agent_id, channel=channel, conversation=conversation)
-    if not is_agent:
+    acts = caller.kind is PrincipalKind.AGENT
+    agent = caller.name if acts else body.agent or MAIN
+    chat = await named_chat(call, agent, body.chat_id or "", body.topic_id or "")
+    if chat is None and body.chat_id:
+        turn = await turn_of(call)
+        return None if turn is None else to_asker(turn, waited=False)
+    if chat is None or not acts:
         return chat
-    return DeliverTo("mailbox", agent_id=agent_id, session_id=session_id, then=chat)
-
-
-async def place_of(call: Call, agent_id: str, chat_id: str, topic_id: str) -> tuple[str, str, str]:
-    """Channel, conversation and session (or nothing) of an agent's chat as platforms name it."""
-    names = [f"{chat_id}/{topic_id}", f"{chat_id}:{topic_id}"] if topic_id else [chat_id]
-    return await call.deps.web.database.read(
-        lambda reader: _place(reader, agent_id, names), name="api.place"
-    )
-
-
-def _place(reader: Reader, agent_id: str, names: list[str]) -> tuple[str, str, str]:
-    """Channel, conversation and session of a chat this agent has; else it is the console's."""
-    for name in names:
-        key = reader.scalar(
-            "SELECT key FROM pointers WHERE agent_id = ? AND key GLOB 'chat:*'"
-            " AND substr(key, instr(substr(key, 6), ':') + 6) = ? ORDER BY key LIMIT 1",
-            (agent_id, name),
-        )
-        if key is not None:
-            channel = str(key).split(":", 2)[1]
-            return channel, name, sessions.current(reader, agent_id, str(key)) or ""
-    return "console", names[-1], ""
+    key = naming.chat_key(chat.channel, chat.conversation)
+    session_id = await call.deps.mailbox.current_session(chat.agent_id, key)
+    return DeliverTo("mailbox", agent_id=chat.agent_id, session_id=session_id or "", then=chat)

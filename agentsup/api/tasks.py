@@ -10,7 +10,8 @@ from aiohttp import web
 
 from agentsup.api import bodies, documents, shapes, task_documents, task_orders, task_shapes
 from agentsup.api.access import Access
-from agentsup.api.interagent import caller_of, outcome
+from agentsup.api.callers import caller_of
+from agentsup.api.interagent import outcome
 from agentsup.api.ports import ApiDeps, Tasks
 from agentsup.api.route import Call, Route, reply
 from agentsup.model.agent import MAIN
@@ -41,9 +42,9 @@ def _hub(call: Call) -> Tasks:
     return call.deps.tasks
 
 
-def _acting(call: Call, given: str | None) -> Principal:
+async def _acting(call: Call, given: str | None) -> Principal:
     """Who acts: the token's agent, or the operator, who may act for any agent."""
-    caller = caller_of(call)
+    caller = await caller_of(call)
     if caller.kind is PrincipalKind.AGENT:
         if given and given.casefold() != caller.name.casefold():
             raise Forbidden(
@@ -53,7 +54,7 @@ def _acting(call: Call, given: str | None) -> Principal:
     if not given or given.casefold() == OPERATOR.name:
         return caller
     entry = call.deps.directory.lookup(given)
-    return Principal(PrincipalKind.AGENT, entry.agent_id, entry.name)
+    return Principal(PrincipalKind.AGENT, entry.agent_id, entry.name, behalf=caller.person)
 
 
 async def _changed(call: Call, task: Task, caller: Principal) -> web.Response:
@@ -67,7 +68,7 @@ async def _changed(call: Call, task: Task, caller: Principal) -> web.Response:
 async def create(call: Call) -> web.Response:
     """Write a task down and, unless told otherwise, begin it."""
     body: task_shapes.CreateTaskBody = call.body
-    caller = _acting(call, body.from_)
+    caller = await _acting(call, body.from_)
     own = caller.name if caller.kind is PrincipalKind.AGENT else MAIN
     await task_orders.check_engine(call, body, body.agent or own)
     await task_orders.check_role(call, body.role)
@@ -92,7 +93,7 @@ async def create(call: Call) -> web.Response:
 async def resume(call: Call) -> web.Response:
     """Go on with a task in its session; one that was only written down begins."""
     body: task_shapes.ResumeTaskBody = call.body
-    caller = _acting(call, body.from_)
+    caller = await _acting(call, body.from_)
     task = await _hub(call).resume(
         body.task_id,
         body.prompt,
@@ -109,7 +110,7 @@ async def resume(call: Call) -> web.Response:
 async def ask_parent(call: Call) -> web.Response:
     """Put a question to whoever gave the task; its run is parked once its turn ends."""
     body: task_shapes.AskParentBody = call.body
-    caller = _acting(call, body.from_)
+    caller = await _acting(call, body.from_)
     hub = _hub(call)
     asked = await hub.ask_parent(
         body.task_id, body.question, caller=caller, options=tuple(body.options or ())
@@ -130,7 +131,7 @@ async def ask_parent(call: Call) -> web.Response:
 async def answer(call: Call) -> web.Response:
     """Answer a task's open question, once."""
     body: task_shapes.AnswerTaskBody = call.body
-    caller = _acting(call, body.from_)
+    caller = await _acting(call, body.from_)
     hub = _hub(call)
     answered = await hub.answer(
         body.task_id, body.answer, caller=caller, question_id=body.question_id or ""
@@ -154,7 +155,7 @@ async def answer(call: Call) -> web.Response:
 async def cancel(call: Call) -> web.Response:
     """End a task before it is done; its schedule ends too."""
     body: task_shapes.TaskBody = call.body
-    caller = _acting(call, body.from_)
+    caller = await _acting(call, body.from_)
     task = await _hub(call).cancel(body.task_id, caller=caller)
     return await _changed(call, task, caller)
 
@@ -162,7 +163,7 @@ async def cancel(call: Call) -> web.Response:
 async def delete(call: Call) -> web.Response:
     """Forget a task that does not work."""
     body: task_shapes.TaskBody = call.body
-    caller = _acting(call, body.from_)
+    caller = await _acting(call, body.from_)
     hub = _hub(call)
     task = await hub.get(body.task_id, caller=caller)
     await hub.delete(task.task_id, caller=caller)
@@ -172,7 +173,7 @@ async def delete(call: Call) -> web.Response:
 async def update(call: Call) -> web.Response:
     """Tell how far a task is, rename it, let its schedule rest or give it other times."""
     body: task_shapes.UpdateTaskBody = call.body
-    caller = _acting(call, body.from_)
+    caller = await _acting(call, body.from_)
     hub = _hub(call)
     told = (body.progress, body.percent, body.note, body.state, body.name)
     schedule = task_orders.schedule(body.schedule)
@@ -213,7 +214,7 @@ async def listing(call: Call) -> web.Response:
         agent_id = (directory.by_id(query.agent) or directory.lookup(query.agent)).agent_id
     states = tuple(TaskState(one.strip()) for one in (query.state or "").split(",") if one.strip())
     found = await _hub(call).list(
-        caller=_acting(call, query.from_),
+        caller=await _acting(call, query.from_),
         states=states,
         agent_id=agent_id,
         before=query.cursor or "",
@@ -235,7 +236,7 @@ async def show(call: Call) -> web.Response:
     named = call.named("id")
     if named.startswith(_MESSAGE):
         return reply(await outcome(call, named, query.wait))
-    caller = _acting(call, query.from_)
+    caller = await _acting(call, query.from_)
     task = await _hub(call).get(named, caller=caller)
     if query.wait > 0 and task.state in _BUSY:
         task = await call.wait(partial(_settled, call, task, caller, query.wait), name="task")
@@ -278,7 +279,7 @@ async def _whole(call: Call, task: Task, caller: Principal) -> dict[str, Any]:
 async def log(call: Call) -> web.Response:
     """What happened to a task, oldest first."""
     query: task_shapes.TaskLogQuery = call.query
-    caller = _acting(call, query.from_)
+    caller = await _acting(call, query.from_)
     hub = _hub(call)
     task = await hub.get(call.named("id"), caller=caller)
     events = await hub.log(task.task_id, caller=caller, tail=query.tail)

@@ -8,6 +8,7 @@ from typing import Literal
 
 from agentsup.mailbox.bus import AgentDirectory, DirectoryEntry
 from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox.naming import chat_key
 from agentsup.model.control import Button, CommandContext, Commands
 from agentsup.model.errors import BadRequest, Forbidden
 from agentsup.model.event import Event, EventType
@@ -121,7 +122,7 @@ class Inbox:
         accepted = await self._mailbox.accept(
             NewMessage(
                 agent_id=entry.agent_id,
-                session_key=f"chat:{channel}:{conversation}",
+                session_key=chat_key(channel, conversation),
                 parts=(*text_parts(text), *files) if text else files,
                 principal=principal,
                 kind=Kind.CHAT,

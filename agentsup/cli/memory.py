@@ -16,7 +16,7 @@ memory = group("What agents remember beyond their sessions.")
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The key it was saved under.")]
 Limit = Annotated[int, typer.Option("-n", "--limit", min=1, max=500, help="How many at most.")]
 OfScope = Annotated[
-    str | None, typer.Option("--scope", help="instance, type or global; else all of them.")
+    str | None, typer.Option("--scope", help="instance, agent, type or global; else all of them.")
 ]
 
 
@@ -41,7 +41,7 @@ def list_(
         (
             ("★ " if one["pinned"] else "") + one["key"],
             one["kind"],
-            one["scope"],
+            _scope(one),
             f"{one['confidence']:g}",
             str(one["use_count"]),
             when(one["updated_at"]),
@@ -65,7 +65,7 @@ def show(ctx: typer.Context, agent: AgentName, key: Key, as_json: AsJson = False
         screen.json(document)
         return
     for one in document["memories"]:
-        facts = [one["kind"], one["scope"], f"confidence {one['confidence']:g}"]
+        facts = [one["kind"], _scope(one), f"confidence {one['confidence']:g}"]
         facts += [f"recalled {one['use_count']} times", f"saved {when(one['updated_at'])}"]
         facts += ["pinned"] if one["pinned"] else []
         facts += [f"#{tag}" for tag in one["tags"]]
@@ -91,6 +91,29 @@ def unpin(
 
 
 @memory.command()
+def share(
+    ctx: typer.Context,
+    agent: AgentName,
+    key: Key,
+    scope: Annotated[
+        str,
+        typer.Option(
+            "--scope",
+            help="agent (all work of the agent), type, global, or instance: its person only.",
+        ),
+    ] = "agent",
+    person: Annotated[
+        str | None, typer.Option("--person", help="Only what was saved in that one's work.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let an entry be recalled in more work than its person's."""
+    body = {"key": key, "scope": scope, "person": person}
+    told = f"{key} is recalled with the scope {scope} now"
+    _change(ctx, agent, "share", body, told, as_json=as_json)
+
+
+@memory.command()
 def forget(
     ctx: typer.Context, agent: AgentName, key: Key, scope: OfScope = None, as_json: AsJson = False
 ) -> None:
@@ -110,6 +133,14 @@ def prune(
 ) -> None:
     """Drop what is worth little and not pinned."""
     _change(ctx, agent, "prune", {"below": below}, "", as_json=as_json)
+
+
+def _scope(one: dict[str, Any]) -> str:
+    """Whose work recalls it now."""
+    if one["scope"] == "instance" or not one["shared_by"]:
+        wish = "" if one["scope"] == "instance" else f" ({one['scope']} once shared)"
+        return f"{one['person']}{wish}"
+    return str(one["scope"])
 
 
 def _change(

@@ -373,6 +373,7 @@ class _Assembly:
             entropy=g.entropy,
             version=__version__,
             web=web_deps(g, lambda: self.snapshot, self.commands.offered),
+            is_allowed=self.people.allows,
             served=self.turn_services.served.find,
             hooks=self.calls.documents,
             roles=self.roles.desk,

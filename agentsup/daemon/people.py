@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from agentsup.channels.matrix.place import parse as matrix_place
+from agentsup.channels.telegram.place import parse as telegram_place
 from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.model.agent import MAIN, AgentSpec
-from agentsup.model.principal import PersonRole, Principal, PrincipalKind
+from agentsup.model.principal import OPERATORS, PERSON_MARK, PersonRole, Principal, PrincipalKind
+
+_PLATFORMS = ("telegram", "matrix")
 
 
 class People:
@@ -47,6 +51,27 @@ class People:
         role = PersonRole.OPERATOR if is_operator else PersonRole.USER
         subject = f"matrix:{user_id}"
         return Principal(PrincipalKind.PERSON, subject, subject, role, language=language)
+
+    def allows(self, agent: str, channel: str, conversation: str, person: str) -> bool:
+        """Whether an agent may talk in a conversation: with its people, or in its groups and rooms.
+        The page and the console are this machine's own."""
+        spec = self._snapshot().find(agent)
+        if channel not in _PLATFORMS or spec is None:
+            return spec is not None
+        if channel == "matrix":
+            is_own = matrix_place(conversation).room_id in spec.matrix.allowed_rooms
+            return is_own or self._is_known(spec, person)
+        chat_id = telegram_place(conversation).chat_id
+        if chat_id < 0:
+            return chat_id in spec.allowed_group_ids
+        return self(spec, chat_id) is not None
+
+    def _is_known(self, spec: AgentSpec, person: str) -> bool:
+        subject = person.removeprefix(PERSON_MARK)
+        users = {f"matrix:{each}" for each in spec.matrix.allowed_users}
+        return (
+            person == OPERATORS or subject in users or subject in self._snapshot().settings.people
+        )
 
     def operator_ids(self) -> frozenset[int]:
         """Telegram ids of those who may be told what goes wrong."""

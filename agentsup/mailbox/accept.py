@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from agentsup.kit import faults
-from agentsup.mailbox import place, sessions, waits
+from agentsup.mailbox import naming, place, sessions, waits
 from agentsup.mailbox.draft import Draft, Key
 from agentsup.mailbox.epoch import scopes_of
 from agentsup.mailbox.notices import notify_tx, preview
@@ -51,8 +51,8 @@ _VISIT_MS = 1_000
 INSERT_SQL = """
 INSERT INTO messages (message_id, agent_id, session_id, kind, lane, priority, state, parts,
   principal, deliver_to, in_reply_to, thread_id, root_id, path, traceparent, sender_agent_id,
-  capability, summary, silent, accepted_at, not_before, expires_at, replay_of, epochs)
-VALUES (?, ?, ?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  capability, summary, silent, accepted_at, not_before, expires_at, replay_of, epochs, person)
+VALUES (?, ?, ?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 LEDGER_SQL = """
@@ -110,13 +110,30 @@ def insert_tx(
     """
     new = ready.new
     epochs = new.epochs or _epochs_for(desk, tx, new)
+    person = _person_of(tx, new)
     faults.point("mailbox.accept.before_insert")
-    tx.execute(INSERT_SQL, columns_of(ready, session_id, at, epochs))
-    _tell(tx, ready, session_id, at, last_at)
+    tx.execute(INSERT_SQL, columns_of(ready, session_id, at, epochs, person))
+    _tell(tx, ready, session_id, at, last_at, person)
     tx.touch(f"agent:{new.agent_id}")
 
 
-def columns_of(ready: Draft, session_id: str, at: int, epochs: dict[str, int]) -> tuple[Any, ...]:
+def _person_of(reader: Reader, new: NewMessage) -> str:
+    """Whose work it is: that of its root, of what it follows, or its principal's own."""
+    if new.root_id or new.in_reply_to:
+        row = reader.one(
+            "SELECT (SELECT person FROM messages WHERE message_id = ?),"
+            " (SELECT person FROM messages WHERE message_id = ?)",
+            (new.root_id, new.in_reply_to),
+        )
+        assert row is not None, "a row of scalars always comes"
+        if found := row[0] or row[1]:
+            return str(found)
+    return new.person or new.principal.person
+
+
+def columns_of(
+    ready: Draft, session_id: str, at: int, epochs: dict[str, int], person: str
+) -> tuple[Any, ...]:
     """The row of an accepted message, for ``INSERT_SQL``."""
     new = ready.new
     return (
@@ -143,6 +160,7 @@ def columns_of(ready: Draft, session_id: str, at: int, epochs: dict[str, int]) -
         new.expires_at,
         new.replay_of,
         encode(epochs) if epochs else "{}",
+        person,
     )
 
 
@@ -289,7 +307,7 @@ def _check_asker(desk: Desk, tx: Tx, new: NewMessage) -> None:
 # -- telling ---------------------------------------------------------------------------------------
 
 
-def _tell(tx: Tx, ready: Draft, session_id: str, at: int, last_at: int | None) -> None:
+def _tell(tx: Tx, ready: Draft, session_id: str, at: int, last_at: int | None, person: str) -> None:
     """The events of an acceptance, the conversation it came from, the note about foreign work."""
     new, to = ready.new, ready.new.deliver_to
     where: dict[str, Any] = {
@@ -302,7 +320,7 @@ def _tell(tx: Tx, ready: Draft, session_id: str, at: int, last_at: int | None) -
     if new.kind is Kind.CHAT and to.kind == "chat":
         # One event tells both that it was accepted and what was said.
         append(tx, EventType.CHAT_IN, data=ready.facts, **where)
-        visit_tx(tx, new.agent_id, to.channel, to.conversation, at, last_at)
+        visit_tx(tx, new.agent_id, to.channel, to.conversation, at, last_at, person)
         return
     append(tx, EventType.MESSAGE_ACCEPTED, data=ready.facts, **where)
     if (
@@ -320,17 +338,25 @@ def _tell(tx: Tx, ready: Draft, session_id: str, at: int, last_at: int | None) -
             text=f"{new.principal.label} asks: {about}",
             at=at,
             facts={"from": new.principal.label, "message_id": ready.message_id},
+            person=person,
         )
 
 
 def visit_tx(
-    tx: Tx, agent_id: str, channel: str, conversation: str, at: int, last_at: int | None
+    tx: Tx,
+    agent_id: str,
+    channel: str,
+    conversation: str,
+    at: int,
+    last_at: int | None,
+    person: str,
 ) -> None:
-    """Note that the conversation is alive, unless that was noted a moment ago."""
+    """Note that the conversation is alive and whose it is, unless that was noted a moment ago."""
     if last_at is not None and 0 <= at - last_at < _VISIT_MS:
         return
     tx.execute(
-        "INSERT INTO conversations (agent_id, channel, conversation, first_at, last_at)"
-        " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET last_at = excluded.last_at",
-        (agent_id, channel, conversation, at, at),
+        "INSERT INTO conversations (agent_id, channel, conversation, first_at, last_at, person)"
+        " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET last_at = excluded.last_at,"
+        " person = iif(person IN ('', excluded.person), excluded.person, ?)",
+        (agent_id, channel, conversation, at, at, person, naming.SEVERAL),
     )

@@ -11,6 +11,7 @@ from agentsup.mailbox.bus import BusRequest, DirectoryEntry
 from agentsup.mailbox.draft import draft
 from agentsup.mailbox.epoch import scopes_of
 from agentsup.mailbox.letters import SHOWN, Broadcast, Sent
+from agentsup.mailbox.naming import peer_key
 from agentsup.mailbox.values import Desk
 from agentsup.model.event import EventType
 from agentsup.model.ids import AgentId
@@ -23,15 +24,18 @@ from agentsup.store.events import append
 __all__ = ["copies_tx", "copy_of", "known_broadcast"]
 
 
-def copy_of(request: BusRequest, principal: Principal, parent: Message | None) -> NewMessage:
-    """One copy, without its addressee and thread.
+def copy_of(
+    request: BusRequest, principal: Principal, parent: Message | None, person: str = ""
+) -> NewMessage:
+    """One copy, without its addressee and thread. ``person`` is whose work it is without a turn.
 
     No turn is an answer to it, so nobody waits and nobody is on its path but its sender.
     """
     sender_id = principal.subject if principal.kind == "agent" else ""
+    person = parent.person if parent else person or principal.person
     return NewMessage(
         agent_id=AgentId(""),
-        session_key=f"ia-{principal.label}",
+        session_key=peer_key(principal.label, person),
         parts=text_parts(request.text),
         principal=principal,
         kind=Kind.BROADCAST,
@@ -45,6 +49,7 @@ def copy_of(request: BusRequest, principal: Principal, parent: Message | None) -
         sender_agent_id=sender_id,
         summary=request.summary,
         silent=request.silent,
+        person=person,
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from agentsup.kit import faults
-from agentsup.mailbox import waits
+from agentsup.mailbox import naming, waits
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.slots import TurnSlot
 from agentsup.model.control import kind_of
@@ -100,6 +100,8 @@ class BusRequest:
     reply_to: str = ""
     """The agent that is to get the result instead of the sender (Sygen's word, HTTP edge only)."""
     chat_id: str = ""
+    """The conversation that is meant for the result; what a request over HTTP names has been checked
+    before (``api.named_chats``)."""
     topic_id: str = ""
     channel: str = "console"
     """Whose ``chat_id`` that is."""
@@ -267,12 +269,19 @@ class InterAgentBus:
             else:
                 self._check_path(sender, target, path)
         name = sender.name if sender else caller.label
+        person = parent.person if parent else caller.person
         principal = (
             Principal(PrincipalKind.AGENT, sender.agent_id, sender.name) if sender else caller
         )
         return NewMessage(
             agent_id=target.agent_id,
-            session_key=request.thread_id or f"ia-{name}",
+            session_key=naming.session_key(
+                caller,
+                sender_id=sender.agent_id if sender else "",
+                name=name,
+                person=person,
+                thread=request.thread_id,
+            ),
             parts=text_parts(request.text),
             principal=principal,
             kind=Kind.CHAT,
@@ -292,6 +301,7 @@ class InterAgentBus:
             sender_agent_id=sender.agent_id if sender else "",
             summary=request.summary,
             silent=request.silent,
+            person=person,
         )
 
     def _check_path(

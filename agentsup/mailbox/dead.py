@@ -96,6 +96,7 @@ def replay_tx(desk: Desk, tx: Tx, message_id: str, by: Principal, key: str = "")
         sender_agent_id=old.sender_agent_id,
         summary=f"replayed by {by.label}: {old.summary or old.text}"[:200],
         silent=old.silent,
+        person=old.person,
         idempotency_key=key and f"replay:{message_id}:{key}",
     )
     return accept_tx(desk, tx, draft(desk, new))

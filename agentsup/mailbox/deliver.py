@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, replace
 
 from agentsup.catalogue import words
-from agentsup.mailbox import answering, outbox, sessions
+from agentsup.mailbox import answering, naming, outbox, sessions
 from agentsup.mailbox.accept import epochs_of, insert_tx
 from agentsup.mailbox.budget import ledger
 from agentsup.mailbox.draft import draft
@@ -169,10 +169,10 @@ def _reply(desk: Desk, tx: Tx, message: Message, result: Result, at: int) -> boo
     if any(count > message.epochs.get(scope, 0) for scope, count in current.items()):
         return False
     name = name_of(tx, message.agent_id)
-    then = _then(tx, to)
+    then = _then(tx, to, message.person)
     new = NewMessage(
         agent_id=AgentId(to.agent_id),
-        session_key=to.session_id or _key_of(then, name),
+        session_key=to.session_id or _key_of(then, name, message.person),
         parts=(Part("text", text=_wording(name, message, result)), *result.files),
         principal=Principal(PrincipalKind.AGENT, message.agent_id, name),
         kind=Kind.REPLY,
@@ -207,7 +207,7 @@ def put_question_tx(
         text += "\nAnswer with one of: " + ", ".join(asked.options)
     new = NewMessage(
         agent_id=AgentId(to.agent_id),
-        session_key=to.session_id or _key_of(_then(tx, to), name),
+        session_key=to.session_id or _key_of(_then(tx, to, message.person), name, message.person),
         parts=text_parts(text),
         principal=replace(
             message.principal, kind=PrincipalKind.AGENT, subject=message.agent_id, name=name
@@ -215,7 +215,9 @@ def put_question_tx(
         kind=Kind.DIRECTIVE,
         lane=Lane.PEER,
         priority=min(message.priority, Priority.HIGH),
-        deliver_to=DeliverTo("question", question_id=question_id, then=_then(tx, to)),
+        deliver_to=DeliverTo(
+            "question", question_id=question_id, then=_then(tx, to, message.person)
+        ),
         in_reply_to=message.message_id,
         root_id=message.root_id,
         path=_path_of_asker(tx, message),
@@ -250,21 +252,21 @@ def _path_of_asker(tx: Tx, message: Message) -> tuple[str, ...]:
     return path[:-1] if path and path[-1] == message.deliver_to.agent_id else path
 
 
-def _then(tx: Tx, to: DeliverTo) -> DeliverTo:
+def _then(tx: Tx, to: DeliverTo, person: str) -> DeliverTo:
     """Where the asker's answer to the reply goes: its own conversation, or whoever asked it."""
     if to.then is not None:
         # Nobody waits any more: the turn that was waited for has ended, or goes on elsewhere.
         return replace(to.then, waited=False)
     if to.session_id:
         return NOWHERE
-    channel, conversation = latest_conversation(tx, to.agent_id)
+    channel, conversation = latest_conversation(tx, to.agent_id, person)
     return DeliverTo("chat", agent_id=to.agent_id, channel=channel, conversation=conversation)
 
 
-def _key_of(then: DeliverTo, answerer: str) -> str:
+def _key_of(then: DeliverTo, answerer: str, person: str) -> str:
     if then.kind == "chat":
-        return f"chat:{then.channel}:{then.conversation}"
-    return f"ia-{answerer}"
+        return naming.chat_key(then.channel, then.conversation)
+    return naming.peer_key(answerer, person)
 
 
 def _wording(name: str, message: Message, result: Result) -> str:

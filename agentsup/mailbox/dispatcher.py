@@ -32,12 +32,13 @@ from agentsup.mailbox.choice import Candidate
 from agentsup.mailbox.draft import draft
 from agentsup.mailbox.letters import Broadcast, Letter, Sent
 from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox.naming import check_message
 from agentsup.mailbox.reassigning import reassign_tx
 from agentsup.mailbox.replying import reply_tx
 from agentsup.model.errors import BadRequest, Forbidden, NobodyThere, NotFound
 from agentsup.model.ids import AgentId
 from agentsup.model.message import Message, NewMessage
-from agentsup.model.principal import Principal, PrincipalKind
+from agentsup.model.principal import NOBODY, Principal, PrincipalKind
 from agentsup.store.database import Database, Tx
 
 __all__ = ["Broadcast", "Dispatcher", "Letter", "Sent"]
@@ -105,6 +106,9 @@ class Dispatcher:
             raise BadRequest("message is empty", field="message")
         message = await self._mailbox.get(message_id)
         back_to = self._may_reply(message, replier)
+        if replier is not None:
+            person = asker.lease.message.person or NOBODY if asker else caller.person
+            check_message(message, replier.agent_id, person)
         accepted = await self._database.write(
             partial(
                 reply_tx,
@@ -172,7 +176,8 @@ class Dispatcher:
         if known is not None:
             return known
         targets = self._audience(team, names, sender)
-        template = copy_of(request, principal, asker.lease.message if asker else None)
+        parent = asker.lease.message if asker else None
+        template = copy_of(request, principal, parent, caller.person)
 
         def step(tx: Tx) -> Broadcast:
             return known_broadcast(tx, *key) or copies_tx(

@@ -87,7 +87,8 @@ def _accept_all_tx(desk: Desk, tx: Tx, entries: Sequence[_Entry]) -> list[Accept
     results = []
     for entry in entries:
         new, to = entry.ready.new, entry.ready.new.deliver_to
-        where = (new.agent_id, new.session_key, to.channel, to.conversation)
+        person = new.principal.person
+        where = (new.agent_id, new.session_key, to.channel, to.conversation, person)
         there = places.get(where)
         if there is None:
             places[where] = there = place.look(tx, new)
@@ -98,8 +99,8 @@ def _accept_all_tx(desk: Desk, tx: Tx, entries: Sequence[_Entry]) -> list[Accept
         place.check_room(desk, tx, new.agent_id, there.open + before)
         results.append(_accepted(desk, entry.ready, there.session_id, there.queued + before))
     _insert_all_tx(tx, entries, results, at)
-    for (agent_id, _, channel, conversation), there in places.items():
-        accept.visit_tx(tx, agent_id, channel, conversation, at, there.last_at)
+    for (agent_id, _, channel, conversation, person), there in places.items():
+        accept.visit_tx(tx, agent_id, channel, conversation, at, there.last_at, person)
     for agent_id in ahead:
         tx.touch(f"agent:{agent_id}")
     for entry, accepted in zip(entries, results, strict=True):
@@ -128,7 +129,7 @@ def _insert_all_tx(tx: Tx, entries: Sequence[_Entry], results: Sequence[Accepted
         ready, new, to = entry.ready, entry.ready.new, entry.ready.new.deliver_to
         message_id, session_id = ready.message_id, accepted.session_id
         keys += [(k.source, k.external_id, message_id, k.body_hash, at) for k in ready.keys]
-        rows.append(accept.columns_of(ready, session_id, at, new.epochs))
+        rows.append(accept.columns_of(ready, session_id, at, new.epochs, new.principal.person))
         place_name = f"{to.channel}:{to.conversation}"
         events.append((at, told, new.agent_id, session_id, message_id, place_name, ready.facts))
         faults.point("mailbox.accept.before_insert")

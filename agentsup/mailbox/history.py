@@ -50,10 +50,12 @@ class MailHistory:
         limit: int = 50,
         before: int | None = None,
         unread_only: bool = False,
+        person: str | None = None,
     ) -> list[Received]:
-        """Received letters, newest first; go on with the last one's ``seq`` as ``before``."""
+        """Received letters, newest first; go on with the last one's ``seq`` as ``before``. With
+        ``person`` those of that person's work, and nobody's."""
         return await self._database.read(
-            lambda reader: _history(reader, agent_id, limit, before, unread_only),
+            lambda reader: _history(reader, agent_id, limit, before, unread_only, person),
             name="mail.history",
         )
 
@@ -79,22 +81,29 @@ class MailHistory:
             name="mail.mark_all",
         )
 
-    async def unread_counts(self, agent_ids: Sequence[str] | None = None) -> dict[str, int]:
+    async def unread_counts(
+        self, agent_ids: Sequence[str] | None = None, *, person: str | None = None
+    ) -> dict[str, int]:
         """Unread letters per agent (of those, if given); agents without any are left out."""
         return await self._database.read(
-            lambda reader: _unread_counts(reader, agent_ids), name="mail.unread"
+            lambda reader: _unread_counts(reader, agent_ids, person), name="mail.unread"
         )
 
 
 def _history(
-    reader: Reader, agent_id: str, limit: int, before: int | None, unread_only: bool
+    reader: Reader,
+    agent_id: str,
+    limit: int,
+    before: int | None,
+    unread_only: bool,
+    person: str | None,
 ) -> list[Received]:
     rows = reader.all(
         "SELECT m.*, coalesce(r.read_at, m.started_at) AS read_at FROM messages m"  # noqa: S608 - constants
         " LEFT JOIN read_marks r ON r.message_id = m.message_id"
-        f" WHERE m.agent_id = ? AND {_UNREAD_SQL if unread_only else _MAIL_SQL}"
-        " AND m.seq < ? ORDER BY m.seq DESC LIMIT ?",
-        (agent_id, 2**62 if before is None else before, max(1, min(limit, MAX_PAGE))),
+        f" WHERE m.agent_id = ?1 AND {_UNREAD_SQL if unread_only else _MAIL_SQL}"
+        " AND (?4 IS NULL OR m.person IN ('', ?4)) AND m.seq < ?2 ORDER BY m.seq DESC LIMIT ?3",
+        (agent_id, 2**62 if before is None else before, max(1, min(limit, MAX_PAGE)), person),
     )
     return [Received(message_of(row), row["read_at"]) for row in rows]  # type: ignore[arg-type]  # Row is a mapping in all but name
 
@@ -117,11 +126,13 @@ def _mark_tx(tx: Tx, agent_id: str, message_ids: Sequence[str], at: int) -> int:
     return marked
 
 
-def _unread_counts(reader: Reader, agent_ids: Sequence[str] | None) -> dict[str, int]:
+def _unread_counts(
+    reader: Reader, agent_ids: Sequence[str] | None, person: str | None
+) -> dict[str, int]:
     rows = reader.all(
         f"SELECT m.agent_id, COUNT(*) FROM messages m WHERE {_UNREAD_SQL}"  # noqa: S608 - constants
         " AND (?1 IS NULL OR m.agent_id IN (SELECT value FROM json_each(?1)))"
-        " GROUP BY m.agent_id",
-        (None if agent_ids is None else encode(list(agent_ids)),),
+        " AND (?2 IS NULL OR m.person IN ('', ?2)) GROUP BY m.agent_id",
+        (None if agent_ids is None else encode(list(agent_ids)), person),
     )
     return {row[0]: row[1] for row in rows}

@@ -26,7 +26,7 @@ _LOOK = f"""
 SELECT {_OPEN},
   (SELECT session_id FROM pointers WHERE agent_id = ?1 AND key = ?2),
   (SELECT last_at FROM conversations
-    WHERE agent_id = ?1 AND channel = ?3 AND conversation = ?4)
+    WHERE agent_id = ?1 AND channel = ?3 AND conversation = ?4 AND person IN (?5, '*'))
 """  # noqa: S608 - of two constants
 
 
@@ -35,7 +35,8 @@ class Place:
     """What stands where a message is to go.
 
     ``queued`` of the ``open`` messages of its agent wait to be begun; ``session_id`` is what its
-    session key points at now; ``last_at`` (wall ms) is when its conversation was last noted.
+    session key points at now; ``last_at`` (wall ms) is when its conversation was last noted as
+    this person's or as that of several.
     """
 
     queued: int
@@ -47,7 +48,8 @@ class Place:
 def look(reader: Reader, new: NewMessage) -> Place:
     """The place of ``new``."""
     to = new.deliver_to
-    row = reader.one(_LOOK, (new.agent_id, new.session_key, to.channel, to.conversation))
+    person = new.principal.person
+    row = reader.one(_LOOK, (new.agent_id, new.session_key, to.channel, to.conversation, person))
     assert row is not None, "a row of scalars always comes"
     queued, leased, parked, session_id, last_at = row
     queued = queued or 0

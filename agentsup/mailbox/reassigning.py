@@ -136,6 +136,7 @@ def _moved(reader: Reader, old: Message, target: DirectoryEntry, *, is_removed: 
         summary=old.summary,
         silent=old.silent,
         epochs=old.epochs,
+        person=old.person,
     )
 
 

@@ -10,6 +10,7 @@ from agentsup.mailbox.bus import BusRequest
 from agentsup.mailbox.draft import draft
 from agentsup.mailbox.ending import held_tx
 from agentsup.mailbox.epoch import scopes_of
+from agentsup.mailbox.naming import peer_key
 from agentsup.mailbox.notices import latest_conversation, name_of
 from agentsup.mailbox.rows import find_message, need_message
 from agentsup.mailbox.values import Desk
@@ -68,7 +69,7 @@ def reply_tx(
     scopes = scopes_of(back_to, to.session_id)
     new = NewMessage(
         agent_id=AgentId(back_to),
-        session_key=to.session_id or f"ia-{name}",
+        session_key=to.session_id or peer_key(name, message.person),
         parts=text_parts(request.text),
         principal=principal,
         kind=Kind.REPLY,
@@ -127,7 +128,7 @@ def _way_back(reader: Reader, message: Message, back_to: str) -> DeliverTo:
     to = message.deliver_to
     if to.kind == "mailbox" and to.agent_id == back_to:
         if to.then is None and not to.session_id:
-            channel, conversation = latest_conversation(reader, back_to)
+            channel, conversation = latest_conversation(reader, back_to, message.person)
             then = DeliverTo("chat", agent_id=back_to, channel=channel, conversation=conversation)
             return replace(to, then=then)
         return to

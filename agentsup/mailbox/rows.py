@@ -108,6 +108,7 @@ def message_of(row: Mapping[str, Any]) -> Message:
         silent=bool(row["silent"]),
         summary=row["summary"],
         epochs={} if row["epochs"] == "{}" else json.loads(row["epochs"]),
+        person=row["person"],
     )
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from agentsup.mailbox import place, sessions
 from agentsup.mailbox.accept import insert_tx
 from agentsup.mailbox.draft import draft
+from agentsup.mailbox.naming import own_key
 from agentsup.mailbox.notices import name_of, preview
 from agentsup.mailbox.values import Desk
 from agentsup.model.agent import AgentSpec
@@ -36,7 +37,7 @@ from agentsup.store.database import Reader, Tx
 __all__ = ["SESSION_KEY", "Subscriptions", "Watcher", "Watchers", "watchers_of"]
 
 SESSION_KEY = "events"
-"""All events of a subscriber are one session of it."""
+"""All events of a subscriber are one session of it, apart for each person's work."""
 _log = logging.getLogger(__name__)
 
 
@@ -103,9 +104,11 @@ class Subscriptions:
     def _put_tx(
         self, tx: Tx, agent_id: str, message: Message, parts: tuple[Part, ...], at: int
     ) -> None:
+        # What happened in one person's work is not told beside another's.
+        key = own_key(SESSION_KEY, message.person)
         new = NewMessage(
             agent_id=AgentId(agent_id),
-            session_key=SESSION_KEY,
+            session_key=key,
             parts=parts,
             principal=Principal(
                 PrincipalKind.AGENT, message.agent_id, name_of(tx, message.agent_id)
@@ -119,9 +122,7 @@ class Subscriptions:
             summary=parts[0].text,
             silent=True,
         )
-        session_id = sessions.resolve_tx(
-            tx, agent_id, SESSION_KEY, at=at, entropy=self._desk.entropy
-        )
+        session_id = sessions.resolve_tx(tx, agent_id, key, at=at, entropy=self._desk.entropy)
         insert_tx(self._desk, tx, draft(self._desk, new), session_id, at=at)
 
 

@@ -195,7 +195,7 @@ class NewMessage:
     """What the mailbox is asked to accept.
 
     ``session_key`` names the session within the agent: ``chat:<channel>:<conversation>``,
-    ``ia-<sender>``, ``task:<id>``, ``schedule:<id>`` or any thread id. ``new_session`` opens a fresh
+    ``ia-<sender>``, ``task:<id>``, ``schedule:<id>`` or a thread's (see ``mailbox.naming``). ``new_session`` opens a fresh
     one under the same key. ``source`` + ``external_id`` is the ledger key of the platform;
     ``idempotency_key`` is the caller's own, scoped to its principal.
     """
@@ -226,6 +226,8 @@ class NewMessage:
     silent: bool = False
     epochs: dict[str, int] = field(default_factory=dict)
     """Stop epochs of the asker's scopes at acceptance; a reply of an older epoch is refused."""
+    person: str = ""
+    """Whose work it is (``Principal.person``), where neither its root nor its principal tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +279,8 @@ class Message:
     silent: bool
     summary: str
     epochs: dict[str, int]
+    person: str = ""
+    """Whose work it is: the ``Principal.person`` of its root."""
 
     @property
     def text(self) -> str:

@@ -24,6 +24,14 @@ class PersonRole(IntEnum):
     MANAGER = 3
 
 
+OPERATORS = "operator"
+"""The ``person`` of everything that operators ask for."""
+PERSON_MARK = "person:"
+"""Begins the ``person`` of anybody else, so that nobody can be named like the operators."""
+NOBODY = "nobody"
+"""For whom an agent acts in a turn that goes back to no person."""
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """``subject`` is the person's name, the agent's ``agent_id`` or the run's id."""
@@ -34,6 +42,9 @@ class Principal:
     role: PersonRole = PersonRole.USER
     language: str = ""
     """What the person reads, as their platform names it (``de``, ``pt-br``); empty if unknown."""
+    behalf: str = ""
+    """Of an agent in a turn: the ``person`` whose work that is, or ``NOBODY``. Empty: the agent acts
+    outside of any turn, as such."""
 
     @property
     def label(self) -> str:
@@ -45,14 +56,29 @@ class Principal:
             self.kind is PrincipalKind.PERSON and self.role >= PersonRole.OPERATOR
         )
 
+    @property
+    def person(self) -> str:
+        """Whose words and work these are: ``operator`` for all operators together, who may see
+        everything of each other anyway; ``person:<subject>`` for anybody else; of an agent the one
+        it acts for; empty for nobody's."""
+        if self.kind is PrincipalKind.PERSON and self.role < PersonRole.OPERATOR:
+            return f"{PERSON_MARK}{self.subject}"
+        if self.kind in (PrincipalKind.PERSON, PrincipalKind.OPERATOR):
+            return OPERATORS
+        return self.behalf
+
     def to_json(self) -> dict[str, Any]:
-        data = {
+        data: dict[str, Any] = {
             "kind": self.kind.value,
             "subject": self.subject,
             "name": self.name,
             "role": int(self.role),
         }
-        return {**data, "language": self.language} if self.language else data
+        if self.language:
+            data["language"] = self.language
+        if self.behalf:
+            data["behalf"] = self.behalf
+        return data
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Principal:
@@ -62,7 +88,13 @@ class Principal:
             name=data.get("name", ""),
             role=PersonRole(data.get("role", PersonRole.USER)),
             language=data.get("language", ""),
+            behalf=data.get("behalf", ""),
         )
+
+
+def name_of_person(person: str) -> str:
+    """A ``person`` as people read it."""
+    return person.removeprefix(PERSON_MARK) or NOBODY
 
 
 OPERATOR = Principal(PrincipalKind.OPERATOR, "operator", "operator", PersonRole.MANAGER)

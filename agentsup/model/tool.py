@@ -73,6 +73,8 @@ class ToolContext:
     """Where a tool that starts programs records them; None: it must not start any."""
     acts_as: AgentId | None = None
     """In whose place it works, with that one's memory; None: its own."""
+    person: str = ""
+    """Whose work the turn is (``Message.person``)."""
 
     @property
     def self_id(self) -> AgentId:

@@ -418,7 +418,7 @@ class TaskHub:
         if caller.is_operator:
             owner, where, within = None, agent_id, ""
         elif caller.kind in AGENTS:
-            owner = Principal(PrincipalKind.AGENT, caller.subject)
+            owner = replace(caller, kind=PrincipalKind.AGENT)
             where, within = caller.subject, agent_id
         else:
             owner, where, within = caller, "", agent_id

@@ -7,18 +7,16 @@ import json
 from dataclasses import asdict, replace
 
 from agentsup.mailbox.bus import AgentDirectory, DirectoryEntry, check_may_send
+from agentsup.mailbox.naming import AGENTS
 from agentsup.model.agent import MAIN
 from agentsup.model.errors import BadRequest, Forbidden, NotFound
 from agentsup.model.message import IN_STORE, DeliverTo, Message
-from agentsup.model.principal import Principal, PrincipalKind
+from agentsup.model.principal import NOBODY, Principal, PrincipalKind
 from agentsup.model.task import MAX_NAME_CHARS, MAX_PROMPT_CHARS, NewTask, Task, TaskState
 from agentsup.tasks import lineage, rights
 from agentsup.tasks.runs import to_asker
 
 __all__ = ["AGENTS", "as_stand_in", "check", "digest", "one_line", "task_from"]
-
-AGENTS = (PrincipalKind.AGENT, PrincipalKind.RUN)
-"""Who acts for an agent."""
 
 
 def one_line(text: str, most: int = MAX_NAME_CHARS) -> str:
@@ -51,6 +49,8 @@ def task_from(
     owner = caller
     if caller.kind is PrincipalKind.RUN:
         owner = replace(caller, kind=PrincipalKind.AGENT)
+    if parent is not None and owner.kind is PrincipalKind.AGENT:
+        owner = replace(owner, behalf=parent.person or NOBODY)
     return Task(
         task_id=task_id,
         name=one_line(new.name or new.prompt),

@@ -10,7 +10,7 @@ from agentsup.mailbox.rows import FOLLOWING_SQL, OPEN_SQL, deliver_to_of, encode
 from agentsup.model.errors import Conflict, NotFound
 from agentsup.model.ids import AgentId
 from agentsup.model.message import DeliverTo, Message, Priority
-from agentsup.model.principal import Principal, PrincipalKind
+from agentsup.model.principal import NOBODY, Principal, PrincipalKind
 from agentsup.model.task import WORKING, DeliveryState, Run, RunKind, Task, TaskState
 from agentsup.store.database import Reader, Tx
 
@@ -201,6 +201,14 @@ def ending_with(reader: Reader, end: str, *, limit: int = 8) -> list[str]:
     return [row["task_id"] for row in rows]
 
 
+_PERSON_SQL = (
+    "CASE owner_kind WHEN 'agent' THEN coalesce(owner ->> '$.behalf', '')"
+    " WHEN 'person' THEN iif((owner ->> '$.role') >= 2, 'operator', 'person:' || owner_id)"
+    " ELSE 'operator' END"
+)
+"""``Principal.person`` of a task's owner."""
+
+
 def list_tasks(
     reader: Reader,
     *,
@@ -213,8 +221,8 @@ def list_tasks(
     limit: int = 100,
 ) -> list[Task]:
     """Tasks, the newest first: of an owner (of a person also those that their messages led to) and
-    (``agent_id``) those that run in that mailbox; with both, either is enough. Without ``owner``, of
-    everyone. ``within`` leaves those of one mailbox, ``parent_task_id`` the parts of one."""
+    (``agent_id``) those that run in that mailbox; with both, either is enough. An agent's are those
+    of the person it acts for in a turn, and nobody's. Without ``owner``, of everyone. ``within`` leaves those of one mailbox, ``parent_task_id`` the parts of one."""
     whose: list[tuple[str, list[str]]] = [("agent_id = ?", [agent_id])] if agent_id else []
     if owner is not None:
         whose.append(("owner_kind = ? AND owner_id = ?", [owner.kind.value, owner.subject]))
@@ -223,6 +231,9 @@ def list_tasks(
     more, values = "", [state.value for state in states]
     if states:
         more += f" AND state IN ({','.join('?' * len(states))})"
+    if owner is not None and owner.kind is PrincipalKind.AGENT and owner.behalf:
+        more += f" AND {_PERSON_SQL} IN ('', '{NOBODY}', ?)"
+        values.append(owner.person)
     if before:
         more += " AND task_id < ?"
         values.append(before)

@@ -19,6 +19,7 @@ from agentsup.kit.entropy import Entropy
 from agentsup.mailbox import outbox, sessions
 from agentsup.mailbox.bus import AgentDirectory
 from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox.naming import chat_key
 from agentsup.model.agent import OFFLINE
 from agentsup.model.control import AgentView, Button, CommandContext, CommandReply, Control
 from agentsup.model.errors import BadRequest, Conflict, Forbidden
@@ -308,4 +309,4 @@ def chat_commands(services: CommandServices) -> tuple[Command, ...]:
 
 
 def _key(context: CommandContext) -> str:
-    return f"chat:{context.channel}:{context.conversation}"
+    return chat_key(context.channel, context.conversation)

@@ -9,13 +9,14 @@ from agentsup.agents.commands import texts
 from agentsup.agents.commands.chat import CommandServices
 from agentsup.agents.commands.dispatch import Command, is_operator
 from agentsup.agents.commands.pages import columns
-from agentsup.agents.memory.entry import Entry, Owner
+from agentsup.agents.memory.entry import Entry, Owner, Scope
 from agentsup.agents.memory.notes_file import read_notes
 from agentsup.agents.memory.service import AgentMemory
 from agentsup.agents.memory.telling import one_line
 from agentsup.catalogue import Words, words
 from agentsup.model.control import Button, CommandContext, CommandReply
 from agentsup.model.errors import BadRequest, Forbidden, NotFound
+from agentsup.model.principal import name_of_person
 
 HEAD_CHARS = 1500
 FILE_BYTES = 1024 * 1024
@@ -26,7 +27,8 @@ has recalled is below it after seven months."""
 
 
 class _MemoryCommand:
-    """One command with verbs of its own; whoever may write in the chat may change what it shows."""
+    """One command with verbs of its own. A person sees and changes what is remembered of their own
+    work, and sees what is shared with all; an operator sees and changes everything."""
 
     def __init__(self, services: CommandServices, memory: AgentMemory) -> None:
         self._s = services
@@ -47,6 +49,10 @@ class _MemoryCommand:
                 return await self._pin(context, what, say, pinned=pins == "pin")
             case "forget" if what:
                 return await self._forget(context, what, say)
+            case "share" if what:
+                if not is_operator(context):
+                    raise Forbidden(say("memory.sharers"))
+                return await self._share(context, what, say)
             case "prune":
                 if not is_operator(context):
                     raise Forbidden(say("memory.operators"))
@@ -65,32 +71,37 @@ class _MemoryCommand:
                 lines.append(say("memory.more", n=len(text) - len(shown)))
         else:
             lines = [say("memory.none", name=context.agent_name, path=where)]
-        found, count = await self._memory.all_of(context.agent_id, limit=SHOWN)
+        found, count = await self._memory.all_of(context.agent_id, _whose(context), limit=SHOWN)
         if not found:
             lines += ["", say("memory.nothing", name=context.agent_name)]
             return CommandReply("\n".join(lines))
-        lines += ["", say.count("memory.entries", count), *map(_line, found)]
+        lines += ["", say.count("memory.entries", count), *(_line(each, say) for each in found)]
         if count > len(found):
             lines.append(say("list.more", n=count - len(found)))
         lines.append(say("memory.how"))
         return CommandReply("\n".join(lines), buttons=_each(found))
 
     async def _search(self, context: CommandContext, text: str, say: Words) -> CommandReply:
-        found = await self._memory.search(Owner(context.agent_id), text, limit=SHOWN, own_only=True)
+        person = _whose(context)
+        owner = Owner(context.agent_id, person=person or "")
+        found = await self._memory.search(owner, text, limit=SHOWN, own_only=person is None)
+        found = [each for each in found if each.agent_id == context.agent_id]
         if not found:
             return CommandReply(say("memory.not_found", text=texts.one_line(text, 80)))
-        return CommandReply("\n".join(map(_line, found)), buttons=(*_each(found), _back(say)))
+        return CommandReply(
+            "\n".join(_line(each, say) for each in found), buttons=(*_each(found), _back(say))
+        )
 
     async def _show(self, context: CommandContext, key: str, say: Words) -> CommandReply:
         found = await self._under_key(context, key, say)
         parts = [
             "\n".join(
                 (
-                    _line(entry, whole=True),
+                    _line(entry, say, whole=True),
                     say(
                         "memory.facts",
                         kind=entry.kind.value,
-                        scope=entry.scope.value,
+                        scope=_scope(entry, say),
                         confidence=f"{entry.confidence:g}",
                         uses=entry.use_count,
                     ),
@@ -102,24 +113,38 @@ class _MemoryCommand:
         verb = "unpin" if all(entry.pinned for entry in found) else "pin"
         name = found[0].key
         asked = say("confirm.forget", name=name)
-        acts = (
+        acts = [
             Button(say(f"button.{verb}"), f"/memory {verb} {name}", once=True),
             Button(say("button.forget"), f"/memory forget {name}", once=True, confirm=asked),
-        )
-        return CommandReply("\n\n".join(parts), buttons=(acts, _back(say)))
+        ]
+        if any(entry.waits for entry in found):
+            share = Button(say("button.share"), f"/memory share {name}", once=True, operator=True)
+            acts.append(share)
+        return CommandReply("\n\n".join(parts), buttons=(tuple(acts), _back(say)))
 
     async def _pin(
         self, context: CommandContext, key: str, say: Words, *, pinned: bool
     ) -> CommandReply:
-        entry = (await self._under_key(context, key, say))[0]
-        await self._memory.pin(context.agent_id, entry.key, pinned=pinned)
+        entry = (await self._under_key(context, key, say, shared=False))[0]
+        await self._memory.pin(context.agent_id, entry.key, pinned=pinned, person=_whose(context))
         told = say("memory.pinned" if pinned else "memory.unpinned", name=entry.key)
         return CommandReply(told, buttons=(_back(say),))
 
     async def _forget(self, context: CommandContext, key: str, say: Words) -> CommandReply:
-        entry = (await self._under_key(context, key, say))[0]
-        await self._memory.forget(context.agent_id, entry.key)
+        entry = (await self._under_key(context, key, say, shared=False))[0]
+        await self._memory.forget(context.agent_id, entry.key, person=_whose(context))
         return CommandReply(say("memory.forgotten", name=entry.key), buttons=(_back(say),))
+
+    async def _share(self, context: CommandContext, what: str, say: Words) -> CommandReply:
+        key, _, last = what.rpartition(" ")
+        if not key or last.casefold() not in set(Scope):
+            key, last = what, ""
+        entry = (await self._under_key(context, key, say))[0]
+        wider = entry.scope if entry.scope is not Scope.INSTANCE else Scope.AGENT
+        scope = Scope(last.casefold()) if last else wider
+        found = await self._memory.share(context.agent_id, entry.key, scope, context.principal)
+        told = say("memory.shared", name=entry.key, scope=_scope(found[0], say))
+        return CommandReply(told, buttons=(_back(say),))
 
     async def _prune(self, context: CommandContext, what: str, say: Words) -> CommandReply:
         try:
@@ -131,9 +156,13 @@ class _MemoryCommand:
         count = await self._memory.prune(context.agent_id, below)
         return CommandReply(say.count("memory.pruned", count), buttons=(_back(say),))
 
-    async def _under_key(self, context: CommandContext, key: str, say: Words) -> Sequence[Entry]:
+    async def _under_key(
+        self, context: CommandContext, key: str, say: Words, *, shared: bool = True
+    ) -> Sequence[Entry]:
         try:
-            return await self._memory.under_key(context.agent_id, key)
+            return await self._memory.under_key(
+                context.agent_id, key, _whose(context), shared=shared
+            )
         except NotFound:
             told = say("memory.no_key", name=texts.one_line(key, 80))
             raise NotFound(told, key=key) from None
@@ -142,13 +171,29 @@ class _MemoryCommand:
 def memory_commands(services: CommandServices, memory: AgentMemory) -> tuple[Command, ...]:
     """``/memory``."""
     run = _MemoryCommand(services, memory)
-    usage = "[search TEXT | show KEY | pin KEY | unpin KEY | forget KEY | prune]"
+    usage = (
+        "[search TEXT | show KEY | pin KEY | unpin KEY | forget KEY | share KEY [SCOPE] | prune]"
+    )
     return (Command("memory", usage, "what this agent remembers", run.run),)
 
 
-def _line(entry: Entry, *, whole: bool = False) -> str:
+def _whose(context: CommandContext) -> str | None:
+    """Whose memories are shown; None: everybody's."""
+    return None if is_operator(context) else context.principal.person
+
+
+def _scope(entry: Entry, say: Words) -> str:
+    """Whose work recalls it now."""
+    scope = Scope.INSTANCE if entry.waits else entry.scope
+    told = say(f"memory.scope.{scope.value}", person=name_of_person(entry.person))
+    wish = say(f"memory.scope.{entry.scope.value}", person="")
+    return say("memory.waits", now=told, wish=wish) if entry.waits else told
+
+
+def _line(entry: Entry, say: Words, *, whole: bool = False) -> str:
     content = entry.content if whole else texts.one_line(entry.content, 120)
-    return f"{'★' if entry.pinned else '•'} {one_line(entry.key)}: {content}"
+    waits = f" ({say('memory.to_share')})" if entry.waits else ""
+    return f"{'★' if entry.pinned else '•'} {one_line(entry.key)}: {content}{waits}"
 
 
 def _each(found: Sequence[Entry]) -> tuple[tuple[Button, ...], ...]:

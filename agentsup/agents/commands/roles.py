@@ -12,6 +12,7 @@ from agentsup.agents.roles.role import NONE
 from agentsup.agents.roles.routing import Score
 from agentsup.catalogue import words
 from agentsup.mailbox import sessions
+from agentsup.mailbox.naming import chat_key
 from agentsup.model.control import CommandContext, CommandReply
 from agentsup.model.errors import BadRequest, Conflict, Forbidden, NotFound
 from agentsup.store.database import Reader, Tx
@@ -126,4 +127,4 @@ def _line(score: Score) -> str:
 
 
 def _key(context: CommandContext) -> str:
-    return f"chat:{context.channel}:{context.conversation}"
+    return chat_key(context.channel, context.conversation)

@@ -27,7 +27,7 @@ from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import BadRequest, Conflict, Forbidden, LeaseLost, NotFound
 from agentsup.model.hook import SubagentFacts
 from agentsup.model.message import Message, State
-from agentsup.model.principal import SYSTEM, Principal, PrincipalKind
+from agentsup.model.principal import NOBODY, SYSTEM, Principal, PrincipalKind
 from agentsup.model.task import Run
 from agentsup.model.tool import ToolContext
 from agentsup.model.trace import UNTRACED, Tracer
@@ -120,7 +120,9 @@ class DelegationDesk:
         if owner is None or spec is None:
             raise LeaseLost("the agent that asks was removed", message_id=context.message_id)
         role = (spec.role or "") if standing.role is None else standing.role
-        principal = Principal(PrincipalKind.AGENT, context.agent_id, owner.name)
+        principal = Principal(
+            PrincipalKind.AGENT, context.agent_id, owner.name, behalf=context.person or NOBODY
+        )
         return Caller(asker, owner, spec, role, principal, context.call_id, standing.persona)
 
     # -- whom it may call ----------------------------------------------------------------------------

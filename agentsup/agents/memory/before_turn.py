@@ -42,6 +42,8 @@ class Upcoming:
 
     agent_id: str
     session_id: str
+    person: str
+    """Whose work it is."""
     text: str
     spec: AgentSpec
     engine: Engine
@@ -99,7 +101,7 @@ class BeforeTurn:
             (e, "" if e.agent_id == turn.agent_id else self._name_of(e.agent_id))
             for e in seen.entries
         )
-        blocks.append(telling.remembered(named, given.recall_tokens))
+        blocks.append(telling.remembered(named, given.recall_tokens, person=turn.person))
         return "\n\n".join(block for block in blocks if block)
 
     async def shorten(self, turn: Upcoming) -> bool:
@@ -136,7 +138,7 @@ class BeforeTurn:
         if given.recall_tokens and given.recall_entries:
             entries = rows.search(
                 reader,
-                Owner(turn.agent_id, turn.spec.role or ""),
+                Owner(turn.agent_id, turn.spec.role or "", person=turn.person),
                 words(turn.text, telling=True),
                 now=self._clock.now_ms(),
                 limit=given.recall_entries,

@@ -20,10 +20,12 @@ DEFAULT_CONFIDENCE = 0.5
 
 
 class Scope(StrEnum):
-    """Who may recall an entry beside the agent that saved it."""
+    """Whose work may recall an entry. All but the first take effect once an operator shares it."""
 
     INSTANCE = "instance"
-    """Nobody."""
+    """That of the person for whom the agent saved it, and of this agent only."""
+    AGENT = "agent"
+    """Everybody's, with this agent."""
     TYPE = "type"
     """Agents that have the role its agent had when it saved it."""
     GLOBAL = "global"
@@ -41,11 +43,13 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who remembers. ``role`` is empty without one; ``max_entries`` is how much it may keep."""
+    """Who remembers, and in whose work (``Principal.person``). ``role`` is empty without one;
+    ``max_entries`` is how much the agent may keep."""
 
     agent_id: str
     role: str = ""
     max_entries: int = 2000
+    person: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,15 @@ class Entry:
     created_at: int
     updated_at: int
     touched_at: int
+    person: str = ""
+    """At the root of the work in which it was saved."""
+    shared_by: str = ""
+    """The operator who let it be recalled as widely as its scope says, or empty."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is meant for more than its person, and no operator has shared it."""
+        return self.scope is not Scope.INSTANCE and not self.shared_by
 
     @classmethod
     def of(cls, row: Any) -> Entry:
@@ -100,6 +113,8 @@ class Entry:
             created_at=row["created_at"],
             updated_at=row["updated_at"],
             touched_at=row["touched_at"],
+            person=row["person"],
+            shared_by=row["shared_by"],
         )
 
 

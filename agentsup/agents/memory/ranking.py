@@ -59,32 +59,46 @@ def _word_of(mark: str, text: str) -> str:
     return mark + text.casefold().encode("utf-8", "replace").hex()
 
 
-def audience(owner: Owner, scope: Scope, kind: Kind) -> str:
-    """The words under which the index finds an entry for its readers."""
-    found = [_word_of("a", owner.agent_id), _word_of("k", kind.value)]
-    if scope is Scope.TYPE:
+def audience(owner: Owner, scope: Scope, kind: Kind, *, is_shared: bool = False) -> str:
+    """The words under which the index finds an entry for its readers: whose it is, of what kind,
+    for whose work it was saved; and, once an operator has shared it, whom its scope names."""
+    found = [_word_of("a", owner.agent_id), _word_of("k", kind.value), _word_of_person(owner)]
+    if is_shared and scope is Scope.AGENT:
+        found.append(_word_of("i", owner.agent_id))
+    elif is_shared and scope is Scope.TYPE:
         found.append(_word_of("r", owner.role))
-    elif scope is Scope.GLOBAL:
+    elif is_shared and scope is Scope.GLOBAL:
         found.append("g")
     return " ".join(found)
+
+
+def _word_of_person(owner: Owner) -> str:
+    """The agent and the person together: one word, as they are one reader."""
+    return f"{_word_of('p', owner.agent_id)}{_word_of('x', owner.person)}"
 
 
 def queries(
     owner: Owner, wanted: tuple[str, ...], *, kind: Kind | None = None, own_only: bool = False
 ) -> tuple[str, ...]:
-    """One query per tier, the nearest first: own entries, those of the same role, everybody's."""
+    """One query per tier, the nearest first: what was saved in this person's work, what is shared
+    with all of the agent's, with those of the same role, with everybody. ``own_only``: all that the
+    agent has, for operators who look."""
     if not wanted:
         return ()
     any_word = " OR ".join(_quoted(word) for word in wanted)
     text = f"{{key content tags}} : ({any_word})"
     if kind is not None:
         text = f"({_readable(_word_of('k', kind.value))} AND {text})"
-    own = _readable(_word_of("a", owner.agent_id))
-    tiers = [f"{own} AND {text}"]
-    if not own_only:
-        if owner.role:
-            tiers.append(f"({_readable(_word_of('r', owner.role))} AND {text}) NOT {own}")
-        tiers.append(f"({_readable('g')} AND {text}) NOT {own}")
+    if own_only:
+        return (f"{_readable(_word_of('a', owner.agent_id))} AND {text}",)
+    readers = [_word_of_person(owner), _word_of("i", owner.agent_id)]
+    if owner.role:
+        readers.append(_word_of("r", owner.role))
+    readers.append("g")
+    own, tiers = _readable(readers[0]), list[str]()
+    for reader in readers:
+        tier = f"{_readable(reader)} AND {text}"
+        tiers.append(f"({tier}) NOT {own}" if tiers else tier)
     return tuple(tiers)
 
 

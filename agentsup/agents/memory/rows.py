@@ -34,7 +34,8 @@ class Saved:
 
 
 def save_tx(tx: Tx, owner: Owner, draft: Draft, *, memory_id: str, now: int) -> Saved:
-    """Keep an entry; one with the same key and scope is replaced and stays the same entry.
+    """Keep an entry; one of the same person with the same key and scope is replaced and stays the
+    same entry, but is shared no longer: what an operator saw was its content of before.
 
     Raises ``BadRequest`` for scope type without a role and ``Overloaded`` where all that the agent
     may keep is pinned.
@@ -45,17 +46,19 @@ def save_tx(tx: Tx, owner: Owner, draft: Draft, *, memory_id: str, now: int) -> 
             field="scope",
         )
     row = tx.one(
-        "INSERT INTO memories (memory_id, agent_id, scope, kind, key, content, tags, confidence,"
-        " role, audience, created_at, updated_at, touched_at)"
-        " VALUES (:id, :agent, :scope, :kind, :key, :content, :tags, :confidence, :role, :audience,"
-        " :now, :now, :now)"
-        " ON CONFLICT (agent_id, scope, key) DO UPDATE SET kind = excluded.kind,"
+        "INSERT INTO memories (memory_id, agent_id, person, scope, kind, key, content, tags,"
+        " confidence, role, audience, created_at, updated_at, touched_at)"
+        " VALUES (:id, :agent, :person, :scope, :kind, :key, :content, :tags, :confidence, :role,"
+        " :audience, :now, :now, :now)"
+        " ON CONFLICT (agent_id, person, scope, key) DO UPDATE SET kind = excluded.kind,"
+        " shared_by = '',"
         " content = excluded.content, tags = excluded.tags, confidence = excluded.confidence,"
         " role = excluded.role, audience = excluded.audience, updated_at = excluded.updated_at,"
         " touched_at = excluded.touched_at RETURNING *",
         {
             "id": memory_id,
             "agent": owner.agent_id,
+            "person": owner.person,
             "scope": draft.scope.value,
             "kind": draft.kind.value,
             "key": draft.key,
@@ -111,8 +114,9 @@ def search(
     min_confidence: float = 0.0,
     own_only: bool = False,
 ) -> list[Entry]:
-    """Entries that have any of the words, the best first: own ones, then those of agents of the
-    same role, then what other agents saved for everybody. Removed agents' entries rest."""
+    """Entries that have any of the words, the best first: those of this person's work, then what is
+    shared with all work of the agent, with agents of the same role, with everybody. ``own_only``:
+    all that the agent has. Removed agents' entries rest."""
     found: list[Entry] = []
     for query in queries(owner, wanted, kind=kind, own_only=own_only):
         rows = reader.all(
@@ -138,30 +142,59 @@ def search(
     return found
 
 
+_SEEN_SQL = (
+    "agent_id = :agent AND (:person IS NULL OR person = :person"
+    " OR (:shared AND scope = 'agent' AND shared_by <> ''))"
+)
+"""Entries of an agent that one person may see (``:shared``) or change; all for operators, None."""
+
+
 def listing(
-    reader: Reader, agent_id: str, *, kind: Kind | None = None, limit: int = 100
+    reader: Reader,
+    agent_id: str,
+    *,
+    kind: Kind | None = None,
+    limit: int = 100,
+    person: str | None = None,
 ) -> list[Entry]:
-    """What an agent has saved, pinned ones first, then the latest."""
+    """What an agent has saved that ``person`` may see (None: all), pinned ones first, then the
+    latest."""
     rows = reader.all(
-        "SELECT * FROM memories WHERE agent_id = ? AND (? IS NULL OR kind = ?)"
-        " ORDER BY pinned DESC, updated_at DESC, seq DESC LIMIT ?",
-        (agent_id, kind, kind, max(1, min(limit, MAX_LISTED))),
+        f"SELECT * FROM memories WHERE {_SEEN_SQL} AND (:kind IS NULL OR kind = :kind)"  # noqa: S608 - a constant
+        " ORDER BY pinned DESC, updated_at DESC, seq DESC LIMIT :limit",
+        {
+            "agent": agent_id,
+            "person": person,
+            "shared": 1,
+            "kind": kind,
+            "limit": max(1, min(limit, MAX_LISTED)),
+        },
     )
     return [Entry.of(row) for row in rows]
 
 
-def count_of(reader: Reader, agent_id: str) -> int:
-    """How many entries an agent has."""
-    return int(reader.scalar("SELECT count(*) FROM memories WHERE agent_id = ?", (agent_id,)))
+def count_of(reader: Reader, agent_id: str, person: str | None = None) -> int:
+    """How many entries an agent has that ``person`` may see (None: all)."""
+    found = {"agent": agent_id, "person": person, "shared": 1}
+    return int(reader.scalar(f"SELECT count(*) FROM memories WHERE {_SEEN_SQL}", found))  # noqa: S608 - a constant
 
 
-def under_key(reader: Reader, agent_id: str, key: str, scope: Scope | None = None) -> list[Entry]:
-    """An agent's entries of one key: one, or one per scope. A key in other letters' case is found
-    where none is written exactly so."""
+def under_key(
+    reader: Reader,
+    agent_id: str,
+    key: str,
+    scope: Scope | None = None,
+    *,
+    person: str | None = None,
+    shared: bool = False,
+) -> list[Entry]:
+    """An agent's entries of one key that are ``person``'s (None: anybody's), one per scope and
+    person; with ``shared`` also what is shared with all. A key in other letters' case is found where
+    none is written exactly so."""
     rows = reader.all(
-        "SELECT * FROM memories WHERE agent_id = :agent AND key = :key COLLATE NOCASE"
+        f"SELECT * FROM memories WHERE {_SEEN_SQL} AND key = :key COLLATE NOCASE"  # noqa: S608 - a constant
         " AND (:scope IS NULL OR scope = :scope) ORDER BY seq",
-        {"agent": agent_id, "key": key, "scope": scope},
+        {"agent": agent_id, "person": person, "shared": int(shared), "key": key, "scope": scope},
     )
     found = [Entry.of(row) for row in rows]
     return [entry for entry in found if entry.key == key] or found
@@ -176,25 +209,73 @@ def used_tx(tx: Tx, entries: Sequence[Entry], *, now: int) -> None:
     )
 
 
-def forget_tx(tx: Tx, agent_id: str, key: str, scope: Scope | None = None) -> int:
+def forget_tx(
+    tx: Tx, agent_id: str, key: str, scope: Scope | None = None, *, person: str | None = None
+) -> int:
     """Drop an agent's entries of one key; how many there were."""
-    found = under_key(tx, agent_id, key, scope)
+    found = under_key(tx, agent_id, key, scope, person=person)
     tx.executemany("DELETE FROM memories WHERE seq = ?", [(entry.seq,) for entry in found])
     return len(found)
 
 
 def pin_tx(
-    tx: Tx, agent_id: str, key: str, *, pinned: bool, now: int, scope: Scope | None = None
+    tx: Tx,
+    agent_id: str,
+    key: str,
+    *,
+    pinned: bool,
+    now: int,
+    scope: Scope | None = None,
+    person: str | None = None,
 ) -> list[Entry]:
     """Pin or unpin an agent's entries of one key. Raises ``NotFound``."""
-    found = under_key(tx, agent_id, key, scope)
+    found = under_key(tx, agent_id, key, scope, person=person)
     if not found:
         raise NotFound(f"nothing is remembered under {key!r}", key=key)
     tx.executemany(
         "UPDATE memories SET pinned = ?, touched_at = ? WHERE seq = ?",
         [(int(pinned), now, entry.seq) for entry in found],
     )
-    return under_key(tx, agent_id, key, scope)
+    return under_key(tx, agent_id, key, scope, person=person)
+
+
+def share_tx(tx: Tx, found: Sequence[Entry], scope: Scope, by: str, *, now: int) -> list[Entry]:
+    """Let entries of one key be recalled as widely as ``scope`` says, because the operator ``by``
+    wants it; with scope instance, by their own person again. Of each person it is the latest, and takes
+    the place of what that person has in that scope. Raises ``BadRequest`` for scope type of an agent
+    without a role."""
+    shared: dict[str, Entry] = {}
+    for entry in sorted(found, key=lambda each: (each.updated_at, each.seq), reverse=True):
+        if entry.person in shared:
+            continue
+        if scope is Scope.TYPE and not entry.role:
+            raise BadRequest(
+                "its agent had no role when it saved this, so there are no agents of its type",
+                field="scope",
+            )
+        owner, is_shared = (
+            Owner(entry.agent_id, entry.role, person=entry.person),
+            scope is not Scope.INSTANCE,
+        )
+        tx.execute(
+            "DELETE FROM memories WHERE agent_id = ? AND person = ? AND scope = ? AND key = ?"
+            " AND seq <> ?",
+            (entry.agent_id, entry.person, scope.value, entry.key, entry.seq),
+        )
+        tx.execute(
+            "UPDATE memories SET scope = ?, shared_by = ?, audience = ?, touched_at = ? WHERE seq = ?",
+            (
+                scope.value,
+                by if is_shared else "",
+                audience(owner, scope, entry.kind, is_shared=is_shared),
+                now,
+                entry.seq,
+            ),
+        )
+        shared[entry.person] = Entry.of(
+            tx.one("SELECT * FROM memories WHERE seq = ?", (entry.seq,))
+        )
+    return list(shared.values())
 
 
 def prune_tx(tx: Tx, agent_id: str, below: float, *, now: int) -> int:

@@ -19,7 +19,8 @@ from agentsup.agents.memory.ranking import words
 from agentsup.agents.memory.rows import Saved
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
-from agentsup.model.errors import BadRequest, NotFound
+from agentsup.model.errors import BadRequest, Forbidden, NotFound
+from agentsup.model.principal import Principal, name_of_person
 from agentsup.store.database import Database, Reader, Tx
 
 RECALL_LIMIT = 10
@@ -55,7 +56,8 @@ class AgentMemory:
         confidence: float = 0.5,
         tags: Sequence[str] = (),
     ) -> Saved:
-        """Keep an entry; the same key and scope again replaces its content and keeps its id.
+        """Keep an entry for the person whose work it is; the same key and scope again replaces its
+        content and keeps its id. A wider scope is a wish until an operator shares it (``share``).
 
         Raises ``BadRequest`` naming the field, ``Overloaded`` where there is no room.
         """
@@ -135,41 +137,84 @@ class AgentMemory:
         return await self._database.read(find, name="memory.search")
 
     async def all_of(
-        self, agent_id: str, *, kind: Kind | None = None, limit: int = 100
+        self,
+        agent_id: str,
+        person: str | None = None,
+        *,
+        kind: Kind | None = None,
+        limit: int = 100,
     ) -> tuple[list[Entry], int]:
-        """What an agent has saved, pinned ones first, then the latest; and how many in all."""
+        """What an agent has saved that ``person`` may see (None: all), pinned ones first, then the
+        latest; and how many in all."""
         return await self._database.read(
             lambda r: (
-                rows.listing(r, agent_id, kind=kind, limit=limit),
-                rows.count_of(r, agent_id),
+                rows.listing(r, agent_id, kind=kind, limit=limit, person=person),
+                rows.count_of(r, agent_id, person),
             ),
             name="memory.list",
         )
 
-    async def under_key(self, agent_id: str, key: str) -> list[Entry]:
-        """An agent's entries of one key, one per scope. Raises ``NotFound``."""
+    async def under_key(
+        self, agent_id: str, key: str, person: str | None = None, *, shared: bool = True
+    ) -> list[Entry]:
+        """An agent's entries of one key that ``person`` may see (None: all; ``shared`` False: may
+        change), one per scope and person. Raises ``NotFound``."""
         wanted = clean_key(key)
         found = await self._database.read(
-            lambda r: rows.under_key(r, agent_id, wanted), name="memory.show"
+            lambda r: rows.under_key(r, agent_id, wanted, person=person, shared=shared),
+            name="memory.show",
         )
         if not found:
             raise NotFound(f"nothing is remembered under {wanted!r}", key=wanted)
         return found
 
-    async def forget(self, agent_id: str, key: str, scope: Scope | None = None) -> int:
-        """Drop an agent's entries of one key; how many there were, perhaps none."""
+    async def forget(
+        self, agent_id: str, key: str, scope: Scope | None = None, *, person: str | None = None
+    ) -> int:
+        """Drop an agent's entries of one key, ``person``'s or (None) anybody's; how many there were,
+        perhaps none."""
         wanted = clean_key(key)
         return await self._database.write(
-            lambda tx: rows.forget_tx(tx, agent_id, wanted, scope), name="memory.forget"
+            lambda tx: rows.forget_tx(tx, agent_id, wanted, scope, person=person),
+            name="memory.forget",
         )
 
-    async def pin(
-        self, agent_id: str, key: str, *, pinned: bool = True, scope: Scope | None = None
+    async def share(
+        self, agent_id: str, key: str, scope: Scope, by: Principal, *, person: str = ""
     ) -> list[Entry]:
-        """Keep an agent's entries of one key from being pruned, or no longer. Raises ``NotFound``."""
+        """Let what an agent has under a key be recalled as widely as ``scope`` says; with ``person``
+        only what was saved in that one's work. An operator's deed. Raises ``Forbidden`` for anybody
+        else, ``NotFound`` and ``BadRequest``."""
+        if not by.is_operator:
+            raise Forbidden("only an operator may share what is remembered")
+        wanted, now = clean_key(key), self._clock.now_ms()
+
+        def share(tx: Tx) -> list[Entry]:
+            found = rows.under_key(tx, agent_id, wanted)
+            if person:
+                found = [each for each in found if name_of_person(each.person) == person]
+            if not found:
+                raise NotFound(f"nothing is remembered under {wanted!r}", key=wanted)
+            return rows.share_tx(tx, found, scope, by.label, now=now)
+
+        return await self._database.write(share, name="memory.share")
+
+    async def pin(
+        self,
+        agent_id: str,
+        key: str,
+        *,
+        pinned: bool = True,
+        scope: Scope | None = None,
+        person: str | None = None,
+    ) -> list[Entry]:
+        """Keep an agent's entries of one key from being pruned, or no longer: ``person``'s, or (None)
+        anybody's. Raises ``NotFound``."""
         wanted, now = clean_key(key), self._clock.now_ms()
         return await self._database.write(
-            lambda tx: rows.pin_tx(tx, agent_id, wanted, pinned=pinned, now=now, scope=scope),
+            lambda tx: rows.pin_tx(
+                tx, agent_id, wanted, pinned=pinned, now=now, scope=scope, person=person
+            ),
             name="memory.pin",
         )
 

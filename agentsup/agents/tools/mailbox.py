@@ -18,9 +18,10 @@ from agentsup.mailbox.bus import AgentDirectory, Asker
 from agentsup.mailbox.dispatcher import Dispatcher
 from agentsup.mailbox.history import MailHistory, Received
 from agentsup.mailbox.letters import Letter, Sent
+from agentsup.mailbox.naming import is_of_work
 from agentsup.model.errors import BadRequest, LeaseLost, NotFound
 from agentsup.model.message import Message
-from agentsup.model.principal import Principal, PrincipalKind
+from agentsup.model.principal import NOBODY, Principal, PrincipalKind
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
 from agentsup.model.trace import UNTRACED, Tracer
 
@@ -171,7 +172,8 @@ class _Mail:
         """A message to or from the agent itself. Raises ``NotFound``, also for mail of others:
         their threads are none of its business."""
         found, own = await self._dispatcher.message(message_id), asker.lease.message.agent_id
-        if own not in (found.agent_id, found.sender_agent_id):
+        own_work = is_of_work(asker.lease.message.person or NOBODY, found.person)
+        if own not in (found.agent_id, found.sender_agent_id) or not own_work:
             raise NotFound(
                 f"'reply_to_id': there is no message {message_id} in your mail", field="reply_to_id"
             )
@@ -221,12 +223,15 @@ class _Mail:
         is_marking = arguments.flag(args, "mark", default=True)
         own = self._asker(context).lease.message
         letters = await self._history.history(
-            own.agent_id, limit=limit, unread_only=arguments.flag(args, "unread_only")
+            own.agent_id,
+            limit=limit,
+            unread_only=arguments.flag(args, "unread_only"),
+            person=own.person,
         )
         if is_marking:
             ids = [each.message.message_id for each in letters if each.read_at is None]
             await self._history.mark_read(own.agent_id, ids)
-        unread = await self._history.unread_counts((own.agent_id,))
+        unread = await self._history.unread_counts((own.agent_id,), person=own.person)
         return _encode(
             {
                 "messages": [_shown(each) for each in letters],
@@ -322,4 +327,6 @@ def _encode(value: dict[str, Any]) -> str:
 
 
 def _caller(context: ToolContext) -> Principal:
-    return Principal(PrincipalKind.AGENT, context.agent_id, context.agent_name)
+    return Principal(
+        PrincipalKind.AGENT, context.agent_id, context.agent_name, behalf=context.person or NOBODY
+    )

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from agentsup.agents.memory.entry import Entry, Kind, Owner, Scope, kind_of, scope_of
 from agentsup.agents.memory.service import MAX_RECALLED, RECALL_LIMIT, AgentMemory
 from agentsup.agents.tools import arguments
 from agentsup.model.errors import BadRequest
+from agentsup.model.principal import name_of_person
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
 
 _KIND = {"type": "string", "enum": [kind.value for kind in Kind]}
 _SCOPE = {
     "type": "string",
     "enum": [scope.value for scope in Scope],
-    "description": "Who may recall it: instance (only you, the default), type (agents of your "
-    "role) or global (every agent).",
+    "description": "Whose work may recall it: instance (of the person you work for now, the default); "
+    "once an operator shares it, agent (of everybody, by you), type (by agents of your role) or "
+    "global (by every agent).",
 }
 _TAGS = {"type": "array", "items": {"type": "string"}}
 _KEY = {"type": "string", "description": "A short name; saving it again replaces the content."}
@@ -54,7 +57,8 @@ _FORGET = {
 
 
 def memory_tools(memory: AgentMemory, owner_of: Callable[[str], Owner]) -> tuple[Tool, ...]:
-    """The three tools. ``owner_of`` tells who an agent is now, by its id."""
+    """The three tools. ``owner_of`` tells who an agent is now, by its id; whose work it does, the
+    call tells."""
     run = _Memory(memory, owner_of)
     return (
         Tool(
@@ -93,7 +97,7 @@ class _Memory:
 
     async def save(self, context: ToolContext, args: dict[str, Any]) -> str:
         saved = await self._memory.save(
-            self._owner_of(context.self_id),
+            self._owner(context),
             arguments.text(args, "key"),
             arguments.text(args, "content"),
             kind=arguments.text(args, "kind", default=Kind.FACT.value),
@@ -101,7 +105,18 @@ class _Memory:
             confidence=arguments.number(args, "confidence", default=0.5),
             tags=_texts(args, "tags"),
         )
+        if saved.entry.waits:
+            return _json(
+                status="saved",
+                key=saved.entry.key,
+                agent=context.agent_name,
+                note="It is recalled for the person you work for now. An operator can share it: "
+                f"/memory share {saved.entry.key}",
+            )
         return _json(status="saved", key=saved.entry.key, agent=context.agent_name)
+
+    def _owner(self, context: ToolContext) -> Owner:
+        return replace(self._owner_of(context.self_id), person=context.person)
 
     async def recall(self, context: ToolContext, args: dict[str, Any]) -> str:
         limit = arguments.number(args, "limit", default=RECALL_LIMIT)
@@ -109,32 +124,34 @@ class _Memory:
             raise BadRequest(f"the argument 'limit' must be 1 to {MAX_RECALLED}", field="limit")
         kind = kind_of(arguments.text(args, "kind")) if args.get("kind") is not None else None
         found = await self._memory.recall(
-            self._owner_of(context.self_id),
+            self._owner(context),
             arguments.text(args, "query"),
             limit=int(limit),
             kind=kind,
             tags=_texts(args, "tags"),
         )
-        results = [_result(entry, own=entry.agent_id == context.self_id) for entry in found]
+        results = [_result(entry, context) for entry in found]
         return _json(results=results, count=len(results), agent=context.agent_name)
 
     async def forget(self, context: ToolContext, args: dict[str, Any]) -> str:
         scope = scope_of(arguments.text(args, "scope")) if args.get("scope") is not None else None
         key = arguments.text(args, "key")
-        count = await self._memory.forget(context.self_id, key, scope)
+        count = await self._memory.forget(context.self_id, key, scope, person=context.person)
         return _json(status="forgotten", key=key, count=count, agent=context.agent_name)
 
 
-def _result(entry: Entry, *, own: bool) -> dict[str, Any]:
-    return {
+def _result(entry: Entry, context: ToolContext) -> dict[str, Any]:
+    whose = "" if entry.person == context.person else name_of_person(entry.person)
+    found = {
         "key": entry.key,
         "content": entry.content,
         "kind": entry.kind.value,
         "scope": entry.scope.value,
         "confidence": entry.confidence,
         "tags": list(entry.tags),
-        "own": own,
+        "own": entry.agent_id == context.self_id,
     }
+    return {**found, "from_work_for": whose} if whose else found
 
 
 def _texts(args: dict[str, Any], name: str) -> tuple[str, ...]:

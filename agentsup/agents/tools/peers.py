@@ -17,7 +17,7 @@ from agentsup.mailbox.bus import (
     check_may_send,
 )
 from agentsup.model.errors import LeaseLost
-from agentsup.model.principal import Principal, PrincipalKind
+from agentsup.model.principal import NOBODY, Principal, PrincipalKind
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
 from agentsup.model.trace import UNTRACED, Tracer
 
@@ -171,4 +171,6 @@ def _request(context: ToolContext, args: dict[str, Any], traceparent: str) -> Bu
 
 
 def _caller(context: ToolContext) -> Principal:
-    return Principal(PrincipalKind.AGENT, context.agent_id, context.agent_name)
+    return Principal(
+        PrincipalKind.AGENT, context.agent_id, context.agent_name, behalf=context.person or NOBODY
+    )

@@ -21,6 +21,7 @@ from agentsup.mailbox.assigning import members_of
 from agentsup.mailbox.bus import DirectoryEntry, check_up
 from agentsup.mailbox.dispatcher import Dispatcher
 from agentsup.mailbox.letters import Letter
+from agentsup.mailbox.naming import peer_key
 from agentsup.mailbox.reading import open_counts
 from agentsup.model.errors import BadRequest, EngineFailed, NobodyThere, NotFound, Refused
 from agentsup.model.ids import AgentId
@@ -169,7 +170,7 @@ class _Teams:
         order = _order(args, caller.call_id, RunKind.ROUTE)
         order = replace(
             order,
-            session_key=f"ia-{caller.owner.name}",
+            session_key=peer_key(caller.owner.name, context.person),
             is_fresh=arguments.flag(args, "fresh"),
             header=header,
         )

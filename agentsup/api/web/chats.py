@@ -11,7 +11,7 @@ from agentsup.api.access import Access
 from agentsup.api.route import Call, Route, reply
 from agentsup.api.web.shown import asked, shown
 from agentsup.channels.inbox import HISTORY
-from agentsup.mailbox import sessions
+from agentsup.mailbox import naming, sessions
 from agentsup.mailbox.bus import DirectoryEntry
 from agentsup.mailbox.sessions import Session
 from agentsup.model.message import State
@@ -47,7 +47,7 @@ async def session_list(call: Call) -> web.Response:
     query: bodies.PlaceQuery = call.query
     entry = _entered(call, query.agent, query.conversation)
     current = await current_session(call, entry, privacy.CHANNEL, query.conversation)
-    own = _key(privacy.CHANNEL, privacy.own_conversation(call.by))
+    own = naming.chat_key(privacy.CHANNEL, naming.own_conversation(call.by))
     found = await call.deps.web.database.read(
         lambda reader: sessions.list_of(
             reader,
@@ -65,7 +65,7 @@ async def new_session(call: Call) -> web.Response:
     body: bodies.NewSessionBody = call.body
     entry = _entered(call, body.agent, body.conversation)
     now, entropy = call.deps.clock.now_ms(), call.deps.entropy
-    key = _key(privacy.CHANNEL, body.conversation)
+    key = naming.chat_key(privacy.CHANNEL, body.conversation)
     session_id = await call.deps.web.database.write(
         lambda tx: sessions.new_tx(
             tx, entry.agent_id, key, at=now, entropy=entropy, title=body.title
@@ -81,8 +81,8 @@ async def switch_session(call: Call) -> web.Response:
     entry = _entered(call, body.agent, body.conversation)
     wanted = await _find(call, entry, body.session)
     if not _may_use(call, wanted):
-        privacy.check_sees(call.by, *_place(wanted.key))
-    key = _key(privacy.CHANNEL, body.conversation)
+        privacy.check_sees(call.by, *naming.chat_of_key(wanted.key))
+    key = naming.chat_key(privacy.CHANNEL, body.conversation)
     await call.deps.mailbox.point(entry.agent_id, key, wanted.session_id)
     return await _changed(call, entry, wanted.session_id)
 
@@ -115,7 +115,7 @@ async def current_session(
     call: Call, entry: DirectoryEntry, channel: str, conversation: str
 ) -> str:
     """The session that a conversation is in, or empty."""
-    key = _key(channel, conversation)
+    key = naming.chat_key(channel, conversation)
     return await call.deps.mailbox.current_session(entry.agent_id, key) or ""
 
 
@@ -125,19 +125,8 @@ def _entered(call: Call, agent: str, conversation: str) -> DirectoryEntry:
     return entry
 
 
-def _key(channel: str, conversation: str) -> str:
-    return f"chat:{channel}:{conversation}"
-
-
-def _place(key: str) -> tuple[str, str]:
-    """Channel and conversation of a chat's key; of another key, none that anybody may enter."""
-    kind, _, place = key.partition(":")
-    channel, _, conversation = place.partition(":")
-    return (channel, conversation) if kind == "chat" else ("", key)
-
-
 def _may_use(call: Call, session: Session) -> bool:
-    return privacy.may_enter(call.by, *_place(session.key))
+    return naming.may_enter(call.by, *naming.chat_of_key(session.key))
 
 
 async def _find(call: Call, entry: DirectoryEntry, session_id: str) -> Session:

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from aiohttp import hdrs, web
 
-from agentsup.api import bodies, privacy, shapes
+from agentsup.api import bodies, shapes
 from agentsup.api.access import BROWSER, Access
 from agentsup.api.route import Call, Route, reply
 from agentsup.api.web.book import WebSession
+from agentsup.mailbox import naming
 from agentsup.model.errors import Forbidden, Unauthorised
 from agentsup.model.principal import OPERATOR, Principal
 
@@ -115,7 +116,7 @@ def _signed_in(call: Call, session: WebSession | None, by: Principal) -> dict[st
         "language": by.language,
         "is_operator": by.is_operator,
         "may": [each.value for each, role in BROWSER.items() if by.role >= role],
-        "conversation": privacy.own_conversation(by),
+        "conversation": naming.own_conversation(by),
         "expires_at": call.api.web.ends_at(session) if session else 0,
         "version": deps.version,
         "node_id": deps.web.node_id,

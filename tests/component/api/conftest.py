@@ -227,6 +227,8 @@ class Rig:
     askers: dict[str, Asker]
     """The running turn of an agent that asks, by the agent's id."""
     agent_tokens: dict[str, str] = field(default_factory=dict)
+    not_allowed: set[str] = field(default_factory=set)
+    """Conversations of people whom no agent may talk to any more."""
 
     @property
     def url(self) -> str:
@@ -338,7 +340,7 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
     async def metrics() -> bytes:
         return b"agentsup_up 1\n"
 
-    served, askers = ServedTurns(), dict[str, Asker]()
+    served, askers, not_allowed = ServedTurns(), dict[str, Asker](), set[str]()
     tasks = tmp_path / "tasks"
     hub = TaskHub(
         mailbox=mailbox,
@@ -373,6 +375,7 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
         metrics=metrics,
         abort_turn=abort_turn,
         asker_of=lambda identity: askers.get(identity.agent_id),
+        is_allowed=lambda agent, channel, place, person: place not in not_allowed,
         served=served.find,
         tasks=hub,
         clock=clock,
@@ -408,6 +411,7 @@ async def rig(tmp_path: Path, limits: ApiLimits) -> AsyncIterator[Rig]:
             people,
             served,
             askers,
+            not_allowed=not_allowed,
         )
         for name in directory.names():
             agent_id = directory.lookup(name).agent_id

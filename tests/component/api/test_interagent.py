@@ -12,7 +12,7 @@ from agentsup.mailbox.bus import Asker
 from agentsup.mailbox.slots import Slots
 from agentsup.model.message import DeliverTo, Lane, NewMessage, State, text_parts
 from agentsup.model.principal import OPERATOR
-from tests.component.api.conftest import LIMITS, OPERATOR_TOKEN, Rig
+from tests.component.api.conftest import LIMITS, Rig
 
 SEND = "/interagent/send"
 SEND_ASYNC = "/interagent/send_async"
@@ -237,35 +237,35 @@ async def test_what_is_no_json_object_is_400(rig: Rig, raw: bytes) -> None:
     assert document["field"] == "body"
 
 
-async def test_numbers_are_taken_as_chat_and_topic(rig: Rig) -> None:
-    body = {"to": "worker", "message": "x", "from": "main", "chat_id": -100, "topic_id": "7"}
-    status, document, _ = await rig.call("POST", SEND_ASYNC, body)
-    assert status == 202
-    then = (await rig.mailbox.get(document["task_id"])).deliver_to.then
-    assert then is not None
-    assert then.conversation == "-100:7"
-    status, document, _ = await rig.call("POST", SEND_ASYNC, {**body, "chat_id": True})
-    assert (status, document["field"]) == (400, "chat_id")
+async def _talked(rig: Rig, agent: str, channel: str, conversation: str) -> None:
+    """Somebody has written to the agent there."""
+    await rig.mailbox.accept(
+        NewMessage(
+            agent_id=f"agt_{agent}",  # type: ignore[arg-type]  # an id is a text in all but name
+            session_key=f"chat:{channel}:{conversation}",
+            parts=text_parts("please"),
+            principal=OPERATOR,
+            deliver_to=DeliverTo(
+                "chat", agent_id=f"agt_{agent}", channel=channel, conversation=conversation
+            ),
+        )
+    )
 
 
 async def test_a_chat_that_is_named_is_that_of_its_platform(rig: Rig) -> None:
-    """As the predecessor's scripts name the chat and topic that they work for."""
-    await rig.mailbox.accept(
-        NewMessage(
-            agent_id="agt_worker",  # type: ignore[arg-type]  # an id is a text in all but name
-            session_key="chat:telegram:-100/7",
-            parts=text_parts("please"),
-            principal=OPERATOR,
-            deliver_to=DeliverTo("chat", agent_id="agt_worker", channel="telegram"),
-        )
-    )
-    named = {"message": "x", "chat_id": -100, "topic_id": "7"}
-    for body, token in (
-        ({"to": "Scout", **named}, rig.agent_tokens["worker"]),
-        ({"to": "Scout", "from": "worker", **named}, OPERATOR_TOKEN),
-        ({"to": "main", "from": "Scout", "reply_to": "worker", **named}, OPERATOR_TOKEN),
+    """As the predecessor's scripts name the chat and topic that they work for, for an operator. A
+    console conversation of the same name, such as results without a place left, is never meant."""
+    for channel, agent, conversation in (
+        ("console", "worker", "-100/7"),
+        ("telegram", "worker", "-100/7"),
     ):
-        status, document, _ = await rig.call("POST", SEND_ASYNC, body, token=token)
+        await _talked(rig, agent, channel, conversation)
+    named = {"message": "x", "chat_id": -100, "topic_id": "7"}
+    for body in (
+        {"to": "Scout", "from": "worker", **named},
+        {"to": "main", "from": "Scout", "reply_to": "worker", **named},
+    ):
+        status, document, _ = await rig.call("POST", SEND_ASYNC, body)
         assert status == 202, document
         to = (await rig.mailbox.get(document["task_id"])).deliver_to
         assert to.then is not None
@@ -274,6 +274,64 @@ async def test_a_chat_that_is_named_is_that_of_its_platform(rig: Rig) -> None:
             "telegram",
             "-100/7",
         )
+
+
+async def test_a_chat_in_which_nobody_wrote_is_refused(rig: Rig) -> None:
+    await _talked(rig, "worker", "telegram", "1001")
+    body = {"to": "Scout", "message": "x", "from": "worker"}
+    for named in ({"chat_id": 1002}, {"chat_id": "1001", "topic_id": 7}, {"chat_id": -100}):
+        status, document, _ = await rig.call("POST", SEND_ASYNC, {**body, **named})
+        assert (status, document["field"]) == (404, "chat_id"), named
+    body["from"] = "Scout"
+    assert (await rig.call("POST", SEND_ASYNC, {**body, "to": "worker", "chat_id": 1001}))[0] == 404
+    for odd in ({"chat_id": True}, {"chat_id": [1]}, {"chat_id": "x" * 201}):
+        assert (await rig.call("POST", SEND_ASYNC, {**body, **odd}))[0] == 400, odd
+    status, document, _ = await rig.call("POST", SEND_ASYNC, {**body, "topic_id": 7})
+    assert (status, document["field"]) == (400, "topic_id")
+    rig.not_allowed.add("1001")
+    body["from"] = "worker"
+    status, document, _ = await rig.call("POST", SEND_ASYNC, {**body, "chat_id": 1001})
+    assert (status, document["field"]) == (403, "chat_id")
+
+
+async def test_an_engine_names_no_chat_but_its_turns_own(rig: Rig) -> None:
+    """With and without a running turn, whatever platform's and agent's the chat is."""
+    for conversation in ("1001", "1002"):
+        await _talked(rig, "worker", "telegram", conversation)
+    lease = await rig.lease("worker")
+    own = lease.message.deliver_to.conversation
+    run = rig.tokens.issue_run("agt_worker", "worker", lease.message.message_id)
+    body = {"to": "Scout", "message": "x"}
+    assert (await rig.call("POST", SEND_ASYNC, {**body, "chat_id": own}, token=run))[0] == 202
+    others = ("1001", "1002", "local", "main")
+    for token in (run, rig.agent_tokens["worker"]):
+        for other in others if token != run else sorted({*others} - {own}):
+            status, document, _ = await rig.call(
+                "POST", SEND_ASYNC, {**body, "chat_id": other}, token=token
+            )
+            assert (status, document["field"]) == (403, "chat_id"), other
+
+
+async def test_an_engines_thread_is_a_key_of_its_own(rig: Rig) -> None:
+    """Whatever it is called: a chat's key, a session's id, another agent's thread."""
+    await _talked(rig, "worker", "telegram", "1001")
+    (private,) = await rig.mailbox.list(agent_id="agt_worker")
+    pointed = await rig.mailbox.current_session("agt_worker", "chat:telegram:1001")
+    assert pointed == private.session_id
+    own = rig.agent_tokens["Scout"]
+    sessions = set()
+    for thread in ("chat:telegram:1001", private.session_id, "ia-main", "topic"):
+        for more in ({}, {"new_session": True}):
+            body = {"to": "worker", "message": "x", "thread_id": thread, **more}
+            sessions.add((await rig.call("POST", SEND_ASYNC, body, token=own))[1]["session"])
+        again = {"to": "worker", "message": "x", "thread_id": thread}
+        sent = (await rig.call("POST", SEND_ASYNC, again, token=own))[1]["session"]
+        assert sent in sessions, "a thread of its own goes on"
+    assert private.session_id not in sessions
+    assert len(sessions) == 8
+    assert await rig.mailbox.current_session("agt_worker", "chat:telegram:1001") == pointed
+    operators = {"to": "worker", "message": "x", "thread_id": "chat:telegram:1001"}
+    assert (await rig.call("POST", SEND_ASYNC, operators))[1]["session"] == pointed
 
 
 async def test_a_result_tells_its_times_and_waits_when_asked(rig: Rig) -> None:

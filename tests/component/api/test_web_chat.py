@@ -7,8 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from agentsup.api import privacy
-from agentsup.mailbox import sessions
+from agentsup.mailbox import naming, sessions
 from agentsup.model.control import Button, CommandContext, CommandReply
 from agentsup.model.engine import Suspended
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
@@ -69,16 +68,16 @@ async def test_nobody_enters_anothers_conversation(rig: Rig) -> None:
 )
 def test_conversations_of_different_people_never_meet(name: str) -> None:
     person = Principal(PrincipalKind.PERSON, name, name, PersonRole.USER)
-    own = privacy.own_conversation(person)
+    own = naming.own_conversation(person)
     assert "." not in own
-    assert own != privacy.OPERATORS
+    assert own != naming.OPERATORS_CONVERSATION
     assert len(own) <= 40
     for other in ("uwe", "Uwe", "local", "a.b", "a", "ä", "a-b"):
         if other != name:
             them = Principal(PrincipalKind.PERSON, other, other, PersonRole.USER)
-            assert privacy.own_conversation(them) != own
-            assert not privacy.may_enter(them, "web", own)
-            assert not privacy.may_enter(them, "web", f"{own}.desk")
+            assert naming.own_conversation(them) != own
+            assert not naming.may_enter(them, "web", own)
+            assert not naming.may_enter(them, "web", f"{own}.desk")
 
 
 async def test_a_viewer_looks_and_does_not_write(rig: Rig) -> None:

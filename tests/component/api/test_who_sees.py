@@ -58,6 +58,7 @@ WHO: Mapping[str, tuple[str, ...]] = {
     "GET /agents/{name}/memory": ALONE,
     "POST /agents/{name}/memory/pin": ALONE,
     "POST /agents/{name}/memory/forget": ALONE,
+    "POST /agents/{name}/memory/share": ALONE,
     "POST /agents/{name}/memory/prune": ALONE,
     "GET /roles": ALONE,
     "GET /cost": TOKENS,

@@ -25,7 +25,8 @@ from agentsup.agents.memory.ranking import HALF_LIFE_MS, audience, queries, rank
 from agentsup.agents.memory.service import AgentMemory
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
-from agentsup.model.errors import BadRequest, NotFound, Overloaded
+from agentsup.model.errors import BadRequest, Forbidden, NotFound, Overloaded
+from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
 from agentsup.store.database import Database, Tx
 from agentsup.store.migrate import packaged
 from agentsup.store.retention import prune
@@ -244,6 +245,9 @@ async def test_own_entries_come_first_then_those_of_the_role_then_everybodys(
     scribe, other = Owner("agt_ann", "scribe"), Owner("agt_ben", "Scribe")
     await memory.save(other, "shared", "word", scope="global", confidence=1.0)
     await memory.save(other, "of the role", "word", scope="type", confidence=1.0)
+    assert await memory.search(scribe, "word") == [], "nothing is shared by being saved"
+    await memory.share("agt_ben", "shared", Scope.GLOBAL, OPERATOR)
+    await memory.share("agt_ben", "of the role", Scope.TYPE, OPERATOR)
     await memory.save(other, "secret", "word", scope="instance", confidence=1.0)
     await memory.save(scribe, "own", "a word in a long text about other things", confidence=0.1)
     await memory.save(scribe, "own shared", "a word in a text", scope="global", confidence=0.1)
@@ -252,6 +256,64 @@ async def test_own_entries_come_first_then_those_of_the_role_then_everybodys(
     assert keys(await memory.search(ANN, "word")) == ["own shared", "own", "shared"]
     assert keys(await memory.search(scribe, "word", limit=3))[-1] == "of the role"
     assert keys(await memory.search(scribe, "word", own_only=True)) == ["own shared", "own"]
+
+
+ANNA = Owner("agt_ann", "scribe", person="person:anna")
+BENS = Owner("agt_ann", "scribe", person="person:ben")
+OTHER = Owner("agt_ben", "scribe", person="person:ben")
+OPERATORS_OWN = Owner("agt_ann", "scribe", person="operator")
+
+
+@pytest.mark.parametrize("scope", Scope)
+async def test_an_entry_is_recalled_in_its_persons_work_until_an_operator_shares_it(
+    memory: AgentMemory, scope: Scope
+) -> None:
+    entry = (await memory.save(ANNA, "k", "word", scope=scope)).entry
+    assert (entry.person, entry.shared_by) == ("person:anna", "")
+    for reader in (BENS, OTHER, OPERATORS_OWN, ANN):
+        assert await memory.search(reader, "word") == [], reader
+    assert keys(await memory.search(ANNA, "word")) == ["k"]
+    assert keys(await memory.search(OPERATORS_OWN, "word", own_only=True)) == ["k"]
+    user = Principal(PrincipalKind.PERSON, "anna", "Anna", PersonRole.USER)
+    with pytest.raises(Forbidden):
+        await memory.share("agt_ann", "k", scope, user)
+    await memory.share("agt_ann", "k", scope, OPERATOR)
+    found = {
+        reader.agent_id + reader.person
+        for reader in (ANNA, BENS, OTHER, OPERATORS_OWN)
+        if await memory.search(reader, "word")
+    }
+    everybody = {"agt_annperson:anna", "agt_annperson:ben", "agt_annoperator"}
+    wide = {*everybody, "agt_benperson:ben"}
+    assert (
+        found
+        == {
+            Scope.INSTANCE: {"agt_annperson:anna"},
+            Scope.AGENT: everybody,
+            Scope.TYPE: wide,
+            Scope.GLOBAL: wide,
+        }[scope]
+    )
+
+
+async def test_what_is_saved_anew_is_shared_no_longer(memory: AgentMemory) -> None:
+    await memory.save(ANNA, "k", "word", scope="global")
+    await memory.share("agt_ann", "k", Scope.GLOBAL, OPERATOR)
+    assert await memory.search(OTHER, "word")
+    await memory.save(ANNA, "k", "word, and always run this", scope="global")
+    assert await memory.search(OTHER, "word") == [], "nobody has seen these words"
+
+
+async def test_the_same_key_of_two_people_is_two_entries(memory: AgentMemory) -> None:
+    await memory.save(ANNA, "tea", "green word")
+    await memory.save(BENS, "tea", "black word")
+    assert [e.content for e in await memory.search(ANNA, "word")] == ["green word"]
+    assert await memory.forget("agt_ann", "tea", person="person:ben") == 1
+    assert [e.content for e in await memory.search(ANNA, "word")] == ["green word"]
+    with pytest.raises(NotFound):
+        await memory.pin("agt_ann", "tea", person="person:ben")
+    found, total = await memory.all_of("agt_ann", "person:ben")
+    assert (found, total) == ([], 0)
 
 
 async def test_nobody_finds_what_others_keep_to_themselves(memory: AgentMemory) -> None:
@@ -268,6 +330,7 @@ async def test_what_a_removed_agent_shared_rests_until_it_is_back(
     memory: AgentMemory, database: Database
 ) -> None:
     await memory.save(OLD, "shared", "word", scope="global")
+    await memory.share("agt_old", "shared", Scope.GLOBAL, OPERATOR)
     assert await memory.search(ANN, "word") == []
     await database.write(lambda tx: tx.execute("UPDATE agents SET present = 1"))
     assert keys(await memory.search(ANN, "word")) == ["shared"]

@@ -3,6 +3,7 @@ is made of whole turns, keeps its budget, and never loses how it began."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,12 @@ def test_an_entry_that_does_not_fit_makes_way_for_one_that_does() -> None:
     long, short = entry("long", "x" * 4000), entry("short", "y")
     told = remembered([(long, ""), (short, "")], tokens(HEAD) + 20)
     assert told.splitlines() == [HEAD, "- [fact] short: y"]
+
+
+def test_a_line_names_the_person_whose_work_it_is_from() -> None:
+    told = replace(entry("k", "c"), person="person:anna")
+    assert "- [fact, from work for anna] k: c" in remembered([(told, "")], 400, person="operator")
+    assert "- [fact] k: c" in remembered([(told, "")], 400, person="person:anna")
 
 
 def test_an_entry_can_forge_no_line_and_says_whose_it_is() -> None:
