@@ -1,13 +1,46 @@
 """Bodies, paths and query strings that are no sensible text or number: refused with a sentence."""
 
+import contextlib
+import json
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from agentsup.api.app import ROUTES
+from agentsup.api.route import Route
 from agentsup.channels.inbox import MAX_TEXT_BYTES
 from agentsup.model.errors import BadRequest
 from agentsup.model.principal import OPERATOR
 from tests.component.api.conftest import Rig
+
+BODY_FIELDS = [
+    pytest.param(route, name, id=f"{route.path} {name}")
+    for route in ROUTES
+    if route.body is not None
+    for name in route.body.model_json_schema(by_alias=True).get("properties", {})
+]
+
+
+@pytest.mark.parametrize("route, name", BODY_FIELDS)
+@pytest.mark.parametrize("value", [None, [], {}, "", 0, True, 1.5, [None], "x" * 5000])
+def test_no_value_of_a_field_is_a_defect(route: Route, name: str, value: Any) -> None:
+    """Many clients send nulls: each is taken for nothing, or refused with the field."""
+    assert route.body is not None
+    with contextlib.suppress(ValidationError):
+        route.body.model_validate_json(json.dumps({name: value}))
+
+
+async def test_a_chat_of_null_is_none_at_all(rig: Rig) -> None:
+    nulls = {"chat_id": None, "topic_id": None, "thread_id": None, "reply_to": None}
+    sent = await rig.call(
+        "POST", "/interagent/send_async", {"to": "worker", "message": "x", **nulls}
+    )
+    assert sent[0] == 202
+    del nulls["thread_id"], nulls["reply_to"]
+    made = await rig.call("POST", "/tasks/create", {"prompt": "x", "agent": "worker", **nulls})
+    assert made[0] == 200
+
 
 JSON = {"Content-Type": "application/json"}
 TO = b'{"to":"worker","message":'

@@ -148,8 +148,8 @@ class Session:
         aimed = [one for one in tries if one[2].pop("", None)]
         rest = [one for one in tries if one not in aimed]
         self.flow.random.shuffle(rest)
-        closed = [("route", route, {}) for route in ROUTES if route not in open_to_it]
-        some = self.flow.random.sample(closed, 5)
+        closed = [route for route in ROUTES if route not in open_to_it]
+        some = [("route", route, {}) for route in self.flow.random.sample(closed, 5)]
         token = {"Authorization": f"Bearer {self.spec.env['AGENTSUP_TOKEN']}"}
         url = self.spec.env["AGENTSUP_URL"]
         async with aiohttp.ClientSession(url, headers=token) as client:
@@ -444,11 +444,9 @@ async def _history(home: Path, seed: int) -> None:
     flows.append(flow)
     async with house:
         tools = [tool.name for tool in house.daemon.calls.tools.all()]
-    house.write_agents(_entries(tools))  # the optional ones too, by name
-    async with house:
+        await _equip(house, tools)
         for who in PEOPLE:
-            for to in AGENTS:
-                await flow.say(who, to, f"WORK at {to}: secret {flow.mark(who)}")
+            await flow.say(who, "ada", f"WORK at ada: secret {flow.mark(who)}")
         await flow.settle()
         for number in range(ROUNDS):
             at = flow.random.sample(list(PEOPLE), len(PEOPLE))
@@ -471,6 +469,14 @@ async def _history(home: Path, seed: int) -> None:
             and ("POST /interagent/send_async", 202) in flow.statuses,
             f"the hostile engine got nowhere: {sorted(flow.statuses)}",
         )
+
+
+async def _equip(house: House, tools: Sequence[str]) -> None:
+    """Let every agent have the optional tools too, which must be named."""
+    house.write_agents(_entries(tools))
+    async with asyncio.timeout(20):
+        while any(house.unit(name).spec.tools is None for name in AGENTS):
+            await asyncio.sleep(0.02)
 
 
 def _entries(tools: Sequence[str] = ()) -> list[dict[str, Any]]:

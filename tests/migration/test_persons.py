@@ -1,0 +1,181 @@
+"""A store of before persons were recorded: what can be known is, and nothing is shared by it."""
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from agentsup.agents.memory import rows
+from agentsup.agents.memory.entry import Owner, Scope
+from agentsup.agents.memory.ranking import words
+from agentsup.agents.memory.service import AgentMemory
+from agentsup.kit.clock import SystemClock
+from agentsup.kit.entropy import SystemEntropy
+from agentsup.model.principal import OPERATOR
+from agentsup.store import Database, StoreOptions
+from agentsup.store.migrate import migrate, packaged
+
+ANNA = {"kind": "person", "subject": "anna", "role": 1}
+OLGA = {"kind": "person", "subject": "olga", "role": 2}
+ADA = {"kind": "agent", "subject": "agt_ada", "name": "ada"}
+
+
+def insert(connection: sqlite3.Connection, table: str, **row: Any) -> None:
+    marks = ", ".join("?" * len(row))
+    connection.execute(
+        f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})",
+        tuple(row.values()),
+    )
+
+
+def message(connection: sqlite3.Connection, name: str, by: Any, **more: Any) -> None:
+    row = {
+        "message_id": name,
+        "agent_id": "agt_ada",
+        "session_id": "ses_1",
+        "kind": "chat",
+        "lane": "interactive",
+        "priority": 2,
+        "state": "done",
+        "outcome": "ok",
+        "parts": "[]",
+        "principal": json.dumps(by),
+        "deliver_to": "{}",
+        "root_id": name,
+        "accepted_at": 1,
+    }
+    insert(connection, "messages", **{**row, **more})
+
+
+def chat(conversation: str) -> str:
+    return json.dumps({"kind": "chat", "channel": "telegram", "conversation": conversation})
+
+
+def memory(connection: sqlite3.Connection, key: str, scope: str) -> None:
+    insert(
+        connection,
+        "memories",
+        memory_id=f"mem_{key}_{scope}",
+        agent_id="agt_ada",
+        scope=scope,
+        kind="fact",
+        key=key,
+        content="the word",
+        confidence=0.5,
+        audience="a6167745f616461 k66616374" + (" g" if scope == "global" else ""),
+        created_at=1,
+        updated_at=1,
+        touched_at=1,
+    )
+
+
+def old_store(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        migrate(db, [each for each in packaged() if each.version < 19], now_ms=lambda: 1)
+        insert(db, "agents", agent_id="agt_ada", name="ada", created_at=1)
+        insert(
+            db,
+            "sessions",
+            session_id="ses_1",
+            agent_id="agt_ada",
+            key="k",
+            created_at=1,
+            updated_at=1,
+        )
+        message(db, "msg_anna", ANNA, deliver_to=chat("1"))
+        message(db, "msg_olga", OLGA, deliver_to=chat("2"))
+        message(db, "msg_both", OLGA, deliver_to=chat("-9"))
+        message(db, "msg_both2", ANNA, deliver_to=chat("-9"))
+        message(db, "msg_operator", {"kind": "operator", "subject": "operator", "role": 3})
+        message(db, "msg_below", ADA, root_id="msg_anna", in_reply_to="msg_anna")
+        message(db, "msg_orphan", ADA, root_id="msg_pruned")
+        for conversation in ("1", "2", "-9", "silent"):
+            insert(
+                db,
+                "conversations",
+                agent_id="agt_ada",
+                channel="telegram",
+                conversation=conversation,
+                first_at=1,
+                last_at=1,
+            )
+        insert(
+            db,
+            "tasks",
+            task_id="task_1",
+            name="t",
+            owner=json.dumps(ADA),
+            owner_kind="agent",
+            owner_id="agt_ada",
+            asked_by="anna",
+            agent_id="agt_ada",
+            state="done",
+            prompt="p",
+            deliver_to="{}",
+            parent_message_id="msg_pruned",
+            priority=2,
+            created_at=1,
+        )
+        message(db, "msg_slot", ADA, kind="task")
+        insert(
+            db,
+            "runs",
+            run_id="msg_slot",
+            task_id="task_1",
+            run_no=1,
+            kind="slot",
+            agent_id="agt_ada",
+            created_at=1,
+        )
+        message(db, "msg_of_slot", ADA, root_id="msg_slot")
+        memory(db, "tea", "instance")
+        memory(db, "tea", "global")
+        memory(db, "procedure", "global")
+
+
+async def test_persons_are_known_from_roots_and_memories_are_the_operators(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    old_store(path)
+    clock = SystemClock()
+    store = await Database.open(path, clock=clock, options=StoreOptions(reserve_bytes=0))
+    try:
+        found = dict(
+            await store.read(
+                lambda r: [tuple(x) for x in r.all("SELECT message_id, person FROM messages")]
+            )
+        )
+        assert found == {
+            "msg_anna": "person:anna",
+            "msg_olga": "operator",
+            "msg_both": "operator",
+            "msg_both2": "person:anna",
+            "msg_operator": "operator",
+            "msg_below": "person:anna",
+            "msg_orphan": "",
+            "msg_slot": "person:anna",
+            "msg_of_slot": "person:anna",
+        }
+        places = await store.read(
+            lambda r: [tuple(x) for x in r.all("SELECT conversation, person FROM conversations")]
+        )
+        assert dict(places) == {"1": "person:anna", "2": "operator", "-9": "*", "silent": ""}
+
+        async def recalled(owner: Owner) -> list[str]:
+            found = await store.read(lambda r: rows.search(r, owner, words("word"), now=2))
+            return sorted(f"{entry.key} {entry.scope.value}" for entry in found)
+
+        everything = ["procedure global", "tea global", "tea instance"]
+        assert await recalled(Owner("agt_ada", person="operator")) == everything
+        for other in (Owner("agt_ada", person="person:anna"), Owner("agt_ben", person="operator")):
+            assert await recalled(other) == [], other
+        book = AgentMemory(store, clock, SystemEntropy(clock))
+        await book.share("agt_ada", "procedure", Scope.GLOBAL, OPERATOR)
+        assert await recalled(Owner("agt_ben", person="person:anna")) == ["procedure global"]
+        await store.write(
+            lambda tx: tx.execute(
+                "INSERT INTO memories_index (memories_index, rank) VALUES ('integrity-check', 1)"
+            )
+        )
+    finally:
+        await store.close()
