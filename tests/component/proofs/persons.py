@@ -149,7 +149,9 @@ class Session:
         rest = [one for one in tries if one not in aimed]
         self.flow.random.shuffle(rest)
         closed = [route for route in ROUTES if route not in open_to_it]
-        some = [("route", route, {}) for route in self.flow.random.sample(closed, 5)]
+        some: list[tuple[str, Any, dict[str, Any]]] = [
+            ("route", route, {}) for route in self.flow.random.sample(closed, 5)
+        ]
         token = {"Authorization": f"Bearer {self.spec.env['AGENTSUP_TOKEN']}"}
         url = self.spec.env["AGENTSUP_URL"]
         async with aiohttp.ClientSession(url, headers=token) as client:
