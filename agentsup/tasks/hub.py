@@ -38,6 +38,7 @@ from agentsup.store.database import Database, Reader, Tx
 from agentsup.store.events import of_task
 from agentsup.tasks import asking, changes, rights, rows, schedules, skips, slots
 from agentsup.tasks.folders import FolderMaker, Folders
+from agentsup.tasks.listing import list_tasks
 from agentsup.tasks.making import AGENTS, as_stand_in, digest, task_from
 from agentsup.tasks.runs import Runs
 from agentsup.tasks.starting import Starter
@@ -422,7 +423,7 @@ class TaskHub:
             where, within = caller.subject, agent_id
         else:
             owner, where, within = caller, "", agent_id
-        whose = partial(rows.list_tasks, owner=owner, agent_id=where, within=within)
+        whose = partial(list_tasks, owner=owner, agent_id=where, within=within)
         look = partial(whose, parent_task_id=parent_task_id, states=states)
         return await self._database.read(
             lambda r: look(r, before=before, limit=limit), name="tasks.list"
