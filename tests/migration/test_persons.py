@@ -72,7 +72,7 @@ def memory(connection: sqlite3.Connection, key: str, scope: str) -> None:
 
 def old_store(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        migrate(db, [each for each in packaged() if each.version < 20], now_ms=lambda: 1)
+        migrate(db, [each for each in packaged() if each.version < 21], now_ms=lambda: 1)
         insert(db, "agents", agent_id="agt_ada", name="ada", created_at=1)
         insert(
             db,
