@@ -430,9 +430,8 @@ class TurnHost:
         if self._work.stopped:
             raise LeaseLost(f"the turn on {message_id} was stopped", message_id=message_id)
         if self._before is None:
-            records = await self._s.journal.calls(message_id)
-            finished = ("done", "failed", "skipped")
-            self._before = frozenset(each.call_id for each in records if each.state in finished)
+            ended, calls = ("done", "failed", "skipped"), await self._s.journal.calls(message_id)
+            self._before = frozenset(each.call_id for each in calls if each.state in ended)
         if call.call_id not in self._before:
             return None
         # The journal looks at the lease, too. A recorded call was no mere reading when it was made.
