@@ -181,6 +181,18 @@ def question(value: Question, directory: AgentDirectory, language: str = "") -> 
     }
 
 
+def waited_for(value: Question | None, language: str = "") -> dict[str, Any] | None:
+    """The question to people that a message waits for, as its sender is told of it."""
+    if value is None:
+        return None
+    return {
+        "id": value.question_id,
+        "kind": value.kind,
+        "text": value.text,
+        "labels": choices.labels(value.kind, value.options, language),
+    }
+
+
 def event(value: Event) -> dict[str, Any]:
     """A durable event."""
     return {

@@ -38,12 +38,18 @@ async def _shown(call: Call, message_id: str) -> dict[str, Any]:
     message = await call.deps.mailbox.get(message_id)
     position: int | None = None
     eta_s: float | None = None
+    waits_for: Question | None = None
     if message.state is State.QUEUED:
         found = await call.deps.mailbox.position(message_id)
-        position, eta_s = found.position, found.eta_s
+        position, eta_s, waits_for = found.position, found.eta_s, found.waits_for
     names = await _names_of_removed(call, [message])
     shown = {**_document(call, message), **names.get(message.agent_id, {})}
-    return {**shown, "position": position, "eta_s": eta_s}
+    return {
+        **shown,
+        "position": position,
+        "eta_s": eta_s,
+        "waits_for": documents.waited_for(waits_for, call.language),
+    }
 
 
 def _document(call: Call, message: Message) -> dict[str, Any]:

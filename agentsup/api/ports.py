@@ -169,6 +169,7 @@ class Inbox(Protocol):
         files: tuple[Part, ...] = ...,
         language: str = ...,
         has_buttons: bool = ...,
+        is_private: bool = ...,
         also: Callable[[Tx, Accepted], None] | None = ...,
     ) -> Said: ...
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from agentsup.api import privacy
+from agentsup.api import documents, privacy
 from agentsup.api.frames import Hello, Say
 from agentsup.api.ports import Said as Became
 from agentsup.api.route import Call
@@ -116,6 +116,8 @@ class Saying:
                 language=self._call.language,
                 external_id=frame.id,
                 has_buttons=self._hello.channel == privacy.CHANNEL,
+                # A console or a page is one person's; who may write there is checked at the door.
+                is_private=True,
                 also=said.also,
             )
             if key is not None:
@@ -132,7 +134,7 @@ class Saying:
         except Exception:  # supervision boundary: whoever said it would wait for ever
             await self._answer(self._tell(_broken(), frame.id))
             raise
-        await self._answer(self._post(_answer_of(frame, became)))
+        await self._answer(self._post(_answer_of(frame, became, self._call.language)))
 
     async def _answer(self, posting: Coroutine[Any, Any, None]) -> None:
         """Post from work that may outlive the socket: give up where nobody reads any more."""
@@ -145,7 +147,7 @@ def _broken() -> AgentsupError:
     return AgentsupError("this broke, and nothing may have come of it; the daemon's log says how")
 
 
-def _answer_of(frame: Say, became: Became) -> dict[str, Any]:
+def _answer_of(frame: Say, became: Became, language: str) -> dict[str, Any]:
     """The frame that says what became of a text or a command."""
     if became.message is None:
         return {
@@ -163,6 +165,7 @@ def _answer_of(frame: Say, became: Became) -> dict[str, Any]:
         "position": became.message.position,
         "eta_s": became.message.eta_s,
         "duplicate": became.message.duplicate,
+        "waits_for": documents.waited_for(became.message.waits_for, language),
     }
 
 

@@ -197,9 +197,19 @@ class MessageDocument(Document):
     private: bool = Field(description="its words are hidden from who asks")
 
 
+class WaitedFor(Document):
+    id: str
+    kind: str
+    text: str
+    labels: list[str]
+
+
 class MessageShown(MessageDocument):
     position: int | None = Field(description="messages before it; null unless queued")
     eta_s: float | None
+    waits_for: WaitedFor | None = Field(
+        description="the question to people that its session waits for; then nobody knows how long"
+    )
 
 
 class MessageList(Document):

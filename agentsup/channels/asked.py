@@ -18,10 +18,12 @@ from typing import Any, Protocol
 
 from agentsup.catalogue import load
 from agentsup.channels import buttons, cards
+from agentsup.channels.inbox import taken
 from agentsup.kit.clock import Clock
 from agentsup.mailbox import choices, outbox, showing
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.notices import asked_topic_of, preview
+from agentsup.mailbox.plain_answer import is_free
 from agentsup.mailbox.rows import find_question, question_of
 from agentsup.mailbox.showing import SEEN_SQL, Stage, Token
 from agentsup.model.errors import Conflict, Forbidden, NotConfirmed, NotFound, NotSeen
@@ -145,12 +147,15 @@ class Asked:
         language: str,
         *,
         quoted: str = "",
+        is_private: bool = False,
     ) -> Said | None:
         """A typed text: None if it is no answer to an open question of this chat.
 
         It is one where it replies to the question's message, or where it replies to nothing and is
         an option of the only question that is open here: a reply names what it is about, and "yes"
-        to something else must not be taken for leave. ``quoted`` is what it replies to says.
+        to something else must not be taken for leave. ``quoted`` is what it replies to says. Where
+        the chat ``is_private``, any words are the answer of the only question that takes any; then
+        ``text`` of what is returned tells the person so.
         """
 
         def look(reader: Reader) -> tuple[str | None, list[AskedCard]]:
@@ -165,9 +170,8 @@ class Asked:
                 labels = " · ".join(label for label, _ in cards.offered(chosen[0].body))
                 words = load().text("press.options", language, options=labels)
                 return Said(words, counts=False, question=chosen[0].question)
-        elif reply_to is None and len({card.question.question_id for card in found}) == 1:
-            is_choice = bool(found[-1].question.options)
-            chosen = found[-1:] if is_choice and _said(found[-1], text) is not None else []
+        elif reply_to is None:
+            chosen = _plainly(found, text, is_private=is_private)
         if not chosen:
             return None
 
@@ -183,6 +187,7 @@ class Asked:
             press_id,
             language,
             is_typed=True,
+            is_plain=is_private and reply_to is None,
         )
         is_refused = said.question is not None and said.question.state is QuestionState.OPEN
         if is_refused and reply_to is not None:
@@ -212,11 +217,11 @@ class Asked:
         return await self._answer(question_id, option_of, place, principal, press_id, "")
 
     async def is_open_in(self, conversation: str) -> bool:
-        """Whether a question with options is open there."""
+        """Whether a question is open there that a number might answer."""
         found = await self._database.read(
             lambda reader: self._open_here(reader, conversation), name="channel.open_questions"
         )
-        return any(card.question.options for card in found)
+        return any(card.question.options or is_free(card.question) for card in found)
 
     async def _answer(
         self,
@@ -228,6 +233,7 @@ class Asked:
         language: str,
         *,
         is_typed: bool = False,
+        is_plain: bool = False,
     ) -> Said:
         words = load()
 
@@ -272,6 +278,8 @@ class Asked:
                 _mark_tx(tx, question_id, self._clock.now_ms())
             answer = choices.answer_label(question, language)
             told = words.text("press.answered", language, answer=answer)
+            if is_typed:  # what follows from it stands in the chat, unless nobody said it was one
+                told = taken(question, language) if is_plain and not question.options else ""
             buttons.note_tx(tx, press_id, told, self._clock.now_ms())
             return Said(told, counts=True, question=question)
 
@@ -412,6 +420,20 @@ def _said(card: AskedCard, text: str, *, is_reply: bool = False) -> str | Token 
         return _meant(question, next(meaning for each, meaning in offered if each == label))
     found = choices.meant(question, text)
     return found if is_reply or found in question.options else None
+
+
+def _plainly(found: Sequence[AskedCard], text: str, *, is_private: bool) -> list[AskedCard]:
+    """The question that a text means which replies to nothing: the only one that offers it, or in a
+    private chat the only one that takes any words. Of several none is guessed."""
+    cards_of = {card.question.question_id: card for card in found}.values()
+    offering = [c for c in cards_of if c.question.options and _said(c, text) is not None]
+    free = [c for c in cards_of if is_private and is_free(c.question)]
+    if len(cards_of) == 1:
+        return offering or free
+    if not is_private or (offering and free):
+        return []
+    meant = offering or free
+    return meant if len(meant) == 1 else []
 
 
 def _says(quoted: str, asked: str) -> bool:

@@ -86,7 +86,7 @@ def text_of(
     if not body.get("options"):
         question_id = str(body.get("question_id", ""))
         how = words.text("question.reply", language, id=f"`{question_id}`")
-        lines.append("✎ " + how.replace("/answer", f"{mark}answer"))
+        lines.append("✎ " + how.replace("/answer", f"{mark}answer").replace("/skip", f"{mark}skip"))
     return "\n\n".join(lines)
 
 
@@ -109,6 +109,8 @@ def ended_text(
     if question.state is QuestionState.ANSWERED:
         who, answer = shown(question.answered_by), shown(answer_label(question, language))
         end = words.text("question.answered", language, who=who, answer=answer)
+    elif question.answered_by:
+        end = words.text("question.skipped", language, who=shown(question.answered_by))
     else:
         end = words.text(f"question.{question.state.value}", language)
     return f"{question.text}\n\n{end}"
@@ -132,6 +134,9 @@ def outcome_text(question: Question, *, timezone: tzinfo | None = None, language
             )
         case QuestionState.CANCELLED:
             return words.text("press.late_cancelled", language, when=when)
+        case QuestionState.EXPIRED if question.answered_by:
+            who = question.answered_by
+            return words.text("press.late_skipped", language, who=who, when=when)
         case _:
             return words.text("press.late_expired", language, when=when)
 

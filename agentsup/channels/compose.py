@@ -7,7 +7,15 @@ from collections.abc import Sequence
 
 from agentsup.catalogue import Words
 
-__all__ = ["edited", "in_reply", "inert", "late_notice", "refused_notice", "waiting_note"]
+__all__ = [
+    "edited",
+    "in_reply",
+    "in_reply_to_own",
+    "inert",
+    "late_notice",
+    "refused_notice",
+    "waiting_note",
+]
 
 _QUOTE_CHARS = 300
 _WHO_CHARS = 64
@@ -20,6 +28,12 @@ def in_reply(text: str, who: str, quoted: str) -> str:
     # A name with a colon and a space in it would be a speaker and what he said.
     speaker = inert(who, _WHO_CHARS).replace(": ", " ").rstrip(":") or "somebody"
     return f"[in reply to {speaker}: {inert(quoted, _QUOTE_CHARS)}]\n{text}"
+
+
+def in_reply_to_own(text: str, quoted: str) -> str:
+    """A text with the agent's own words that it is about: which of them is meant is known to the
+    person alone."""
+    return f"[about your own words: {inert(quoted, _QUOTE_CHARS)}]\n{text}"
 
 
 def inert(text: str, max_chars: int) -> str:

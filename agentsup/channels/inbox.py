@@ -6,19 +6,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from agentsup.catalogue import words
 from agentsup.mailbox.bus import AgentDirectory, DirectoryEntry
+from agentsup.mailbox.choices import answer_label
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.naming import chat_key
+from agentsup.mailbox.notices import preview
+from agentsup.mailbox.plain_answer import Said
 from agentsup.model.control import Button, CommandContext, Commands
 from agentsup.model.errors import BadRequest, Forbidden
 from agentsup.model.event import Event, EventType
 from agentsup.model.message import Accepted, DeliverTo, Kind, Lane, NewMessage, Part, text_parts
 from agentsup.model.principal import PersonRole, Principal
+from agentsup.model.question import Question
 from agentsup.model.trace import child_of
 from agentsup.store.database import Tx
 from agentsup.store.events import EventLog
 
 MAX_TEXT_BYTES = 256 * 1024
+_QUESTION_CHARS = 120
 
 HISTORY = (
     EventType.CHAT_IN,
@@ -74,12 +80,14 @@ class Inbox:
         files: tuple[Part, ...] = (),
         language: str = "",
         has_buttons: bool = False,
+        is_private: bool = False,
         also: Callable[[Tx, Accepted], None] | None = None,
     ) -> InboxReply:
         """Accept one text. ``external_id`` is the platform's id of it, for the ledger.
 
         ``files`` lie in the agent's workspace already; with them the text may be empty.
-        ``language`` (of the person) and ``has_buttons`` are for the replies of commands. ``also``
+        ``language`` (of the person) and ``has_buttons`` are for the replies of commands. ``is_private``:
+        nobody else is in the conversation, so a plain text answers what is open there. ``also``
         writes more into the transaction that accepts; it does not run for a command.
 
         Raises ``NotFound``, ``Gone``, ``Forbidden``, ``BadRequest``, ``Overloaded`` and
@@ -119,6 +127,12 @@ class Inbox:
                 buttons=reply.buttons,
                 live=reply.live,
             )
+        source = f"{channel}:{entry.agent_id}:{conversation}"
+        if is_private and not files:
+            said = Said(entry.agent_id, channel, conversation, text, principal, source, external_id)
+            answered = await self._mailbox.answer_plain(said)
+            if answered is not None:
+                return InboxReply("command", text=taken(answered, language))
         accepted = await self._mailbox.accept(
             NewMessage(
                 agent_id=entry.agent_id,
@@ -131,7 +145,7 @@ class Inbox:
                     "chat", agent_id=entry.agent_id, channel=channel, conversation=conversation
                 ),
                 traceparent=child_of("", self._hex_digits),
-                source=f"{channel}:{entry.agent_id}:{conversation}",
+                source=source,
                 external_id=external_id,
             ),
             also=also,
@@ -170,4 +184,12 @@ class Inbox:
         return self._directory.lookup(agent_name).agent_id
 
 
-__all__ = ["HISTORY", "Inbox", "InboxReply"]
+def taken(question: Question, language: str) -> str:
+    """Tells that a plain text was the answer to a question, and the way out where any text is."""
+    say = words(language)
+    if question.options:
+        return say("press.answered", answer=answer_label(question, language))
+    return say("answer.taken", question=preview(question.text, _QUESTION_CHARS))
+
+
+__all__ = ["HISTORY", "Inbox", "InboxReply", "taken"]

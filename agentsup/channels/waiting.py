@@ -14,13 +14,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from agentsup.catalogue import words
-from agentsup.channels import desk
+from agentsup.catalogue import Words, words
+from agentsup.channels import buttons, desk
 from agentsup.kit.clock import Clock
+from agentsup.kit.entropy import Entropy
 from agentsup.kit.tasks import OwnerClosed, TaskOwner
 from agentsup.mailbox import outbox
+from agentsup.mailbox.notices import preview
+from agentsup.mailbox.place import held_by
+from agentsup.model.control import Button
 from agentsup.model.errors import Overloaded, StoreUnavailable
 from agentsup.model.message import Accepted
+from agentsup.model.question import OF_AGENTS, Question
 from agentsup.store.database import Database, Reader, Tx
 
 __all__ = ["Notes", "Waiting", "ahead_of", "buttonless_tx"]
@@ -35,6 +40,7 @@ _KEPT_MS: Final = 14 * 86_400_000
 _LOOK_GAP_S: Final = 0.3
 _LOOK_AGAIN_S: Final = 10.0
 _TRY_AGAIN_S: Final = 2.0
+_QUESTION_CHARS: Final = 200
 
 
 def ahead_of(reader: Reader, agent_id: str, accepted: Accepted) -> int:
@@ -87,6 +93,7 @@ class Waiting:
         database: Database,
         notes: Notes,
         clock: Clock,
+        entropy: Entropy,
         after_s: float,
     ) -> None:
         """``after_s``: how long a message has to wait before people are told."""
@@ -95,6 +102,7 @@ class Waiting:
         self._channel = channel
         self._notes = notes
         self._clock = clock
+        self._entropy = entropy
         self._after_s = after_s
         self._owner = TaskOwner(f"{channel} waiting")
         self._noted: set[str] = set()
@@ -148,18 +156,29 @@ class Waiting:
         if not ahead:
             return False
         say = words(outbox.language_of(tx, message_id))
+        asked = held_by(tx, self._agent_id, row["session_id"])
+        text = say.count("message.waits", ahead) if asked is None else _of_question(asked, say)
+        at = self._clock.now_ms()
+        body: dict[str, Any] = {"text": text, "plain": True, "cancel": message_id}
+        if asked is not None and asked.kind in OF_AGENTS:
+            body["buttons"] = buttons.mint_tx(
+                tx,
+                _ways(asked, say),
+                agent_id=self._agent_id,
+                conversation=conversation,
+                origin="",
+                at=at,
+                entropy=self._entropy,
+                channel=self._channel,
+            )
         outbox.add_tx(
             tx,
             agent_id=self._agent_id,
             channel=self._channel,
             conversation=conversation,
             kind="notice",
-            body={
-                "text": say.count("message.waits", ahead),
-                "plain": True,
-                "cancel": message_id,
-            },
-            at=self._clock.now_ms(),
+            body=body,
+            at=at,
             message_id=message_id,
             session_id=row["session_id"],
         )
@@ -255,6 +274,25 @@ class Waiting:
                 (self._clock.now_ms(), note.outbox_id),
             ).rowcount
         )
+
+
+def _of_question(asked: Question, say: Words) -> str:
+    """That a message waits for a person, for which question, and the ways out."""
+    key = "message.waits_options" if asked.options else "message.waits_text"
+    if asked.kind not in OF_AGENTS:
+        key = "message.waits_approval"
+    question = preview(asked.text, _QUESTION_CHARS)
+    return say(key, question=question, id=asked.question_id)
+
+
+def _ways(asked: Question, say: Words) -> list[list[Button]]:
+    """Its options once more, and to go on without an answer."""
+    options = [
+        [Button(option, f"/answer {asked.question_id} {number}", once=True)]
+        for number, option in enumerate(asked.options, start=1)
+    ]
+    skip = Button(say("button.skip"), f"/skip {asked.question_id}", once=True)
+    return [*options, [skip]]
 
 
 def _notes(reader: Reader, message_id: str) -> list[_Note]:

@@ -32,6 +32,7 @@ from agentsup.store.database import Reader, Tx
 from agentsup.store.events import append
 
 __all__ = [
+    "ENTER_SQL",
     "INSERT_SQL",
     "LEDGER_SQL",
     "accept_tx",
@@ -39,6 +40,7 @@ __all__ = [
     "columns_of",
     "epochs_of",
     "insert_tx",
+    "queued_tx",
     "visit_tx",
 ]
 
@@ -58,7 +60,7 @@ VALUES (?, ?, ?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
 LEDGER_SQL = """
 INSERT INTO ledger (source, external_id, message_id, body_hash, at) VALUES (?, ?, ?, ?, ?)
 """
-_ENTER_SQL = f"{LEDGER_SQL} ON CONFLICT DO NOTHING"
+ENTER_SQL = f"{LEDGER_SQL} ON CONFLICT DO NOTHING"
 
 
 def accept_tx(desk: Desk, tx: Tx, ready: Draft, *, waiter: Lease | None = None) -> Accepted:
@@ -90,14 +92,24 @@ def accept_tx(desk: Desk, tx: Tx, ready: Draft, *, waiter: Lease | None = None) 
     insert_tx(desk, tx, ready, session_id, at=at, last_at=there.last_at)
     if waiter is not None:
         waits.add_tx(tx, waiter, ready.message_id)
+    before = there.queued if session_id == there.session_id else 0
+    return queued_tx(desk, tx, ready, session_id, before, is_busy=there.is_busy)
+
+
+def queued_tx(
+    desk: Desk, tx: Tx, ready: Draft, session_id: str, before: int, *, is_busy: bool
+) -> Accepted:
+    """What is told of a message that was just stored, with ``before`` others waiting before it."""
+    agent_id = ready.new.agent_id
+    asked = place.held_by(tx, agent_id, session_id) if is_busy else None
+    eta = eta_s(before, desk.pace.mean_s(agent_id), desk.limits.slots_for(agent_id))
     return Accepted(
         MessageId(ready.message_id),
         SessionId(session_id),
         State.QUEUED,
-        position=there.queued,
-        eta_s=eta_s(
-            there.queued, desk.pace.mean_s(new.agent_id), desk.limits.slots_for(new.agent_id)
-        ),
+        position=before,
+        eta_s=None if asked else eta,
+        waits_for=asked,
     )
 
 
@@ -203,7 +215,7 @@ def _enter_tx(tx: Tx, ready: Draft, at: int) -> Accepted | None:
     """
     for number, key in enumerate(ready.keys):
         entered = tx.execute(
-            _ENTER_SQL,
+            ENTER_SQL,
             (key.source, key.external_id, ready.message_id, key.body_hash, at),
         )
         if entered.rowcount == 0:

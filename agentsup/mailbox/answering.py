@@ -24,6 +24,7 @@ from agentsup.model.principal import Principal, PrincipalKind
 from agentsup.model.question import (
     APPROVAL,
     NOTHING_SEEN,
+    OF_AGENTS,
     Question,
     QuestionState,
     Seen,
@@ -34,7 +35,7 @@ from agentsup.model.question import (
 from agentsup.store.database import Tx
 from agentsup.store.events import append
 
-__all__ = ["answer_tx", "answered_by_agent_tx", "close_tx", "tell"]
+__all__ = ["answer_tx", "answered_by_agent_tx", "close_tx", "skip_tx", "tell"]
 
 
 def answer_tx(
@@ -129,6 +130,30 @@ def _is_past(desk: Desk, tx: Tx, question: Question) -> bool:
     )
 
 
+def skip_tx(desk: Desk, tx: Tx, question_id: str, by: Principal) -> Question:
+    """Leave a question of an agent unanswered, for whoever may answer it: its turn goes on as after
+    the deadline, and need not wait for one. ``answered_by`` says who did.
+
+    Raises ``NotFound``, ``BadRequest`` (leave for a call is denied, not skipped), ``Forbidden`` and
+    ``Conflict`` (closed already; says by whom and when).
+    """
+    question = find_question(tx, question_id)
+    if question.state is not QuestionState.OPEN:
+        raise Conflict(_too_late(question), question_id=question_id, state=question.state.value)
+    if question.kind not in OF_AGENTS:
+        raise BadRequest(
+            f"this question must be answered with one of: {', '.join(question.options)}",
+            field="question_id",
+        )
+    if not may_answer(question, need_message(tx, question.message_id).principal, by):
+        raise Forbidden("this question is not yours to leave", question_id=question_id)
+    at = desk.clock.now_ms()
+    closed = close_tx(tx, question, QuestionState.EXPIRED, "", by.label, at)
+    take_back_tx(tx, question_id, at=at)
+    tx.after_commit(partial(faults.point, "question.answered"))
+    return closed
+
+
 def answered_by_agent_tx(desk: Desk, tx: Tx, question_id: str, answer: str, by: Principal) -> bool:
     """What an agent said to a question that was put to it; False if that is closed already.
 
@@ -182,6 +207,8 @@ def _too_late(question: Question) -> str:
     if question.state is QuestionState.ANSWERED:
         return f"this question was answered by {question.answered_by} at {when}: {question.answer}"
     if question.state is QuestionState.EXPIRED:
+        if question.answered_by:
+            return f"{question.answered_by} left this question unanswered at {when}"
         return f"this question expired at {when}"
     return f"this question was withdrawn at {when}, because its work was stopped"
 

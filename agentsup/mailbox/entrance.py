@@ -15,11 +15,9 @@ from functools import partial
 from agentsup.kit import faults
 from agentsup.mailbox import accept, place
 from agentsup.mailbox.draft import Draft, draft
-from agentsup.mailbox.pace import eta_s
 from agentsup.mailbox.values import Desk
 from agentsup.model.event import EventType
-from agentsup.model.ids import MessageId, SessionId
-from agentsup.model.message import Accepted, Kind, Lease, NewMessage, State
+from agentsup.model.message import Accepted, Kind, Lease, NewMessage
 from agentsup.store.database import Database, Tx
 from agentsup.store.events import append_all
 
@@ -84,6 +82,7 @@ def _accept_all_tx(desk: Desk, tx: Tx, entries: Sequence[_Entry]) -> list[Accept
     at = desk.clock.now_ms()
     places: dict[tuple[str, ...], place.Place] = {}
     ahead: dict[str, int] = {}
+    waiting: dict[str, int] = {}
     results = []
     for entry in entries:
         new, to = entry.ready.new, entry.ready.new.deliver_to
@@ -97,7 +96,13 @@ def _accept_all_tx(desk: Desk, tx: Tx, entries: Sequence[_Entry]) -> list[Accept
         before = ahead.get(new.agent_id, 0)
         ahead[new.agent_id] = before + 1
         place.check_room(desk, tx, new.agent_id, there.open + before)
-        results.append(_accepted(desk, entry.ready, there.session_id, there.queued + before))
+        in_session = there.queued + waiting.get(there.session_id, 0)
+        waiting[there.session_id] = waiting.get(there.session_id, 0) + 1
+        results.append(
+            accept.queued_tx(
+                desk, tx, entry.ready, there.session_id, in_session, is_busy=there.is_busy
+            )
+        )
     _insert_all_tx(tx, entries, results, at)
     for (agent_id, _, channel, conversation, person), there in places.items():
         accept.visit_tx(tx, agent_id, channel, conversation, at, there.last_at, person)
@@ -107,18 +112,6 @@ def _accept_all_tx(desk: Desk, tx: Tx, entries: Sequence[_Entry]) -> list[Accept
         if entry.also is not None:
             entry.also(tx, accepted)
     return results
-
-
-def _accepted(desk: Desk, ready: Draft, session_id: str, position: int) -> Accepted:
-    agent_id = ready.new.agent_id
-    eta = eta_s(position, desk.pace.mean_s(agent_id), desk.limits.slots_for(agent_id))
-    return Accepted(
-        MessageId(ready.message_id),
-        SessionId(session_id),
-        State.QUEUED,
-        position=position,
-        eta_s=eta,
-    )
 
 
 def _insert_all_tx(tx: Tx, entries: Sequence[_Entry], results: Sequence[Accepted], at: int) -> None:

@@ -22,6 +22,7 @@ from agentsup.mailbox import (
     dead,
     editing,
     ending,
+    plain_answer,
     questions,
     reading,
     sessions,
@@ -46,7 +47,7 @@ from agentsup.mailbox.values import (
     StopCounts,
 )
 from agentsup.model.engine import Suspended
-from agentsup.model.errors import AgentsupError, TimedOut
+from agentsup.model.errors import AgentsupError, Conflict, Forbidden, TimedOut
 from agentsup.model.message import (
     TERMINAL,
     Accepted,
@@ -271,6 +272,17 @@ class Mailbox:
             lambda tx: answering.answer_tx(self.desk, tx, question_id, answer, by, args, seen),
             name="mailbox.answer",
         )
+
+    async def skip(self, question_id: str, by: Principal) -> Question:
+        """Leave it unanswered. Raises ``NotFound``, ``BadRequest``, ``Forbidden``, ``Conflict``."""
+        return await self._db.write(
+            lambda tx: answering.skip_tx(self.desk, tx, question_id, by), name="mailbox.skip"
+        )
+
+    async def answer_plain(self, said: plain_answer.Said) -> Question | None:
+        """Take a plain text of a private conversation as the answer that it is; None where it is a
+        message like any other."""
+        return await plain_answer.answer(self.desk, self._db, said)
 
     def answer_tx(
         self, tx: Tx, question_id: str, answer: str, by: Principal, seen: Seen = NOTHING_SEEN

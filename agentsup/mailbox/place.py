@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agentsup.mailbox.notices import name_of
+from agentsup.mailbox.rows import OPEN_SQL, question_of
 from agentsup.mailbox.values import Desk
 from agentsup.model.errors import Overloaded
 from agentsup.model.message import NewMessage
+from agentsup.model.question import Question
 from agentsup.store.database import Reader
 
-__all__ = ["Place", "check_room", "look"]
+__all__ = ["Place", "check_room", "held_by", "look"]
 
 _OPEN = """
   (SELECT count FROM counts WHERE agent_id = ?1 AND state = 'queued'),
@@ -25,17 +27,29 @@ _OPEN = """
 _LOOK = f"""
 SELECT {_OPEN},
   (SELECT session_id FROM pointers WHERE agent_id = ?1 AND key = ?2),
+  (SELECT COUNT(*) FROM messages WHERE agent_id = ?1
+    AND session_id = (SELECT session_id FROM pointers WHERE agent_id = ?1 AND key = ?2)
+    AND {OPEN_SQL} AND state = 'queued'),
   (SELECT last_at FROM conversations
     WHERE agent_id = ?1 AND channel = ?3 AND conversation = ?4 AND person IN (?5, '*'))
 """  # noqa: S608 - of two constants
+
+
+_HELD = f"""
+SELECT q.* FROM messages JOIN questions AS q ON q.message_id = messages.message_id
+WHERE messages.agent_id = ? AND messages.session_id = ? AND {OPEN_SQL.replace("state", "messages.state")}
+  AND messages.state <> 'queued' AND q.state = 'open' AND q.put_as = ''
+ORDER BY q.question_id LIMIT 1
+"""  # noqa: S608 - of constants
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """What stands where a message is to go.
 
-    ``queued`` of the ``open`` messages of its agent wait to be begun; ``session_id`` is what its
-    session key points at now; ``last_at`` (wall ms) is when its conversation was last noted as
+    ``queued`` messages wait before it in its own session, which alone hold it up, and ``open`` ones
+    there are with its agent; ``session_id`` is what its session key points at now; ``last_at`` (wall
+    ms) is when its conversation was last noted as
     this person's or as that of several.
     """
 
@@ -43,6 +57,8 @@ class Place:
     open: int
     session_id: str | None
     last_at: int | None
+    is_busy: bool = False
+    """Something of its agent has begun, and may hold the session."""
 
 
 def look(reader: Reader, new: NewMessage) -> Place:
@@ -51,9 +67,15 @@ def look(reader: Reader, new: NewMessage) -> Place:
     person = new.principal.person
     row = reader.one(_LOOK, (new.agent_id, new.session_key, to.channel, to.conversation, person))
     assert row is not None, "a row of scalars always comes"
-    queued, leased, parked, session_id, last_at = row
-    queued = queued or 0
-    return Place(queued, queued + (leased or 0) + (parked or 0), session_id, last_at)
+    queued, leased, parked, session_id, before, last_at = row
+    asks = bool(parked or leased)
+    return Place(before, (queued or 0) + (leased or 0) + (parked or 0), session_id, last_at, asks)
+
+
+def held_by(reader: Reader, agent_id: str, session_id: str) -> Question | None:
+    """The open question to people for which a session waits, if it does."""
+    row = reader.one(_HELD, (agent_id, session_id))
+    return None if row is None else question_of(row)  # type: ignore[arg-type]  # Row is a mapping in all but name
 
 
 def check_room(desk: Desk, reader: Reader, agent_id: str, size: int | None = None) -> None:

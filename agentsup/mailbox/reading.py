@@ -6,6 +6,7 @@ from typing import Any
 
 from agentsup.mailbox.lanes import Waiting, ahead_of
 from agentsup.mailbox.pace import eta_s
+from agentsup.mailbox.place import held_by
 from agentsup.mailbox.rows import IN_SESSION_SQL, OPEN_SQL, find_message, message_of, need_message
 from agentsup.mailbox.values import Desk, Position
 from agentsup.model.message import OPEN, Message, State
@@ -88,14 +89,15 @@ def thread(reader: Reader, thread_id: str, *, limit: int = 1000) -> list[Message
 
 
 def position(desk: Desk, reader: Reader, message_id: str) -> Position:
-    """How many messages are to run before this one, and when it may be done. Raises ``NotFound``."""
+    """How many messages of its session run before this one, and when it may be done. Raises
+    ``NotFound``."""
     message = need_message(reader, message_id)
     if message.state is not State.QUEUED:
         return Position(0)
     rows = reader.all(
         f"SELECT seq, session_id, priority, accepted_at FROM messages"  # noqa: S608 - a constant
-        f" WHERE agent_id = ? AND {OPEN_SQL} AND state = 'queued'",
-        (message.agent_id,),
+        f" WHERE agent_id = ? AND session_id = ? AND {OPEN_SQL} AND state = 'queued'",
+        (message.agent_id, message.session_id),
     )
     own = Waiting(message.seq, message.session_id, int(message.priority), message.accepted_at)
     ahead = ahead_of(own, (Waiting(*row) for row in rows), desk.clock.now_ms())
@@ -104,6 +106,8 @@ def position(desk: Desk, reader: Reader, message_id: str) -> Position:
         mean_s = _stored_mean_s(reader, message.agent_id)
         if mean_s is not None:
             desk.pace.seed(message.agent_id, mean_s)
+    if (asked := held_by(reader, message.agent_id, message.session_id)) is not None:
+        return Position(ahead, None, asked)
     return Position(ahead, eta_s(ahead, mean_s, desk.limits.slots_for(message.agent_id)))
 
 

@@ -172,3 +172,5 @@ class Position:
 
     position: int
     eta_s: float | None = field(default=None)
+    waits_for: Question | None = None
+    """The question to people that its session waits for; then nobody knows how long."""

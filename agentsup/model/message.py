@@ -13,6 +13,7 @@ from typing import Any, Literal
 from agentsup.model.errors import IllegalTransition
 from agentsup.model.ids import AgentId, InstanceId, MessageId, SessionId
 from agentsup.model.principal import Principal
+from agentsup.model.question import Question
 
 MAX_DEPTH = 8
 """Longest path of open requests (design, paths)."""
@@ -239,7 +240,11 @@ class Accepted:
     state: State
     duplicate: bool = False
     position: int = 0
+    """Messages that wait before it in its session."""
     eta_s: float | None = None
+    """Seconds until it may be done; None where nobody can tell, as where a person is waited for."""
+    waits_for: Question | None = None
+    """The question to people that its session waits for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from playwright.async_api import (
     async_playwright,
 )
 
-__all__ = ["Browsing", "Page", "axe", "open_browser", "overflow_px"]
+__all__ = ["Browsing", "Page", "Scheme", "axe", "open_browser", "overflow_px"]
 
 CHROMIUM: Final = ("/usr/bin/chromium", "chromium", "chromium-browser")
 FLAGS: Final = (

@@ -13,7 +13,7 @@ import pytest
 from playwright.async_api import Error, FilePayload, Route, expect
 
 import agentsup.api
-from tests.live.browser import Browsing, Page, axe, overflow_px
+from tests.live.browser import Browsing, Page, Scheme, axe, overflow_px
 from tests.live.page_scene import CONFIG, RULES, Scene, log, mine, say, text_field, theirs
 from tests.process.conftest import MakeDaemon
 
@@ -173,6 +173,49 @@ async def test_one_moves_about_by_address_and_by_keyboard(scene: Scene) -> None:
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("button", name="Sign out", exact=True)).to_be_hidden()
     await expect(page.locator("#who")).to_be_focused()
+
+
+BROKEN = """() => {
+	const found = [];
+	for (const label of document.querySelectorAll('#views a, button, .button, .count')) {
+		const walk = document.createTreeWalker(label, NodeFilter.SHOW_TEXT);
+		for (let text = walk.nextNode(); text; text = walk.nextNode()) {
+			for (const word of text.data.matchAll(/\\S+/g)) {
+				const range = document.createRange();
+				range.setStart(text, word.index);
+				range.setEnd(text, word.index + word[0].length);
+				const tops = new Set([...range.getClientRects()].map((one) => Math.round(one.top)));
+				if (tops.size > 1) found.push(word[0]);
+			}
+		}
+	}
+	return found;
+}"""
+"""Words of labels that stand on more than one line."""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_no_label_breaks_inside_a_word_at_any_width(scene: Scene, scheme: Scheme) -> None:
+    """Phones, upright tablets and halves of a screen, in both languages."""
+    page = await scene.page(scheme=scheme)
+    await say(page, "hello")
+    views = ("#/chat/main", "#/agents", "#/work", "#/questions", "#/dead", "#/figures")
+    for width in (320, 390, 769, 820, 870, 1000, 1280):
+        await page.set_viewport_size({"width": width, "height": 700})
+        for view in views:
+            await page.goto(f"{scene.daemon.url}/{view}")
+            await expect(page.locator("#view")).to_be_visible()
+            where = (width, view)
+            assert (where, await page.evaluate(BROKEN)) == (where, [])
+            assert (where, await overflow_px(page)) == (where, 0)
+    await page.set_viewport_size({"width": 390, "height": 844})
+    await page.goto(f"{scene.daemon.url}/#/chat/main")
+    await page.get_by_role("button", name="Sessions").click()
+    await expect(page.get_by_text("A session is what the agent remembers")).to_be_visible()
+    await page.get_by_role("button", name="New session").click()
+    await page.get_by_role("button", name="Sessions").click()
+    await expect(page.get_by_role("button", name=re.compile("^Switch"))).to_be_visible()
+    assert await page.evaluate(BROKEN) == []
 
 
 async def test_a_view_that_fails_offers_to_try_again(scene: Scene) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from agentsup.agents.commands import texts
@@ -10,13 +11,17 @@ from agentsup.catalogue import Words, words
 from agentsup.kit.clock import Clock
 from agentsup.mailbox import choices, questions, showing
 from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox.notices import preview
 from agentsup.mailbox.showing import Stage, Token
 from agentsup.model.control import CommandContext, CommandReply
 from agentsup.model.errors import BadRequest, Conflict, Forbidden, NotConfirmed, NotFound, NotSeen
-from agentsup.model.question import APPROVAL, Question, QuestionState
+from agentsup.model.ids import AgentId
+from agentsup.model.message import DeliverTo, Kind, Lane, NewMessage, text_parts
+from agentsup.model.question import APPROVAL, OF_AGENTS, Question, QuestionState
 from agentsup.store.database import Database
 
 SHOWN = 10
+_QUOTE_CHARS = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,37 @@ class _Answers:
             raise Conflict(say("approval.not_seen", id=question.question_id)) from None
         return CommandReply(say("answer.done", text=text))
 
+    async def skip(self, context: CommandContext, rest: str) -> CommandReply:
+        """Leave a question of an agent unanswered: its turn goes on without."""
+        fits = _is_of_agents
+        question = await (self._named(context, rest) if rest else self._only(context, fits))
+        closed = await self.mailbox.skip(question.question_id, context.principal)
+        text = preview(closed.text, _QUOTE_CHARS)
+        return CommandReply(words(context.language)("answer.skipped", question=text))
+
+    async def say(self, context: CommandContext, rest: str) -> CommandReply:
+        """A new message, also where a plain text would be an answer."""
+        say = words(context.language)
+        if not rest.strip():
+            raise BadRequest(say("answer.say_text"), field="text")
+        agent_id, place = context.agent_id, (context.channel, context.conversation)
+        await self.mailbox.accept(
+            NewMessage(
+                agent_id=AgentId(agent_id),
+                session_key=":".join(("chat", *place)),
+                parts=text_parts(rest),
+                principal=context.principal,
+                kind=Kind.CHAT,
+                lane=Lane.INTERACTIVE,
+                deliver_to=DeliverTo(
+                    "chat", agent_id=agent_id, channel=place[0], conversation=place[1]
+                ),
+                source=f"say:{agent_id}" if context.key else "",
+                external_id=context.key,
+            )
+        )
+        return CommandReply(say("answer.said"))
+
     async def question(self, context: CommandContext, rest: str) -> CommandReply:
         """Show all of an open question, in a part of its own with its answers below."""
         question = await (self._named(context, rest) if rest else self._only(context))
@@ -72,9 +108,13 @@ class _Answers:
         )
         return CommandReply(words(context.language)(told))
 
-    async def _only(self, context: CommandContext) -> Question:
+    async def _only(
+        self, context: CommandContext, fits: Callable[[Question], bool] = lambda each: True
+    ) -> Question:
         """The one question that is open; of several, which is meant must be said."""
-        say, asked = words(context.language), await open_here(self.mailbox, self.database, context)
+        say = words(context.language)
+        found = await open_here(self.mailbox, self.database, context)
+        asked = [each for each in found if fits(each)]
         if not asked:
             raise NotFound(say("answer.none"))
         if len(asked) > 1:
@@ -116,14 +156,22 @@ async def open_here(
 
 
 def answer_commands(mailbox: Mailbox, database: Database, clock: Clock) -> tuple[Command, ...]:
-    """The two commands."""
+    """The commands about questions."""
     run = _Answers(mailbox, database, clock)
     return (
         Command("answer", "[ID] TEXT", "answer an open question", run.answer),
+        Command("skip", "[ID]", "leave a question unanswered", run.skip),
+        Command(
+            "say", "TEXT", "send a text as a new message, also while a question is open", run.say
+        ),
         Command(
             "question", "[ID]", "show all of an open question, with the whole call", run.question
         ),
     )
+
+
+def _is_of_agents(question: Question) -> bool:
+    return question.kind in OF_AGENTS
 
 
 def _option(question: Question, text: str, say: Words) -> str | Token:

@@ -158,8 +158,9 @@ export class Question {
 		this.card = h('div.card.question', h('div.said', blocks ? blocksOf(blocks) : words(text)), this.ways, this.until, this.end);
 	}
 
-	/** As an entry of a conversation. */
+	/** As an entry of a conversation, where the next text is the answer to a free question. */
 	by(agent, at) {
+		if (this.ways.tagName === 'FORM') this.ways.after(this.hint = h('p.soft', t`Your next message is the answer, too; /skip goes on without one.`));
 		this.li = entry('theirs', meta(agent, at), this.card);
 		return this;
 	}
@@ -172,10 +173,10 @@ export class Question {
 		}
 		if (this.ways.tagName === 'FORM') this.ways.hidden = true;
 		for (const each of this.ways.querySelectorAll('.args')) each.remove();
-		if (this.until) this.until.hidden = true;
+		for (const each of [this.until, this.hint]) if (each) each.hidden = true;
 		const told = {
 			answered: who ? t`Answered by ${who}: ${given}` : t`Answered: ${given}`,
-			expired: t`The time was over before somebody answered.`,
+			expired: who ? t`${who} left it unanswered.` : t`The time was over before somebody answered.`,
 			cancelled: t`No longer asked: its work was stopped.`,
 		};
 		this.end.textContent = told[this.state] ?? t`This question is closed.`;

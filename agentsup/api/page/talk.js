@@ -152,7 +152,7 @@ export class Talk {
 		setTimeout(() => { if (this.#lives.has(id)) this.follow(); }, 1500);
 	}
 
-	_accepted({ id, message_id: to, position, eta_s: eta }) {
+	_accepted({ id, message_id: to, position, eta_s: eta, waits_for: asked }) {
 		const said = this.#says.get(id);
 		this.#says.delete(id);
 		if (!said) return;
@@ -163,7 +163,7 @@ export class Talk {
 		if (this.#ended.has(to)) said.mine.show('');
 		else {
 			this.#open.add(to);
-			this.#tellPlace(to, position, eta);
+			this.#tellPlace(to, position, eta, asked);
 		}
 	}
 
@@ -349,14 +349,14 @@ export class Talk {
 				this.#open.delete(id);
 				this.#rest(this.#mine.get(id), message.state === 'cancelled' ? 'cancelled' : '');
 				if (message.state !== 'done') this.#unlive(id);
-			} else if (message.state === 'queued') this.#tellPlace(id, message.position, message.eta_s);
+			} else if (message.state === 'queued') this.#tellPlace(id, message.position, message.eta_s, message.waits_for);
 			else this.#mine.get(id)?.show(message.state === 'parked' ? t`waits for an answer` : this.#lives.has(id) ? '' : t`being answered`);
 		}));
 		this.#settled();
 	}
 
-	#tellPlace(id, position, eta) {
-		const before = position ? (eta > 5 ? t`${t`${position} before it`}, about ${duration(eta)}` : t`${position} before it`) : t`next`;
+	#tellPlace(id, position, eta, asked) {
+		const before = asked ? t`waits until “${asked.text.slice(0, 80)}” is answered` : position ? (eta > 5 ? t`${t`${position} before it`}, about ${duration(eta)}` : t`${position} before it`) : t`next`;
 		const cancel = [t`Cancel`, (button) => act(button, () => post(`/messages/${id}/cancel`))];
 		const live = this.#lives.get(id);
 		if (live && !live.isOver) return;

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from agentsup.channels import lanes
-from agentsup.channels.compose import in_reply
+from agentsup.channels.compose import in_reply, in_reply_to_own
 from agentsup.channels.desk import notice_tx, write_patiently
 from agentsup.channels.inbox import Inbox
 from agentsup.channels.matrix.event import Event, Me
@@ -59,6 +59,7 @@ class TypedAnswers(Protocol):
         language: str = "",
         *,
         quoted: str = "",
+        is_private: bool = False,
     ) -> str | None: ...
 
 
@@ -92,11 +93,15 @@ class SayDeps:
 
 
 def said(event: Event) -> str:
-    """The text that the agent reads. What somebody else wrote and is replied to is quoted, as the
-    agent may not have seen it."""
+    """The text that the agent reads. What is replied to is quoted: somebody else's words, as the
+    agent may not have seen them, and its own, as it can't know which are meant."""
     text, quoted = event.text, event.quoted
-    if quoted is not None and not quoted.is_ours and quoted.text.strip():
-        text = in_reply(text, quoted.who, quoted.text)
+    if quoted is not None and quoted.text.strip():
+        text = (
+            in_reply_to_own(text, quoted.text)
+            if quoted.is_ours
+            else in_reply(text, quoted.who, quoted.text)
+        )
     return "\n".join(block for block in (text, *event.notes) if block.strip())
 
 

@@ -122,6 +122,8 @@ class Event:
     moved_to: str = ""
     is_doubtful: bool = False
     """It may have been handled before, so nothing is run because of it."""
+    is_private: bool = False
+    """Nobody but its sender is in the room with the bot."""
 
     @property
     def is_stop(self) -> bool:

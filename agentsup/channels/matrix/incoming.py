@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from agentsup.catalogue import words
@@ -231,7 +232,9 @@ class Incoming:
         elif self._is_late(item):
             await self._late(item, event, principal, room, lane)
         else:
-            await self._saying.handle(item, event, principal, lane)
+            is_private = room.is_private(self._deps.me.user_id, event.sender)
+            told = replace(event, is_private=is_private)
+            await self._saying.handle(item, told, principal, lane)
             self._marks.read(event.place, event.event_id)
 
     async def _placed(self, event: Event, lane: Lane) -> tuple[Event, Room] | None:

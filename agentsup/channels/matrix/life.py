@@ -210,6 +210,7 @@ class MatrixBot:
             database=deps.database,
             notes=menus,
             clock=deps.clock,
+            entropy=deps.entropy,
             after_s=deps.limits.waiting_note_s,
         )
         incoming = self._incoming(client, me, whose, menus, waiting, streams, rooms, marks)

@@ -178,6 +178,7 @@ class Menus(Presses[MatrixPress]):
         language: str = "",
         *,
         quoted: str = "",
+        is_private: bool = False,
     ) -> str | None:
         """A typed text that is no command: None if it is neither an answer nor a press.
 
@@ -215,11 +216,18 @@ class Menus(Presses[MatrixPress]):
                 await self._pressed(offer, choice, principal, press_id, language)
                 return ""
         said = await self._asked.text(
-            conversation, text, reply_to, principal, press_id, language, quoted=quoted
+            conversation,
+            text,
+            reply_to,
+            principal,
+            press_id,
+            language,
+            quoted=quoted,
+            is_private=is_private,
         )
         if said is None:
             return None
-        return "" if said.counts else said.text
+        return said.text
 
     async def _pressed(
         self,

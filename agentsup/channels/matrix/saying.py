@@ -107,6 +107,7 @@ class Saying:
             item.row.external_id,
             principal.language,
             quoted=quoted.text if quoted is not None and quoted.is_ours else "",
+            is_private=event.is_private,
         )
         if word is None:
             return False

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from agentsup.channels.compose import (
     edited,
     in_reply,
+    in_reply_to_own,
     inert,
     late_notice,
     refused_notice,
@@ -21,8 +22,9 @@ __all__ = ["edited", "late_notice", "named", "refused_notice", "said", "waiting_
 def said(events: Sequence[Event], username: str) -> str:
     """The text of a message, or of an album's messages in order.
 
-    The bot's own name at the beginning is address, not content. A message of somebody else that
-    is replied to is quoted, as the agent may not have seen it.
+    The bot's own name at the beginning is address, not content. A message that is
+    replied to is quoted: somebody else's, as the agent may not have seen it, and its own, as it
+    can't know which one is meant.
     """
     blocks = []
     for event in events:
@@ -30,8 +32,12 @@ def said(events: Sequence[Event], username: str) -> str:
         if event.forwarded_from:
             text = f"[forwarded from {inert(event.forwarded_from, 64)}]\n{text}".rstrip()
         quoted = event.quoted
-        if quoted is not None and not quoted.is_ours and quoted.text.strip():
-            text = in_reply(text, quoted.who, quoted.text)
+        if quoted is not None and quoted.text.strip():
+            text = (
+                in_reply_to_own(text, quoted.text)
+                if quoted.is_ours
+                else in_reply(text, quoted.who, quoted.text)
+            )
         blocks += [text, *event.notes]
     return "\n".join(block for block in blocks if block.strip())
 

@@ -35,6 +35,7 @@ class TypedAnswers(Protocol):
         language: str = "",
         *,
         quoted: str = "",
+        is_private: bool = False,
     ) -> str | None: ...
 
 

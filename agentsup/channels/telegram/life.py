@@ -170,6 +170,7 @@ class TelegramBot:
             database=deps.database,
             sender=sender,
             clock=deps.clock,
+            entropy=deps.entropy,
             after_s=deps.limits.waiting_note_s,
         )
         say = self._say_deps(me, client, menus, streams)

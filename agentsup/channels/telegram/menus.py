@@ -97,6 +97,7 @@ class Menus(Presses[Press]):
         language: str = "",
         *,
         quoted: str = "",
+        is_private: bool = False,
     ) -> str | None:
         """A typed text that is no command: None if it is no answer to an open question here.
 
@@ -107,11 +108,18 @@ class Menus(Presses[Press]):
             return None
         replied = None if reply_to is None else str(reply_to)
         said = await self._asked.text(
-            conversation, text, replied, principal, press_id, language, quoted=quoted
+            conversation,
+            text,
+            replied,
+            principal,
+            press_id,
+            language,
+            quoted=quoted,
+            is_private=is_private,
         )
         if said is None:
             return None
-        return "" if said.counts else said.text
+        return said.text
 
     async def on_reaction(
         self, conversation: str, message_id: int, emoji: str, principal: Principal, press_id: str

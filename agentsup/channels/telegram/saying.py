@@ -121,6 +121,7 @@ class Saying:
             item.row.external_id(deps.bot_id),
             event.language,
             quoted=quoted.text if quoted else "",
+            is_private=event.place.is_private,
         )
         if word is None:
             return False

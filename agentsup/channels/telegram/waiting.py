@@ -20,6 +20,7 @@ from agentsup.channels.telegram.sender import SendPriority
 from agentsup.channels.telegram.status import Outgoing
 from agentsup.channels.telegram.updates import CHANNEL
 from agentsup.kit.clock import Clock
+from agentsup.kit.entropy import Entropy
 from agentsup.store.database import Database
 
 __all__ = ["Waiting"]
@@ -33,7 +34,14 @@ class Waiting(waiting.Waiting):
     """Watches messages of one bot that have others before them."""
 
     def __init__(
-        self, *, agent_id: str, database: Database, sender: Outgoing, clock: Clock, after_s: float
+        self,
+        *,
+        agent_id: str,
+        database: Database,
+        sender: Outgoing,
+        clock: Clock,
+        entropy: Entropy,
+        after_s: float,
     ) -> None:
         """``after_s``: how long a message has to wait before people are told."""
         super().__init__(
@@ -42,6 +50,7 @@ class Waiting(waiting.Waiting):
             database=database,
             notes=_Notes(sender, clock),
             clock=clock,
+            entropy=entropy,
             after_s=after_s,
         )
 

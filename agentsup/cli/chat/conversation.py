@@ -89,6 +89,8 @@ class Conversation:
     awaited: dict[str, None] = field(default_factory=dict)
     """Messages that were accepted and are not answered yet, oldest first."""
     questions: dict[str, OpenQuestion] = field(default_factory=dict)
+    _behind: set[str] = field(default_factory=set)
+    """Awaited messages that wait until a question is answered."""
     _mine: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT))
     _ended: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT))
     _quiet: set[str] = field(default_factory=set)
@@ -123,7 +125,8 @@ class Conversation:
     def is_waiting(self) -> bool:
         """Whether something is on its way that does not wait for the person itself."""
         asking = {question.message_id for question in self.questions.values()}
-        return bool(self.pending) or any(m not in asking for m in self.awaited)
+        behind = self._behind if self.questions else set()
+        return bool(self.pending) or any(m not in asking | behind for m in self.awaited)
 
     @property
     def unconfirmed(self) -> list[str]:
@@ -189,6 +192,7 @@ class Conversation:
     def has_ended(self, message_id: str) -> None:
         """A message is known to have ended; nothing more is awaited of it."""
         self.awaited.pop(message_id, None)
+        self._behind.discard(message_id)
         self._ended.append(message_id)
         for question in [q for q in self.questions.values() if q.message_id == message_id]:
             del self.questions[question.question_id]
@@ -281,12 +285,12 @@ class Conversation:
         self._mine.append(message_id)
         if message_id not in self._ended:
             self.awaited[message_id] = None
-        position = frame.get("position")
-        if not position or frame.get("duplicate"):
+        if frame.get("duplicate"):
             return []
-        eta = f", about {frame['eta_s']:.0f} s" if frame.get("eta_s") else ""
-        text = f"waits behind {position} other{'s' if position > 1 else ''}{eta}; /stop drops it"
-        return [Shown(Kind.NOTICE, text, message_id=message_id)]
+        if frame.get("waits_for"):
+            self._behind.add(message_id)
+        text = _waits(frame.get("position") or 0, frame.get("eta_s"), frame.get("waits_for"))
+        return [Shown(Kind.NOTICE, text, message_id=message_id)] if text else []
 
     def _reply(self, frame: Mapping[str, Any]) -> list[Shown]:
         self.pending.pop(frame["id"], None)
@@ -311,6 +315,19 @@ class Conversation:
             self._quiet.discard(say_id)
             return []
         return [Shown(Kind.ERROR, f"not sent: {detail}", ok=False)]
+
+
+def _waits(position: int, eta_s: float | None, asked: Mapping[str, Any] | None) -> str:
+    """Why a text is not answered at once; empty where nothing is before it."""
+    if asked is not None:
+        options = "".join(f"\n  {n}. {each}" for n, each in enumerate(asked["labels"], start=1))
+        how = "type its number" if options else f"/answer {asked['id']} TEXT answers it"
+        skip = "" if asked["kind"] == "approval" else f", /skip {asked['id']} goes on without"
+        return f"waits until this is answered: {asked['text']}{options}\n  ({how}{skip}; /stop drops both)"
+    if not position:
+        return ""
+    eta = f", about {eta_s:.0f} s" if eta_s and eta_s >= 1 else ""
+    return f"waits behind {position} other{'s' if position > 1 else ''}{eta}; /stop drops it"
 
 
 def _picture(agent: str, turn: Mapping[str, Any]) -> Shown:

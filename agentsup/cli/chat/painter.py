@@ -200,7 +200,11 @@ class Painter:
                 found, colour = f"{who}: [file {text}]", ""
             case Kind.QUESTION:
                 options = [f"  {n}. {clean(o)}" for n, o in enumerate(one.options, start=1)]
-                hint = "type its number" if options else "answer with /answer and your text"
+                hint = (
+                    "type its number"
+                    if options
+                    else "your next text is the answer; /skip goes on without one"
+                )
                 return [
                     *((line, "bold") for line in f"{who} asks: {text}".split("\n")),
                     *((option, "") for option in options),

@@ -23,7 +23,7 @@ from tests.component.api.browser import Browser, frame
 from tests.component.api.conftest import Rig
 
 PAGE = Path(static.__file__).parents[1] / "page"
-MOST_BYTES = 120_000
+MOST_BYTES = 125_000
 
 
 async def signed_in(rig: Rig, *people: str) -> list[Browser]:

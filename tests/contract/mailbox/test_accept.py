@@ -187,7 +187,7 @@ async def test_position_and_eta_follow_the_queue(rig: MailRig) -> None:
     lease = await rig.one()
     rig.later(10)
     await rig.finish(lease)
-    ids = [(await rig.put(f"m{i}", conversation=f"c{i}")).message_id for i in range(4)]
+    ids = [(await rig.put(f"m{i}")).message_id for i in range(4)]
     for place, message_id in enumerate(ids):
         position = await rig.mailbox.position(message_id)
         assert position.position == place

@@ -48,7 +48,7 @@ async def test_texts_of_a_crowd_take_few_statements(
     monkeypatch.setattr(accept, "accept_tx", one_by_one)
     texts = [rig.new(f"text {n}", source="console", external_id=str(n)) for n in range(16)]
     results = await accept_all(rig, texts)
-    assert [result.position for result in results] == list(range(2, 18))
+    assert [result.position for result in results] == list(range(1, 17))
     rows = await rig.sql(
         "SELECT message_id, json_extract(parts, '$[0].text') FROM messages WHERE seq > 3"
         " ORDER BY seq"

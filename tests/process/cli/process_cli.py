@@ -25,6 +25,7 @@ RULES = """
 - {match: 'hang', steps: [{sleep: 60}]}
 - {match: 'fail', steps: [{fail: the script wants it so}]}
 - {match: 'choose', steps: [{question: {text: 'Which one?', options: [tea, coffee]}}, {say: 'Then $result.'}]}
+- {match: 'name', steps: [{question: {text: 'What is your name?'}}, {say: 'Hello $result.'}]}
 - {match: 'ask (\\w+) (.+)', steps: [{tool: {name: ask_agent, args: {to: $1, message: $2}}}, {say: '$1: $result'}]}
 - {match: '(.+)', steps: [{say: 'you said $1'}]}
 """

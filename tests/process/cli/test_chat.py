@@ -221,6 +221,43 @@ def test_an_answer_stands_once_on_the_screen_over_a_kill(cli: Cli) -> None:
         assert [chat.shown.count(each) for each in whole] == [1, 1], chat.shown
 
 
+def test_the_next_text_answers_a_free_question_over_a_kill(cli: Cli) -> None:
+    daemon = cli.daemon()
+    with terminal(cli, "chat") as chat:
+        chat.read_until("›")
+        chat.type("name\r")
+        chat.read_until("your next text is the answer; /skip goes on without one")
+        cli.kill(daemon)
+        chat.read_until("reconnecting…")
+        chat.type("Anna\r")
+        cli.daemon()
+        chat.read_until("Taken as the answer to “What is your name?”")
+        chat.read_until("main: Hello Anna.")
+        chat.type("name\r")
+        until("it asks", lambda: '"open"' in cli.good("questions", "list", "--json"))
+        chat.type("/say one\r")
+        chat.read_until("Sent as a new message.")
+        chat.type("/skip\r")
+        chat.read_until("Left unanswered")
+        chat.read_until("main: you said one")
+        chat.type("/quit\r")
+        assert chat.wait() == 0
+    messages = json.loads(cli.good("messages", "list", "--json"))["messages"]
+    assert sorted(one["text"] for one in messages) == ["name", "name", "one"]
+    assert {one["state"] for one in messages} == {"done"}
+
+
+def test_what_waits_for_a_person_says_for_which_question(cli: Cli) -> None:
+    cli.daemon()
+    out = cli.good("chat", stdin="choose\nsomething else\n2\n")
+    asked = json.loads(cli.good("questions", "list", "--state", "answered", "--json"))
+    (question,) = asked["questions"]
+    assert "* waits until this is answered: Which one?\n  1. tea\n  2. coffee\n" in out
+    assert f"/skip {question['id']} goes on without" in out
+    assert "0 s" not in out
+    assert out.rstrip().endswith("main: Then coffee.\nmain: you said something else")
+
+
 @pytest.mark.parametrize("source", ["/dev/null", "/dev/zero", "a file", "closed", "a pipe"])
 @pytest.mark.timeout(40)
 def test_a_chat_without_a_terminal_neither_hangs_nor_breaks(cli: Cli, source: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentsup.channels.matrix.desk import said
 from agentsup.channels.matrix.errors import (
     FateUnknown,
     NotAllowed,
@@ -26,6 +27,7 @@ from agentsup.channels.matrix.event import (
     EventKind,
     Malformed,
     Me,
+    Quoted,
     read,
 )
 from agentsup.channels.matrix.place import Place, parse
@@ -283,3 +285,17 @@ def test_how_long_a_pause_is() -> None:
     assert wait(b"", "soon") == 5.0
     assert wait(b"", "-3") == 5.0
     assert wait(b"", "1e9") == 3600.0
+
+
+@pytest.mark.parametrize(
+    "is_ours, told",
+    [
+        (True, "[about your own words: the plan]\nwhat of it?"),
+        (False, "[in reply to @eve:x: the plan]\nwhat of it?"),
+    ],
+)
+def test_what_is_replied_to_is_quoted(is_ours: bool, told: str) -> None:
+    """Also the agent's own words: which of them is meant, only the person knows."""
+    quoted = Quoted("$1", is_ours=is_ours, who="@eve:x", text="the plan")
+    event = Event(EventKind.MESSAGE, "!r", "$2", text="what of it?", quoted=quoted)
+    assert said(event) == told

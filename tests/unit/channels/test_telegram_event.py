@@ -140,7 +140,10 @@ def test_what_somebody_else_wrote_is_quoted() -> None:
     assert compose.said([event], "bob_bot") == "[in reply to Eve: the plan]\nwhat of it?"
     own = {**reply, "from": {"id": 777}}
     event = read(message("what of it?", reply_to_message=own), ME)
-    assert compose.said([event], "bob_bot") == "what of it?"
+    assert compose.said([event], "bob_bot") == "[about your own words: the plan]\nwhat of it?"
+    part = {"text": "plan", "position": 4}
+    event = read(message("this bit?", reply_to_message=own, quote=part), ME)
+    assert compose.said([event], "bob_bot") == "[about your own words: plan]\nthis bit?"
 
 
 def test_a_forwarded_text_says_whose_it_is() -> None:

@@ -86,6 +86,7 @@ class MenuRig:
             database=self.mail.db,
             notes=self.menus,
             clock=self.mail.clock,
+            entropy=self.mail.entropy,
             after_s=3.0,
         )
         channel = MatrixChannel(self.mail.clock)

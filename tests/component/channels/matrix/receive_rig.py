@@ -135,6 +135,7 @@ class Buttons:
         language: str = "",
         *,
         quoted: str = "",
+        is_private: bool = False,
     ) -> str | None:
         self.texts.append((text, reply_to, quoted))
         return None

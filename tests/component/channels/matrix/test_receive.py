@@ -247,7 +247,7 @@ async def test_a_reply_that_may_be_to_the_bot_is_not_skipped_for_a_moments_troub
     rig.server.events["$ours"] = {"sender": ME, "content": {"body": "Which?"}}
     rig.server.trouble["event", ROOM] = [FateUnknown("502")] * 8
     await rig.say("this one", {"m.in_reply_to": {"event_id": "$ours"}}, wait_s=600)
-    assert await rig.heard() == [(ROOM, "this one")]
+    assert await rig.heard() == [(ROOM, "[about your own words: Which?]\nthis one")]
     assert rig.buttons.texts == [("this one", "$ours", "Which?")]
 
 

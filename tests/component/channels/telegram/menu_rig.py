@@ -212,7 +212,12 @@ class MenuRig:
             quoted = message.get("reply_to_message", {}).get("message_id")
             person = self.who[message["from"]["id"]]
             said = await life.menus.on_text(
-                self._place(message), message["text"], quoted, person, press_id
+                self._place(message),
+                message["text"],
+                quoted,
+                person,
+                press_id,
+                is_private=message["chat"]["id"] > 0,
             )
             if said is None:
                 self.heard.append(message["text"])

@@ -223,14 +223,31 @@ async def test_with_two_questions_open_a_text_needs_a_reply(rig: MenuRig, ann: i
     assert (await rig.question(second.question_id)).state is QuestionState.OPEN
 
 
-async def test_a_free_question_is_answered_by_a_reply(rig: MenuRig, ann: int, chat: str) -> None:
+async def test_the_next_text_of_a_private_chat_answers_a_free_question(
+    rig: MenuRig, ann: int, chat: str
+) -> None:
+    rig.repeat = True  # each update is handled twice, as after a crash
     question = await rig.ask(str(ann), "Your *name*?", options=())
-    shown = await rig.last(chat)
+    assert "Your next message is the answer" in (await rig.last(chat))["text"]
+    await rig.people.say(chat, "Ann it is")
+    await rig.people.say(chat, "and more")
+    await rig.until_heard(1)
+    assert set(rig.heard) == {"and more"}
+    assert (await rig.question(question.question_id)).answer == "Ann it is"
+    (told,) = set(rig.words)
+    assert told.startswith("Taken as the answer to “Your *name*?”.")
+    assert "/say TEXT" in told
+
+
+async def test_in_a_group_a_free_question_is_answered_by_a_reply(rig: MenuRig, ann: int) -> None:
+    group = await rig.people.group("Group", [ann, rig.bot.bot_id])
+    question = await rig.ask(group, "Your *name*?", options=())
+    shown = await rig.last(group)
     assert shown["text"].startswith("Your name?")
     assert f"/answer {question.question_id} TEXT" in shown["text"]
-    await rig.people.say(chat, "by the way")
-    await rig.people.say(chat, "Ann it is", reply_to=shown["message_id"])
-    await rig.people.say(chat, "and more", reply_to=shown["message_id"])
+    await rig.people.say(group, "by the way", user=ann)
+    await rig.people.say(group, "Ann it is", user=ann, reply_to=shown["message_id"])
+    await rig.people.say(group, "and more", user=ann, reply_to=shown["message_id"])
     await rig.until_heard(2)
     assert rig.heard == ["by the way", "and more"]
     assert (await rig.question(question.question_id)).answer == "Ann it is"

@@ -43,14 +43,18 @@ async def test_in_a_group_it_answers_what_is_meant_for_it(rig: Rig) -> None:
     await rig.people.say(group, "@bob_bot for you", user=rig.ann)
     record = await rig.people.wait_text(group, "echo: for you")
     await rig.people.say(group, "and this", user=rig.ann, reply_to=record["message_id"])
-    await rig.people.wait_text(group, "echo: and this")
+    await rig.people.wait_text(group, "echo: [about your own words: echo: for you]")
     await rig.people.say(group, "/ping@bob_bot", user=rig.ann)
     await rig.people.wait_text(group, "pong")
     await rig.people.say(group, "/ping@other_bot", user=rig.ann)
     await rig.people.say(group, "@bob_bot let me in", user=eve)
     await rig.people.say(group, "@bob_bot the last", user=rig.ann)
     await rig.people.wait_text(group, "echo: the last")
-    assert rig.agent.texts == ["for you", "and this", "the last"]
+    assert rig.agent.texts == [
+        "for you",
+        "[about your own words: echo: for you]\nand this",
+        "the last",
+    ]
     assert len(rig.ran) == 1
 
 
