@@ -106,9 +106,7 @@ class Agent(Document):
     crashed: bool
     role: str
     engine: str
-    engine_reason: str = Field(
-        description="why `auto` came to this engine; empty where the entry names it"
-    )
+    engine_reason: str = Field(description="why `auto` came to it")
     model: str
     model_tier: str = Field(description="which of its models is wanted: primary or fallback")
     fallback_model: str = Field(description="empty where there is none")
@@ -197,19 +195,10 @@ class MessageDocument(Document):
     private: bool = Field(description="its words are hidden from who asks")
 
 
-class WaitedFor(Document):
-    id: str
-    kind: str
-    text: str
-    labels: list[str]
-
-
 class MessageShown(MessageDocument):
     position: int | None = Field(description="messages before it; null unless queued")
     eta_s: float | None
-    waits_for: WaitedFor | None = Field(
-        description="the question to people that its session waits for; then nobody knows how long"
-    )
+    waits_for: dict[str, Any] | None = Field(description="the question its session waits for")
 
 
 class MessageList(Document):

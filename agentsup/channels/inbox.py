@@ -118,15 +118,7 @@ class Inbox:
                 has_buttons=has_buttons,
                 key=external_id and f"{channel}:{entry.agent_id}:{conversation}:{external_id}",
             )
-            reply = await self._commands.run(text, context)
-            return InboxReply(
-                "command",
-                text=reply.text,
-                ok=reply.ok,
-                code=reply.code,
-                buttons=reply.buttons,
-                live=reply.live,
-            )
+            return await self._command(text, context)
         source = f"{channel}:{entry.agent_id}:{conversation}"
         if is_private and not files:
             said = Said(entry.agent_id, channel, conversation, text, principal, source, external_id)
@@ -151,6 +143,17 @@ class Inbox:
             also=also,
         )
         return InboxReply("accepted", message=accepted)
+
+    async def _command(self, text: str, context: CommandContext) -> InboxReply:
+        reply = await self._commands.run(text, context)
+        return InboxReply(
+            "command",
+            text=reply.text,
+            ok=reply.ok,
+            code=reply.code,
+            buttons=reply.buttons,
+            live=reply.live,
+        )
 
     async def check(self, agent_name: str, principal: Principal) -> None:
         """Whether a message would be taken now, for those who have work with it before.

@@ -47,7 +47,7 @@ from agentsup.mailbox.values import (
     StopCounts,
 )
 from agentsup.model.engine import Suspended
-from agentsup.model.errors import AgentsupError, Conflict, Forbidden, TimedOut
+from agentsup.model.errors import AgentsupError, TimedOut
 from agentsup.model.message import (
     TERMINAL,
     Accepted,

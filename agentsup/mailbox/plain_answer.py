@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from agentsup.mailbox import accept, answering, choices, questions
 from agentsup.mailbox.values import Desk
+from agentsup.model.errors import Conflict, Forbidden
 from agentsup.model.principal import Principal
 from agentsup.model.question import OF_AGENTS, Question
-from agentsup.store.database import Reader, Tx
+from agentsup.store.database import Database, Reader, Tx
 
-__all__ = ["Said", "answer_tx", "is_free", "look", "meant_by"]
+__all__ = ["Said", "answer", "answer_tx", "is_free", "meant_by"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,20 @@ def _option(question: Question, text: str) -> str | None:
     return found if found in question.options else None
 
 
-def look(reader: Reader, said: Said) -> bool:
-    """Whether it may be an answer; most texts are not, and need no transaction to know."""
+async def answer(desk: Desk, database: Database, said: Said) -> Question | None:
+    """Answer what it means; None where it is a message like any other."""
+    # Most texts are no answer, and need no transaction to know.
+    if not await database.read(lambda reader: _look(reader, said), name="mailbox.plain_answer"):
+        return None
+    try:
+        return await database.write(
+            lambda tx: answer_tx(desk, tx, said), name="mailbox.plain_answer"
+        )
+    except (Conflict, Forbidden):
+        return None  # closed in this very moment, or somebody else's to answer
+
+
+def _look(reader: Reader, said: Said) -> bool:
     asked = questions.asked_in(reader, said.agent_id, said.channel, said.conversation)
     return meant_by(asked, said.text) is not None
 

@@ -206,6 +206,7 @@ class Incoming:
             await self._skip([item], "we are not in the room")
             return
         event, room = found
+        event = replace(event, is_private=room.is_private(self._deps.me.user_id, event.sender))
         verdict = may(event, self._spec(), self._people, room, self._deps.me.user_id)
         if verdict.principal is None:
             await self._refuse(item, event, verdict)
@@ -232,14 +233,11 @@ class Incoming:
         elif self._is_late(item):
             await self._late(item, event, principal, room, lane)
         else:
-            is_private = room.is_private(self._deps.me.user_id, event.sender)
-            told = replace(event, is_private=is_private)
-            await self._saying.handle(item, told, principal, lane)
+            await self._saying.handle(item, event, principal, lane)
             self._marks.read(event.place, event.event_id)
 
     async def _placed(self, event: Event, lane: Lane) -> tuple[Event, Room] | None:
-        """The event with what it refers to, and its room, or None if we are not in it. While the
-        homeserver is asked, another room has the place."""
+        """The event, with what it refers to, and its room. Others have the place while one asks."""
         room = self._rooms.known(event.room_id)
         if room is not None and not self._context.may_take_long(event):
             return event, room
