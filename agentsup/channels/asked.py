@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from agentsup.catalogue import load
 from agentsup.channels import buttons, cards
 from agentsup.channels.inbox import taken
+from agentsup.channels.typed import AskedCard, meant, plainly, replied_to, typed_as
 from agentsup.kit.clock import Clock
 from agentsup.mailbox import choices, outbox, showing
 from agentsup.mailbox.mailbox import Mailbox
@@ -36,7 +37,6 @@ __all__ = ["Asked", "AskedCard", "Said", "Shown", "Shows"]
 _SHOW_WITHIN_MS = 2 * 86_400_000
 """An end older than this is not shown any more."""
 _AT_ONCE = 50
-_QUOTE_CHARS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +49,6 @@ class Said:
     question: Question | None = None
     is_step: bool = False
     """More of the question is shown, or has to be, before it can be answered so."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskedCard:
-    """A question as it stands in a chat. ``platform_ids``: the messages that show it."""
-
-    question: Question
-    conversation: str
-    platform_ids: tuple[str, ...]
-    body: dict[str, Any]
-
-    @property
-    def language(self) -> str:
-        """What was asked in, as far as the question's own words go."""
-        return str(self.body.get("language") or "")
 
 
 class Shown(StrEnum):
@@ -121,7 +106,7 @@ class Asked:
         question_id, _, meaning = data.removeprefix(cards.QUESTION).partition(":")
 
         def option_of(question: Question) -> str | Token | None:
-            return _meant(question, meaning)
+            return meant(question, meaning)
 
         return await self._answer(
             question_id, option_of, conversation, principal, press_id, language
@@ -164,20 +149,20 @@ class Asked:
         before, found = await self._database.read(look, name="channel.open_questions")
         if before is not None:
             return Said(before, counts=True)
-        chosen = _replied_to(found, reply_to, quoted)
+        chosen = replied_to(found, reply_to, quoted)
         if chosen:
-            if _said(chosen[0], text, is_reply=True) is None:
+            if typed_as(chosen[0], text, is_reply=True) is None:
                 labels = " · ".join(label for label, _ in cards.offered(chosen[0].body))
                 words = load().text("press.options", language, options=labels)
                 return Said(words, counts=False, question=chosen[0].question)
         elif reply_to is None:
-            chosen = _plainly(found, text, is_private=is_private)
+            chosen = plainly(found, text, is_private=is_private)
         if not chosen:
             return None
 
         def option_of(question: Question) -> str | Token | None:
             card = replace(chosen[0], question=question)
-            return _said(card, text, is_reply=reply_to is not None)
+            return typed_as(card, text, is_reply=reply_to is not None)
 
         said = await self._answer(
             chosen[0].question.question_id,
@@ -387,59 +372,6 @@ class Asked:
             at=self._clock.now_ms(),
         )
         _mark_tx(tx, question.question_id, self._clock.now_ms())
-
-
-def _replied_to(found: list[AskedCard], reply_to: str | None, quoted: str) -> list[AskedCard]:
-    """The question that a reply is to. A person may be quicker than the note of the message's id:
-    then it is the one that has none yet and says what was quoted."""
-    if reply_to is None:
-        return []
-    known = [card for card in found if reply_to in card.platform_ids]
-    unnumbered = [
-        card for card in found if not card.platform_ids and _says(quoted, card.question.text)
-    ]
-    return known or (unnumbered if len(unnumbered) == 1 else [])
-
-
-def _meant(question: Question, meaning: str) -> str | Token | None:
-    """What the data of a press means: a number of the options, or that more is to be shown."""
-    if meaning in {*Token}:
-        return Token(meaning)
-    index = int(meaning) if meaning.isdecimal() else -1
-    return question.options[index] if 0 <= index < len(question.options) else None
-
-
-def _said(card: AskedCard, text: str, *, is_reply: bool = False) -> str | Token | None:
-    """What a typed text means below that card: one of the things it offers, by their words or
-    numbers, or an option. Only a reply can go on behind it, as a denial with a reason."""
-    question, offered = card.question, cards.offered(card.body)
-    if not question.options:
-        return text
-    label = cards.option_of_text([label for label, _ in offered], text)
-    if label is not None:
-        return _meant(question, next(meaning for each, meaning in offered if each == label))
-    found = choices.meant(question, text)
-    return found if is_reply or found in question.options else None
-
-
-def _plainly(found: Sequence[AskedCard], text: str, *, is_private: bool) -> list[AskedCard]:
-    """The question that a text means which replies to nothing: the only one that offers it, or in a
-    private chat the only one that takes any words. Of several none is guessed."""
-    cards_of = {card.question.question_id: card for card in found}.values()
-    offering = [c for c in cards_of if c.question.options and _said(c, text) is not None]
-    free = [c for c in cards_of if is_private and is_free(c.question)]
-    if len(cards_of) == 1:
-        return offering or free
-    if not is_private or (offering and free):
-        return []
-    meant = offering or free
-    return meant if len(meant) == 1 else []
-
-
-def _says(quoted: str, asked: str) -> bool:
-    """Whether the quoted message begins as the question does, whatever its marks became."""
-    letters = "".join(each for each in asked if each.isalnum())[:_QUOTE_CHARS]
-    return bool(letters) and letters in "".join(each for each in quoted if each.isalnum())
 
 
 def _cards(rows: Sequence[Any]) -> list[AskedCard]:

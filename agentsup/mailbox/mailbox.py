@@ -273,15 +273,8 @@ class Mailbox:
             name="mailbox.answer",
         )
 
-    async def skip(self, question_id: str, by: Principal) -> Question:
-        """Leave it unanswered. Raises ``NotFound``, ``BadRequest``, ``Forbidden``, ``Conflict``."""
-        return await self._db.write(
-            lambda tx: answering.skip_tx(self.desk, tx, question_id, by), name="mailbox.skip"
-        )
-
     async def answer_plain(self, said: plain_answer.Said) -> Question | None:
-        """Take a plain text of a private conversation as the answer that it is; None where it is a
-        message like any other."""
+        """Take a text of a private conversation as an answer; None where it is a message."""
         return await plain_answer.answer(self.desk, self._db, said)
 
     def answer_tx(

@@ -45,10 +45,13 @@ def meant_by(asked: Sequence[Question], text: str) -> tuple[Question, str] | Non
     It is the only one whose options name the text, or else the only one that takes any words. Of
     several none is guessed: who means one of them replies to it or names it.
     """
+    # A call that is shown in more than one part is one question.
+    asked = list({each.question_id: each for each in asked}.values())
     chosen = [(each, option) for each in asked if (option := _option(each, text)) is not None]
     free = [each for each in asked if is_free(each)]
     if chosen:
-        return chosen[0] if len(chosen) == 1 and not free else None
+        is_clear = len(chosen) == 1 and not free and chosen[0][0].kind in OF_AGENTS
+        return chosen[0] if is_clear else None
     return (free[0], text) if len(free) == 1 else None
 
 

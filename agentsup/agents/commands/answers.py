@@ -9,7 +9,7 @@ from agentsup.agents.commands import texts
 from agentsup.agents.commands.dispatch import Command, is_operator
 from agentsup.catalogue import Words, words
 from agentsup.kit.clock import Clock
-from agentsup.mailbox import choices, questions, showing
+from agentsup.mailbox import answering, choices, questions, showing
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.notices import preview
 from agentsup.mailbox.showing import Stage, Token
@@ -64,7 +64,12 @@ class _Answers:
         """Leave a question of an agent unanswered: its turn goes on without."""
         fits = _is_of_agents
         question = await (self._named(context, rest) if rest else self._only(context, fits))
-        closed = await self.mailbox.skip(question.question_id, context.principal)
+        closed = await self.database.write(
+            lambda tx: answering.skip_tx(
+                self.mailbox.desk, tx, question.question_id, context.principal
+            ),
+            name="command.skip",
+        )
         text = preview(closed.text, _QUOTE_CHARS)
         return CommandReply(words(context.language)("answer.skipped", question=text))
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agentsup.mailbox import answering
 from agentsup.mailbox.plain_answer import Said
 from agentsup.model.errors import BadRequest, Conflict, Forbidden
 from agentsup.model.message import Lease
@@ -30,6 +31,10 @@ async def asked(rig: MailRig, text: str = "What is your name?", **changes: Any) 
         )
     )
     return question
+
+
+async def skip(rig: MailRig, question_id: str, by: Principal) -> Question:
+    return await rig.db.write(lambda tx: answering.skip_tx(rig.mailbox.desk, tx, question_id, by))
 
 
 async def state_of(rig: MailRig, question: Question) -> tuple[QuestionState, str]:
@@ -106,15 +111,15 @@ async def test_only_who_may_answer_answers(rig: MailRig) -> None:
 async def test_a_question_may_be_left_unanswered_and_a_late_answer_is_told_so(rig: MailRig) -> None:
     question = await asked(rig, options=("yes", "no"))
     with pytest.raises(Forbidden):
-        await rig.mailbox.skip(question.question_id, replace(EVE, role=EVE.role.__class__(0)))
-    closed = await rig.mailbox.skip(question.question_id, BOB)
+        await skip(rig, question.question_id, replace(EVE, role=EVE.role.__class__(0)))
+    closed = await skip(rig, question.question_id, BOB)
     assert (closed.state, closed.answered_by) == (QuestionState.EXPIRED, BOB.label)
     lease: Lease = await rig.one()
     assert lease.message.message_id == question.message_id, "its turn goes on"
     await rig.finish(lease)
     await rig.reboot()
     for late in (
-        rig.mailbox.skip(question.question_id, BOB),
+        skip(rig, question.question_id, BOB),
         rig.mailbox.answer(question.question_id, "yes", BOB),
     ):
         with pytest.raises(Conflict, match="left this question unanswered"):
@@ -126,7 +131,7 @@ async def test_leave_for_a_call_is_not_skipped(rig: MailRig) -> None:
         rig, "run make?", kind=APPROVAL, options=("once", "deny"), tool="exec", call_id="c"
     )
     with pytest.raises(BadRequest, match="must be answered"):
-        await rig.mailbox.skip(leave.question_id, BOB)
+        await skip(rig, leave.question_id, BOB)
 
 
 async def test_a_place_counts_its_own_session_and_names_whom_it_waits_for(rig: MailRig) -> None:

@@ -197,6 +197,7 @@ def test_a_terminal_lives_through_the_death_of_the_daemon(cli: Cli) -> None:
     assert sorted(one["text"] for one in messages) == ["slow one", "two"]
 
 
+@pytest.mark.timeout(60)  # two lives of a daemon and two chats
 def test_an_answer_stands_once_on_the_screen_over_a_kill(cli: Cli) -> None:
     """And in the chat that is opened while it is written."""
     whole = ("1 2 3 4", "5 6 7 8")  # the line being written is drawn anew; these never stand in it
