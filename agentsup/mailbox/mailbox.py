@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from agentsup.kit.clock import Clock
@@ -285,9 +286,7 @@ class Mailbox:
 
     async def expire(self) -> Expired:
         """Close questions and queued messages that are past their time."""
-        return await self._db.write(
-            lambda tx: questions.expire_tx(self.desk, tx), name="mailbox.expire"
-        )
+        return await self._db.write(partial(questions.expire_tx, self.desk), name="mailbox.expire")
 
     async def next_deadline(self) -> int | None:
         """When ``expire`` has something to do next (wall ms), or None."""

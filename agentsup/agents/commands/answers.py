@@ -11,6 +11,7 @@ from agentsup.catalogue import Words, words
 from agentsup.kit.clock import Clock
 from agentsup.mailbox import answering, choices, questions, showing
 from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox.naming import chat_key
 from agentsup.mailbox.notices import preview
 from agentsup.mailbox.showing import Stage, Token
 from agentsup.model.control import CommandContext, CommandReply
@@ -82,7 +83,7 @@ class _Answers:
         await self.mailbox.accept(
             NewMessage(
                 agent_id=AgentId(agent_id),
-                session_key=":".join(("chat", *place)),
+                session_key=chat_key(*place),
                 parts=text_parts(rest),
                 principal=context.principal,
                 kind=Kind.CHAT,
