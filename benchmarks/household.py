@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentsup.config.files import ConfigFiles
 from agentsup.config.home import Home
 from agentsup.daemon import boot
 from agentsup.daemon.build import Daemon, Ground, build
@@ -113,7 +114,7 @@ async def household(
         roster = Roster(database, clock, entropy)
         token, _ = operator_token(place.api_token, entropy)
         await roster.load()
-        snapshot, complaint = first_snapshot(place, roster.overrides())
+        snapshot, complaint = await first_snapshot(place, roster.overrides(), ConfigFiles())
         await roster.take_over(snapshot.specs)
         ground = Ground(
             home=place,

@@ -1,34 +1,64 @@
 """SHAREDMEMORY.md: part of every agent's prompt, and a read-only copy in each workspace.
 
 The people's file is only read. The copies are generated and replaced whole, so that a turn never
-sees half of one; nothing that a person edits is rewritten.
+sees half of one; nothing that a person edits is rewritten. What stands in the way of a copy is set
+aside and told, and a copy that can't be made is its own agent's trouble.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from pathlib import Path
 
-from agentsup.kit.files import write_atomic
+from agentsup.config.files import ConfigFiles
+from agentsup.kit.planted import Folder
+from agentsup.kit.pool import BoundedPool
+from agentsup.kit.tasks import OwnerClosed, TaskOwner
+from agentsup.observe.logging import get_logger
+
+_log = get_logger(__name__)
 
 COPY_NAME = "SHAREDMEMORY.md"
 MAX_BYTES = 256 * 1024
 _HEAD = (
     "<!-- A generated copy: agentsup replaces it. Edit SHAREDMEMORY.md in the home instead. -->\n"
 )
+_WAIT_S = 0.5
+"""How long an edit waits for its copies: a workspace that does not answer delays no other edit."""
+
+
+async def _untold(text: str) -> None:
+    del text
 
 
 class SharedKnowledge:
     """The current text, and the copies of it."""
 
-    def __init__(self, path: Path, workspaces: Callable[[], Iterable[Path]]) -> None:
-        """``workspaces`` names the workspaces of all agents that are up now."""
+    def __init__(
+        self,
+        path: Path,
+        workspaces: Callable[[], Iterable[Path]],
+        *,
+        config_files: ConfigFiles | None = None,
+        files: BoundedPool | None = None,
+        tasks: TaskOwner | None = None,
+        tell: Callable[[str], Awaitable[None]] = _untold,
+    ) -> None:
+        """``workspaces`` names the workspaces of all agents that are up now; ``config_files`` reads
+        the file, ``files`` is the pool in which copies are made, ``tasks`` owns them while they
+        are; ``tell`` hears of what was set aside."""
         self._path = path
         self._workspaces = workspaces
+        self._config_files = config_files or ConfigFiles()
+        self._files = files or BoundedPool("files")
+        self._tasks = tasks or TaskOwner("shared knowledge")
+        self._tell = tell
         self._text = ""
         self._digest = ""
+        self._copying: dict[Path, str] = {}
         self.problem = ""
         """Why the file could not be read, or empty; the last good text stays in use."""
 
@@ -37,47 +67,83 @@ class SharedKnowledge:
         """The last good text; empty if there is no file."""
         return self._text
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why the file, or a copy of it, is not as it should be."""
+        return tuple(filter(None, (self.problem, *self._copying.values())))
+
     async def refresh(self) -> bool:
         """Read the file again and renew the copies; whether the text changed."""
-        text, problem = await asyncio.to_thread(_read, self._path)
-        self.problem = problem
+        text, problem = await self._read()
+        if problem != self.problem:
+            self.problem = problem
+            await self._say(problem or f"{self._path.name} can be read again.")
         if problem:
             return False
         digest = hashlib.sha256(text.encode()).hexdigest()
         changed = digest != self._digest
         self._text, self._digest = text, digest
-        for workspace in tuple(self._workspaces()):
-            await self.copy_to(workspace)
+        workspaces = tuple(self._workspaces())
+        self._copying = {at: why for at, why in self._copying.items() if at in workspaces}
+        try:
+            copies = [
+                self._tasks.spawn(self.copy_to(at), name=f"knowledge:{at.parent.name}")
+                for at in workspaces
+            ]
+        except OwnerClosed:
+            return changed
+        if copies:
+            await asyncio.wait(copies, timeout=_WAIT_S)
         return changed
 
+    async def make(self, workspace: Path) -> None:
+        """Have a workspace with its copy, for an agent that starts. Raises ``OSError`` where it is
+        no directory, or does not answer."""
+        await self._files.run(Folder(workspace).make, key=workspace.parent.name)
+        await self.copy_to(workspace)
+
     async def copy_to(self, workspace: Path) -> None:
-        """Renew the copy in one workspace, if it differs."""
-        await asyncio.to_thread(_copy, workspace / COPY_NAME, self._text)
-
-
-def _read(path: Path) -> tuple[str, str]:
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        return "", ""
-    except OSError as error:
-        return "", f"{path} can't be read: {error.strerror}"
-    if len(raw) > MAX_BYTES:
-        return "", f"{path} has {len(raw)} bytes; at most {MAX_BYTES} are shared"
-    try:
-        return raw.decode("utf-8-sig"), ""
-    except UnicodeDecodeError as error:
-        return "", f"{path} is not UTF-8 at byte {error.start}"
-
-
-def _copy(target: Path, text: str) -> None:
-    if not text:
-        target.unlink(missing_ok=True)
-        return
-    data = (_HEAD + text).encode()
-    try:
-        if target.read_bytes() == data:
+        """Renew the copy in one workspace, if it differs. What is wrong there is told, not raised."""
+        agent = workspace.parent.name
+        try:
+            aside = await self._files.run(partial(_copy, workspace, self._text), key=agent)
+        except OSError as error:
+            why = f"{agent} has no current copy of {COPY_NAME}: {error.strerror or error}"
+            if self._copying.get(workspace) != why:
+                self._copying[workspace] = why
+                _log.warning("shared knowledge not copied", agent=agent, reason=why)
             return
-    except OSError:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(target, data, mode=0o444)
+        self._copying.pop(workspace, None)
+        if aside:
+            what = f"{COPY_NAME} in the workspace of {agent} was no plain file"
+            await self._say(f"{what}; it was set aside as {aside}.")
+
+    async def _read(self) -> tuple[str, str]:
+        try:
+            raw = await self._config_files.read(self._path, MAX_BYTES)
+        except FileNotFoundError:
+            return "", ""
+        except OSError as error:
+            return "", f"{self._path} can't be read: {error.strerror or error}"
+        if len(raw) > MAX_BYTES:
+            return "", f"{self._path} has more than {MAX_BYTES} bytes, which is all that is shared"
+        try:
+            return raw.decode("utf-8-sig"), ""
+        except UnicodeDecodeError as error:
+            return "", f"{self._path} is not UTF-8 at byte {error.start}"
+
+    async def _say(self, text: str) -> None:
+        _log.warning("shared knowledge", reason=text)
+        await self._tell(text)
+
+
+def _copy(workspace: Path, text: str) -> str:
+    """The new name of what stood in the way, or empty. Blocks."""
+    folder = Folder(workspace)
+    if text:
+        return folder.renew(COPY_NAME, (_HEAD + text).encode(), mode=0o444)
+    try:
+        folder.remove(COPY_NAME)
+    except OSError:  # a directory with something in it
+        return folder.set_aside(COPY_NAME)
+    return ""

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from agentsup.kit.planted import read_plain
+from agentsup.kit.pool import NoAnswer, in_time
 from agentsup.mailbox.bus import DirectoryEntry
 from agentsup.model.agent import AgentSpec
 from agentsup.model.name import name_problem
@@ -21,6 +23,7 @@ SKILLS = "skills"
 """The folder in the home."""
 MAX_SKILL_BYTES = 64 * 1024
 """A longer file is cut: every turn would pay for it."""
+_LIMIT_S = 0.25
 _PLACES = re.compile(r"\{(nickname|name|role|team)\}")
 
 
@@ -61,8 +64,14 @@ def _line(mate: DirectoryEntry) -> str:
 
 
 def skill_texts(folder: Path, skills: Sequence[str]) -> tuple[str, ...]:
-    """The text of each skill, files read anew when they changed."""
-    return tuple(_skill(folder, each) for each in skills)
+    """The text of each skill, files read anew when they changed; where they don't answer, its
+    name. Blocks for a moment at most."""
+    if not skills:
+        return ()
+    try:
+        return in_time(lambda: tuple(_skill(folder, each) for each in skills), _LIMIT_S)
+    except NoAnswer:
+        return tuple(skills)
 
 
 def _skill(folder: Path, skill: str) -> str:
@@ -80,5 +89,4 @@ def _skill(folder: Path, skill: str) -> str:
 def _read(path: Path, mtime_ns: int, size: int) -> str:
     """A small file; its time and size are part of the key."""
     del mtime_ns, size
-    with path.open("rb") as file:
-        return file.read(MAX_SKILL_BYTES).decode("utf-8", "replace").strip()
+    return read_plain(path, MAX_SKILL_BYTES).decode("utf-8", "replace").strip()

@@ -86,9 +86,9 @@ class AgentStack:
     # -- life --------------------------------------------------------------------------------------
 
     async def run(self, ready: Callable[[], None], draining: asyncio.Event) -> None:
-        """Work on the agent's mailbox until drained. Raises what ends the stack."""
-        await asyncio.to_thread(self._place.workspace.mkdir, parents=True, exist_ok=True)
-        await self._knowledge.copy_to(self._place.workspace)
+        """Work on the agent's mailbox until drained. Raises what ends the stack,
+        ``OSError`` where its workspace can't be used."""
+        await self._knowledge.make(self._place.workspace)
         if self.servers is None:
             await self._pump.run(ready, draining)
             return

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
+from agentsup.kit.pool import BoundedPool
 from agentsup.mailbox.bus import AgentDirectory, Asker, BusReply, BusRequest
 from agentsup.mailbox.history import Received
 from agentsup.mailbox.letters import Sent
@@ -381,6 +382,8 @@ class WebDeps:
     """The chat commands of an agent, by its id, in a language."""
     language: Callable[[str], str] = lambda person: ""
     """What a person of [people] reads, or empty."""
+    files: BoundedPool = field(default_factory=lambda: BoundedPool("files"))
+    """Where work on workspaces is done."""
 
 
 @dataclass(frozen=True, slots=True)

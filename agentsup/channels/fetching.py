@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,8 @@ from agentsup.channels.received import FOLDER, Landing
 from agentsup.kit.backoff import delay_s
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
-from agentsup.kit.threads import to_its_end
+from agentsup.kit.planted import Folder
+from agentsup.kit.pool import BoundedPool
 from agentsup.model.errors import TooLarge
 from agentsup.model.message import Part
 
@@ -66,14 +67,16 @@ async def fetch(
     max_bytes: int,
     say: Words,
     over: str = "file.over_ours",
+    files: BoundedPool | None = None,
 ) -> Fetched:
     """Fetch one file to ``<workspace>/inbox/<date>-<name>``; trouble comes back in words.
 
     ``pull`` opens a file, once it knows where the content is, and writes it; it may be called
     several times, and raises ``Later``, ``Never``, ``TooLarge``
     over ``max_bytes``, or ``OSError``. ``owner`` names whose unfinished files a ``sweep`` finds;
-    ``over`` is what is said of a file that is too large.
+    ``over`` is what is said of a file that is too large; ``files`` is the pool for the workspace.
     """
+    run = partial((files or BoundedPool("files")).run, key=workspace.parent.name)
 
     def failed(why: str) -> Fetched:
         return Fetched(problem=say("file.not_fetched", name=sent.name, why=why))
@@ -92,7 +95,7 @@ async def fetch(
         async def opened() -> IO[bytes]:
             nonlocal landing
             make = partial(Landing, workspace, owner=owner, token=entropy.token())
-            landing = await to_its_end(make, undo=Landing.close)
+            landing = await run(make, undo=Landing.close)
             return landing.out
 
         try:
@@ -100,12 +103,12 @@ async def fetch(
                 await pull(opened)
             except BaseException:
                 if landing is not None:
-                    await to_its_end(landing.close)
+                    await run(landing.close)
                 raise
             assert landing is not None, "what was pulled was written"
             # It closes what it keeps: a wait after this one could be given up with the file kept.
             keep = partial(_keep, landing, sent.name, clock.now_ms())
-            to = await to_its_end(keep, undo=lambda kept: kept.unlink(missing_ok=True))
+            to = await run(keep, undo=partial(_discard_one, workspace))
             return Fetched(Part("file", path=f"{FOLDER}/{to.name}", name=sent.name))
         except TooLarge:
             return too_large()
@@ -119,7 +122,7 @@ async def fetch(
         except Never as error:
             return failed(str(error))
         except OSError as error:
-            return failed(error.strerror or say("file.unwritable"))
+            return failed(error.strerror or str(error) or say("file.unwritable"))
 
 
 def _keep(landing: Landing, name: str, now_ms: int) -> Path:
@@ -130,13 +133,19 @@ def _keep(landing: Landing, name: str, now_ms: int) -> Path:
         landing.close()
 
 
-async def discard(parts: Sequence[Part], workspace: Path) -> None:
+def _discard_one(workspace: Path, kept: Path) -> None:
+    Folder(workspace).remove(f"{FOLDER}/{kept.name}")
+
+
+async def discard(parts: Sequence[Part], workspace: Path, files: BoundedPool | None = None) -> None:
     """Remove what was fetched for a message that was not taken."""
 
     def remove() -> None:
         for part in parts:
             if part.path:
-                (workspace / part.path).unlink(missing_ok=True)
+                with suppress(OSError):
+                    Folder(workspace).remove(part.path)
 
     if parts:
-        await asyncio.to_thread(remove)
+        with suppress(OSError):
+            await (files or BoundedPool("files")).run(remove, key=workspace.parent.name)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import time
 import unicodedata
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Final
 
-__all__ = ["FOLDER", "Landing", "safe_name", "sweep"]
+from agentsup.kit.planted import Folder
+from agentsup.kit.pool import BoundedPool
+
+__all__ = ["FOLDER", "Landing", "safe_name", "sweep", "swept"]
+
+_log = logging.getLogger(__name__)
 
 FOLDER: Final = "inbox"
 _MAX_NAME: Final = 100
@@ -42,24 +49,17 @@ class Landing:
 
     def __init__(self, workspace: Path, *, owner: str, token: str) -> None:
         """``owner`` names whose unfinished files a ``sweep`` finds; ``token`` is a secret for this
-        one file. Raises ``OSError``."""
-        folder = workspace / FOLDER
-        folder.mkdir(parents=True, exist_ok=True)
-        # From here on it is this very directory, wherever its name leads later.
-        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._path = folder
-        opened = Path(f"/proc/self/fd/{self._folder}")
-        real = (opened if opened.exists() else folder).resolve()
-        if not real.is_relative_to(workspace.resolve()):
-            os.close(self._folder)
-            raise OSError(0, f"{FOLDER} leads out of the workspace")
+        one file. What stands in the folder's place and is none is set aside. Raises ``OSError``."""
         self._part = f"{_part_of(owner)}{token}"
-        try:
+        self._path = workspace / FOLDER
+        place = Folder(workspace)
+        if aside := place.clear(FOLDER):
+            _log.warning("%s of %s was set aside as %s", FOLDER, workspace.parent.name, aside)
+        with place.directory((FOLDER,)) as folder:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            descriptor = os.open(self._part, flags, 0o644, dir_fd=self._folder)
-        except OSError:
-            os.close(self._folder)
-            raise
+            descriptor = os.open(self._part, flags, 0o644, dir_fd=folder)
+            # From here on it is this very directory, wherever its name leads later.
+            self._folder = os.dup(folder)
         self.out: IO[bytes] = os.fdopen(descriptor, "wb")
         """Where the content goes."""
         self._is_closed = False
@@ -103,27 +103,28 @@ def sweep(workspace: Path, *, owner: str) -> int:
     An agent may have put a link in place of the folder, or of a file in it: none is followed, and
     only plain files under ``owner``'s own names go; a huge folder is looked at in part.
     """
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    count = 0
+    count, place = 0, Folder(workspace)
     try:
-        folder = os.open(workspace / FOLDER, flags)
-    except OSError:
-        return 0
-    try:
-        with os.scandir(folder) as entries:
+        with place.directory((FOLDER,)) as folder, os.scandir(folder) as entries:
             left = [
                 each.name
                 for each in islice(entries, _LOOKED_AT)
                 if each.name.startswith(_part_of(owner)) and each.is_file(follow_symlinks=False)
             ]
         for name in left:
-            os.unlink(name, dir_fd=folder)
-            count += 1
+            count += place.remove(f"{FOLDER}/{name}")
     except OSError:
         return count
-    finally:
-        os.close(folder)
     return count
+
+
+async def swept(workspace: Path, *, owner: str, files: BoundedPool) -> None:
+    """``sweep`` in the pool. What does not answer is left as it is."""
+    step = partial(sweep, workspace, owner=owner)
+    try:
+        await files.run(step, key=workspace.parent.name)
+    except OSError as error:
+        _log.warning("unfinished files of %s stay: %s", workspace.parent.name, error)
 
 
 def _part_of(owner: str) -> str:

@@ -5,18 +5,26 @@ A secret is never kept in a snapshot in clear unless a person wrote it in clear,
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agentsup.config.findings import is_secret_name
+from agentsup.kit.planted import read_plain
+from agentsup.kit.pool import in_time
 from agentsup.model.agent import Secret
 from agentsup.model.errors import ConfigError
 
 MAX_FILE_BYTES = 64 * 1024
 """A file that holds a secret is small."""
+
+LIMIT_S = 5.0
+ON_LOOP_S = 0.25
+"""Where a secret is resolved on the event loop: a share that does not answer must not stop it."""
 
 _REFERENCE = re.compile(r"(?P<kind>env|file):(?P<target>.+)", re.DOTALL)
 
@@ -49,10 +57,9 @@ def resolve(secret: Secret, *, base: Path, environ: Mapping[str, str] | None = N
 def _read(written: str, base: Path) -> str:
     path = base / Path(written).expanduser()
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        data = in_time(partial(read_plain, path, MAX_FILE_BYTES + 1), _limit_s())
     except OSError as error:
-        reason = error.strerror or type(error).__name__
+        reason = error.strerror or str(error) or type(error).__name__
         raise ConfigError(f"the secret file {path} can't be read: {reason}") from None
     except (RuntimeError, ValueError):
         raise ConfigError(f"the secret file {written!r} has no usable path") from None
@@ -65,6 +72,14 @@ def _read(written: str, base: Path) -> str:
     if not text:
         raise ConfigError(f"the secret file {path} is empty")
     return text
+
+
+def _limit_s() -> float:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return LIMIT_S
+    return ON_LOOP_S
 
 
 def protect(options: Mapping[str, Any]) -> dict[str, Any]:

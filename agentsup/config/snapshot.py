@@ -43,6 +43,7 @@ from agentsup.config.merge import (
     merge,
 )
 from agentsup.config.settings import LoadedSettings, Settings, parse_settings, unknown_variables
+from agentsup.kit.planted import read_plain
 from agentsup.model.agent import BLOCKS, MAIN, AgentSpec, Secret, field_info
 from agentsup.model.errors import BadRequest, ConfigErrors, NotFound
 from agentsup.model.name import BUILTIN_ROLES
@@ -134,18 +135,20 @@ def load(
     previous: ConfigSnapshot | None = None,
     environ: Mapping[str, str] | None = None,
     checks: Sequence[Check] = (),
+    content: Mapping[str, bytes | OSError] | None = None,
 ) -> ConfigSnapshot:
     """Read, check and merge everything declared in `home`. Blocks on the disk. `checks` say more of
-    each agent, where somebody asks.
+    each agent, where somebody asks. `content` is what the two files were found to hold, by name,
+    where they have been read already.
 
     A missing file counts as empty, except where `previous` had it: then it is an error, since a
     file that vanished must not remove agents. Raises `ConfigErrors` with every finding.
     """
     environ = os.environ if environ is None else environ
     found: list[Finding] = []
-    data = {
-        path.name: _read(path, previous, found) for path in (home.config_toml, home.agents_json)
-    }
+    declaring = (home.config_toml, home.agents_json)
+    content = content or {path.name: _content(path) for path in declaring}
+    data = {path.name: _usable(path, content[path.name], previous, found) for path in declaring}
     raise_errors(found)
     loaded, declared = _parse(data["config.toml"], data["agents.json"])
     made = _Resolver(loaded, declared, overrides or {})
@@ -191,18 +194,27 @@ def _plain(overrides: Overrides) -> list[tuple[str, str, str]]:
     ]
 
 
-def _read(path: Path, previous: ConfigSnapshot | None, found: list[Finding]) -> bytes | None:
+def _content(path: Path) -> bytes | OSError:
     try:
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        if previous is None or previous.file_hashes.get(path.name) is None:
-            return None
+        return read_plain(path, MAX_BYTES + 1)
+    except OSError as error:
+        return error
+
+
+def _usable(
+    path: Path, content: bytes | OSError, previous: ConfigSnapshot | None, found: list[Finding]
+) -> bytes | None:
+    if isinstance(content, bytes):
+        return content
+    hint = None
+    if not isinstance(content, FileNotFoundError):
+        reason = content.strerror or str(content) or type(content).__name__
+        message = f"the file can't be read: {reason}"
+    elif previous is None or previous.file_hashes.get(path.name) is None:
+        return None
+    else:
         message = "the file is gone; everything stays as it was"
         hint = "write [] to remove all agents" if path.suffix == ".json" else "write an empty file"
-    except OSError as error:
-        message = f"the file can't be read: {error.strerror or type(error).__name__}"
-        hint = None
     found.append(Finding(Severity.ERROR, message, path.name, 1, 1, "(file)", hint))
     return None
 

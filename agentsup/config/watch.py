@@ -24,7 +24,9 @@ from pathlib import Path
 from watchfiles import Change, awatch
 
 from agentsup.config.agents_file import MAX_BYTES
+from agentsup.config.files import ConfigFiles
 from agentsup.kit.clock import Clock
+from agentsup.kit.pool import NoAnswer
 from agentsup.kit.tasks import TaskOwner
 
 LOOK_S = 0.1
@@ -42,6 +44,10 @@ MISSING_S = 0.25
 """How long until a directory that is gone is looked for again."""
 _CLOSE_S = 0.5
 
+NO_ANSWER = "no answer"
+UNREADABLE = "unreadable"
+"""In place of the hash of a file that can't be read; ``load`` says why."""
+
 Hashes = Mapping[str, str | None]
 """Content hash by file name, None for a file that does not exist."""
 
@@ -54,25 +60,28 @@ async def watch(
     clock: Clock,
     known: Hashes | None = None,
     reread_s: float = REREAD_S,
+    files: ConfigFiles | None = None,
 ) -> None:
     """Call `on_change` with the names of the files whose content changed, until `stop` is set.
 
     All `paths` lie in one directory. `known` is what the caller has read already (a snapshot's
     `file_hashes`): a difference at the start is told at once, so that no edit falls into the gap
-    of a restart; a file that is not in `known` starts as it is. Raises what `on_change` raises,
+    of a restart; a file that is not in `known` starts as it is. A file that does not answer counts
+    as changed, and again once it answers. Raises what `on_change` raises,
     and `OSError` or `RuntimeError` where the directory can't be watched.
     """
+    files = files or ConfigFiles()
     (directory,) = {path.parent for path in paths}
-    watched = _Files(directory, tuple(sorted(path.name for path in paths)), clock)
-    when = WatchedDirectory(directory, clock, names=watched.names, reread_s=reread_s)
-    told = await asyncio.to_thread(watched.hashes)
+    watched = _Files(directory, tuple(sorted(path.name for path in paths)), clock, files)
+    when = WatchedDirectory(directory, clock, names=watched.names, reread_s=reread_s, files=files)
+    told = await watched.hashes()
     told.update((name, known[name]) for name in watched.names if known and name in known)
     async with aclosing(when.looks(stop)) as looks:
         async for _ in looks:
-            if await asyncio.to_thread(watched.hashes) == told:
+            if await watched.hashes() == told:
                 continue  # most looks end here: nothing has to come to rest
             await watched.settle()
-            now = await asyncio.to_thread(watched.hashes)
+            now = await watched.hashes()
             changed = {name for name in watched.names if now[name] != told.get(name)}
             if changed:
                 await on_change(changed)
@@ -116,9 +125,11 @@ class WatchedDirectory:
         names: Collection[str] | None = None,
         reread_s: float = REREAD_S,
         missing_s: float = MISSING_S,
+        files: ConfigFiles | None = None,
     ) -> None:
         """``names`` are the files in it that count; None: whatever lies below it, which is looked
         at only after it had a moment to come to rest."""
+        self._files = files or ConfigFiles()
         self._path = path
         self._clock = clock
         self._names = names
@@ -134,7 +145,7 @@ class WatchedDirectory:
         self._looked()
         yield
         while not stop.is_set():
-            identity = await asyncio.to_thread(self._identity)
+            identity = await self._identity()
             if identity is None:
                 # Nothing to watch until the directory is back; then it is looked at.
                 is_missing = True
@@ -149,7 +160,7 @@ class WatchedDirectory:
                 async for _ in events:
                     self._looked()
                     # Asked before the look, so that the last look sees what took its place.
-                    now = await asyncio.to_thread(self._identity)
+                    now = await self._identity()
                     is_another = self._is_lost or now != identity
                     yield
                     if is_another:
@@ -200,9 +211,9 @@ class WatchedDirectory:
     def _looked(self) -> None:
         self._due_at = self._clock.monotonic() + self._reread_s
 
-    def _identity(self) -> tuple[int, int] | None:
+    async def _identity(self) -> tuple[int, int] | None:
         try:
-            status = self._path.stat()
+            status = await self._files.run(self._path.stat, key=f"{self._path}")
         except OSError:
             return None
         return status.st_dev, status.st_ino
@@ -218,44 +229,50 @@ async def wait_for_stop(stop: asyncio.Event, seconds: float) -> None:
 class _Files:
     """The files of one directory."""
 
-    def __init__(self, directory: Path, names: tuple[str, ...], clock: Clock) -> None:
+    def __init__(
+        self, directory: Path, names: tuple[str, ...], clock: Clock, files: ConfigFiles
+    ) -> None:
         self.names = names
         self._directory = directory
         self._clock = clock
+        self._files = files
 
     async def settle(self) -> None:
         """Wait until size and times of the files stand still, so that no half save is read."""
         until = self._clock.monotonic() + SETTLE_AT_MOST_S
-        before = await asyncio.to_thread(self._signature)
+        before = await self._signatures()
         while self._clock.monotonic() < until:
             await self._clock.sleep(SETTLE_S)
-            now = await asyncio.to_thread(self._signature)
+            now = await self._signatures()
             if now == before:
                 return
             before = now
 
-    def _signature(self) -> tuple[object, ...]:
-        found: list[object] = []
-        for name in self.names:
-            try:
-                status = os.stat(self._directory / name)  # noqa: PTH116 - three calls, no object each
-            except OSError:
-                found.append(None)
-            else:
-                found.append((status.st_ino, status.st_size, status.st_mtime_ns))
-        return tuple(found)
+    async def _signatures(self) -> list[object]:
+        return [await self._signature(name) for name in self.names]
 
-    def hashes(self) -> dict[str, str | None]:
-        """Content hash of each file; blocks on the disk.
+    async def _signature(self, name: str) -> object:
+        try:
+            return await self._files.signature(self._directory / name)
+        except OSError:
+            return None
+
+    async def hashes(self) -> dict[str, str | None]:
+        """Content hash of each file, read one beside the other.
 
         Equal to a snapshot's `file_hashes`, also for files too large to be read: those are cut
-        at the same length. An unreadable file counts as missing here, `load` says why.
+        at the same length. An unreadable file is another one than before, and `load` says why.
         """
-        found: dict[str, str | None] = {}
-        for name in self.names:
-            try:
-                with (self._directory / name).open("rb") as file:
-                    found[name] = hashlib.sha256(file.read(MAX_BYTES + 1)).hexdigest()
-            except OSError:
-                found[name] = None
-        return found
+        found = await asyncio.gather(*map(self._hash, self.names))
+        return dict(zip(self.names, found, strict=True))
+
+    async def _hash(self, name: str) -> str | None:
+        try:
+            data = await self._files.read(self._directory / name, MAX_BYTES)
+        except FileNotFoundError:
+            return None
+        except NoAnswer:
+            return NO_ANSWER
+        except OSError:
+            return UNREADABLE
+        return hashlib.sha256(data).hexdigest()

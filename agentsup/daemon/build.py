@@ -6,7 +6,6 @@ import logging
 import os
 
 from agentsup import __version__
-from agentsup.agents.knowledge import SharedKnowledge
 from agentsup.agents.processes import ProcessTable
 from agentsup.agents.stack import AgentStack
 from agentsup.agents.turn_services import TurnServices
@@ -180,9 +179,7 @@ class _Assembly:
             channel_trouble=self.channels.trouble,
         )
         g.roster.watch_status(self.fleet.status)
-        self.knowledge = SharedKnowledge(
-            g.home.shared_memory, lambda: [stack.workspace for stack in self.fleet.stacks()]
-        )
+        self.knowledge = remembering.shared_knowledge(g, self.fleet, self.tasks, self.alarm.tell)
         self.reconciler = Reconciler(
             home=g.home,
             snapshot=g.snapshot,
@@ -196,6 +193,7 @@ class _Assembly:
             on_removed=self._on_removed,
             engine_of=lambda spec: self.engines.choice(spec)[0],
             channels=self.channels,
+            files=g.config_files,
         )
 
     def _turns(self) -> None:
@@ -252,10 +250,11 @@ class _Assembly:
             background=self.work.background,
         )
 
-    def _on_snapshot(self, snapshot: ConfigSnapshot) -> None:
+    async def _on_snapshot(self, snapshot: ConfigSnapshot) -> None:
+        g = self.ground
+        await redact_secrets(g.redactor, snapshot, g.home.root, g.environ, g.config_files)
         self.snapshot = snapshot
         logging.getLogger().setLevel(snapshot.settings.log.level.upper())
-        redact_secrets(self.ground.redactor, snapshot, self.ground.home.root, self.ground.environ)
         self.api.people_changed()
         self.work.background.resized()
 
@@ -269,7 +268,7 @@ class _Assembly:
         g = self.ground
         stalls = measures.StallTeller(g.clock, self.tasks, self.alarm.tell)
         self.lag = LagProbe(on_stall=stalls.heard)
-        probes = measures.probes(g.database, g.clock, g.roster, self.fleet, self.channels)
+        probes = measures.probes(g, self.fleet, self.channels)
         self.watchdog = measures.watchdog_of(self.lag, probes, g.clock)
         self.metrics = measures.metrics_of(
             g,
@@ -348,6 +347,7 @@ class _Assembly:
             events=self.events,
             live=self.live,
             people=self.people,
+            files=g.files,
             tell=self.alarm.tell,
         )
 

@@ -53,9 +53,11 @@ def calls_of(
         redact=ground.redactor.text,
     )
     programs = exec_tool(
-        lambda: child_env(_NAMES, source=ground.environ), fencing_of(ground, current)
+        lambda: child_env(_NAMES, source=ground.environ),
+        fencing_of(ground, current),
+        ground.files,
     )
-    own = (*file_tools(), programs, web_tool(), asking_tool())
+    own = (*file_tools(ground.files), programs, web_tool(), asking_tool())
     made = host_services(
         ground.database,
         ground.clock,

@@ -15,6 +15,7 @@ from agentsup.agents.commands.roles import role_commands
 from agentsup.agents.commands.tasks import task_commands
 from agentsup.agents.commands.trace import trace_commands
 from agentsup.agents.host import HostServices
+from agentsup.agents.memory.notes_file import NotesFiles
 from agentsup.approvals.grants import Grants
 from agentsup.daemon.ground import Ground
 from agentsup.daemon.mcp import DaemonMcp
@@ -50,6 +51,7 @@ def chat_commands_of(
         ground.clock,
         ground.entropy,
         ground.home.memory,
+        NotesFiles(ground.files),
     )
     return ChatCommands(
         (

@@ -41,6 +41,7 @@ def engines_of(ground: Ground, current: Callable[[], ConfigSnapshot]) -> EngineR
         memory_mb=lambda: current().settings.limits.process_memory_mb,
         redact=ground.redactor.text,
         fencing=fencing_of(ground, current),
+        files=ground.files,
     )
     return default_registry(ground.clock, ground.environ, children)
 

@@ -10,7 +10,9 @@ from agentsup.api.ports import WebDeps
 from agentsup.api.server import ApiServer
 from agentsup.channels.console import ConsoleChannel
 from agentsup.channels.web import WebChannel
+from agentsup.config.files import ConfigFiles
 from agentsup.config.home import Home
+from agentsup.config.reading import NAMED_S
 from agentsup.config.secrets import resolve
 from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.daemon import boot as boots
@@ -21,6 +23,7 @@ from agentsup.daemon.tokens import TokenBook
 from agentsup.engines.registry import EngineRegistry
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
+from agentsup.kit.pool import BoundedPool
 from agentsup.mailbox.mailbox import Mailbox, MailboxLimits
 from agentsup.mailbox.pump import Handler
 from agentsup.model.agent import AgentSpec
@@ -28,8 +31,11 @@ from agentsup.model.channel import Channel
 from agentsup.model.control import CommandInfo
 from agentsup.model.errors import ConfigError, ConfigErrors
 from agentsup.model.hook import Approver
+from agentsup.observe.logging import get_logger
 from agentsup.observe.redact import Redactor
 from agentsup.store.database import Database
+
+_log = get_logger(__name__)
 
 LOG_FILE = "agentsup.log"
 """In the home's `logs/`."""
@@ -66,6 +72,10 @@ class Ground:
     keep_lock: Callable[[], bool] = lambda: True
     """Puts the lock's file back where it is gone; False: the home itself is another directory now."""
     dropped_log_lines: Callable[[], int] = lambda: 0
+    files: BoundedPool = field(default_factory=lambda: BoundedPool("files"))
+    """Where the daemon works on what agents can write."""
+    config_files: ConfigFiles = field(default_factory=ConfigFiles)
+    """Reads what people keep in the home."""
     after_imports: Callable[[], None] = lambda: None
     """Called when a large library was loaded. A process of our own freezes it: a full collection
     among all that is loaded would hold up the loop for tens of milliseconds."""
@@ -77,17 +87,29 @@ class Ground:
         )
 
 
-def redact_secrets(
-    redactor: Redactor, snapshot: ConfigSnapshot, home: Path, environ: Mapping[str, str]
+async def redact_secrets(
+    redactor: Redactor,
+    snapshot: ConfigSnapshot,
+    home: Path,
+    environ: Mapping[str, str],
+    files: ConfigFiles,
 ) -> None:
     """Let the log know every secret that can be resolved, so that it never shows one."""
-    found: list[str] = []
-    for secret in snapshot.secrets():
-        try:
-            found.append(resolve(secret, base=home, environ=environ).reveal())
-        except ConfigError:
-            continue
-    redactor.add_all(found)
+
+    def resolved() -> list[str]:
+        found: list[str] = []
+        for secret in snapshot.secrets():
+            try:
+                found.append(resolve(secret, base=home, environ=environ).reveal())
+            except ConfigError:
+                continue
+        return found
+
+    key = f"secrets {snapshot.content_hash}"
+    try:
+        redactor.add_all(await files.run(resolved, key=key, limit_s=NAMED_S))
+    except OSError as error:
+        _log.warning("secrets could not be read for redaction", reason=str(error))
 
 
 def own_channels() -> dict[str, Channel]:
@@ -113,6 +135,7 @@ def web_deps(
         operator_key=ground.tokens.operator_key,
         node_id=ground.boot.node_id,
         workspace=ground.home.workspace,
+        files=ground.files,
         log_file=ground.home.logs / LOG_FILE if logs.file else None,
         offered=offered,
         language=language,

@@ -11,9 +11,14 @@ import signal
 import stat
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
+from agentsup.config.agents_file import MAX_BYTES
+from agentsup.config.files import LIMIT_S, ConfigFiles
 from agentsup.config.home import Home
 from agentsup.config.settings import LogSettings, parse_settings
 from agentsup.config.snapshot import ConfigSnapshot
@@ -29,6 +34,8 @@ from agentsup.kit import descriptors, prctl
 from agentsup.kit.clock import Clock, SystemClock
 from agentsup.kit.entropy import Entropy, SystemEntropy
 from agentsup.kit.files import HomeLock, HomeLocked
+from agentsup.kit.planted import read_plain
+from agentsup.kit.pool import in_time
 from agentsup.kit.terminal import clean
 from agentsup.model.errors import AgentsupError, ConfigErrors
 from agentsup.model.ids import BootId
@@ -41,6 +48,8 @@ _log = get_logger(__name__)
 
 STORM_LIMIT = 10
 STORM_WINDOW_MS = 60_000
+LAST_THREADS_S = 5.0
+"""When all is closed, threads that hang keep the process no longer than this."""
 LAST_RESORT_S = 50.0
 """After an end was asked for, the process is gone at the latest after this (the graces and 5 s)."""
 
@@ -85,8 +94,12 @@ def run_daemon(home: Path, *, port: int | None, accept_store: bool = False) -> i
         lock.release()
         log.close()
     if ending.code == REBUILD_CODE and in_place:
-        os.execv(sys.executable, _again(sys.orig_argv))  # noqa: S606 - ourselves
+        _execute_again()
     return ending.code
+
+
+def _execute_again() -> NoReturn:
+    os.execv(sys.executable, _again(sys.orig_argv))  # noqa: S606 - ourselves
 
 
 def _again(argv: list[str]) -> list[str]:
@@ -97,8 +110,7 @@ def _again(argv: list[str]) -> list[str]:
 def _open_log(home: Home, redactor: Redactor) -> LogSystem:
     """The log as ``[log]`` says; as by default where the files are wrong, which is told later."""
     try:
-        data = home.config_toml.read_bytes() if home.config_toml.exists() else None
-        wanted = parse_settings(data).settings.log
+        wanted = parse_settings(_config_toml(home)).settings.log
     except (ConfigErrors, OSError):
         wanted = LogSettings()
     return setup_logging(
@@ -110,6 +122,13 @@ def _open_log(home: Home, redactor: Redactor) -> LogSystem:
         file_bytes=wanted.max_bytes,
         files_kept=wanted.keep,
     )
+
+
+def _config_toml(home: Home) -> bytes | None:
+    try:
+        return in_time(partial(read_plain, home.config_toml, MAX_BYTES + 1), LIMIT_S)
+    except FileNotFoundError:
+        return None
 
 
 def _refuse(text: str) -> int:
@@ -130,6 +149,7 @@ async def _boot(
     clock = SystemClock()
     entropy = SystemEntropy(clock)
     prctl.become_subreaper()
+    files = ConfigFiles()
 
     async def token_there() -> tuple[str, bool]:
         return await asyncio.to_thread(operator_token, home.api_token, entropy)
@@ -138,7 +158,7 @@ async def _boot(
         token, is_new = await space.wait_in_loop(token_there)
         redactor.add(token)
         ready = await space.wait_in_loop(
-            lambda: _prepare(home, clock, entropy, redactor, accept_store=accept_store)
+            lambda: _prepare(home, clock, entropy, redactor, files, accept_store=accept_store)
         )
     except space.Stopped:
         return Ending(0, "asked to end while it waited for space"), False
@@ -158,6 +178,7 @@ async def _boot(
             start_modes=StartModes(tuple(restored), is_new),
             redactor=redactor,
             environ=os.environ,
+            config_files=files,
             port=port,
             announce=_show_link if _is_watched() else None,
             keep_lock=lock.restore,
@@ -167,10 +188,14 @@ async def _boot(
         gc.freeze()
         ending = await _serve(build(ground), begun)
         await boot.end(database, clock, begun.boot_id, ending.code, ending.reason)
-        return ending, _restarts_in_place(snapshot)
+        in_place = _restarts_in_place(snapshot)
     finally:
         await database.close()
-        await asyncio.to_thread(home.daemon_json.unlink, missing_ok=True)
+        home.daemon_json.unlink(missing_ok=True)  # nothing else runs on the loop any more
+    # From here on Python waits for threads of its default executor, however long they hang.
+    again = in_place and ending.code == REBUILD_CODE
+    _last_resort(LAST_THREADS_S, _execute_again if again else partial(os._exit, ending.code))
+    return ending, in_place
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +214,7 @@ async def _prepare(
     clock: Clock,
     entropy: Entropy,
     redactor: Redactor,
+    files: ConfigFiles,
     *,
     accept_store: bool,
 ) -> _Prepared:
@@ -204,11 +230,11 @@ async def _prepare(
         begun = await boot.begin(database, clock, BootId(entropy.new_id("boot")), entropy)
         roster = Roster(database, clock, entropy)
         await roster.load()
-        snapshot, complaint = await asyncio.to_thread(first_snapshot, home, roster.overrides())
+        snapshot, complaint = await first_snapshot(home, roster.overrides(), files)
         # Where config.toml is wrong, the level that was applied last.
         logging.getLogger().setLevel(snapshot.settings.log.level.upper())
         logging.getLogger("watchfiles").setLevel(logging.WARNING)
-        redact_secrets(redactor, snapshot, home.root, os.environ)
+        await redact_secrets(redactor, snapshot, home.root, os.environ, files)
         await roster.take_over(snapshot.specs)
         if complaint is None:
             await asyncio.to_thread(keep_applied, home, snapshot)
@@ -276,9 +302,9 @@ def _on_signals(daemon: Daemon) -> None:
         loop.add_signal_handler(number, asked, number)
 
 
-def _last_resort(after_s: float) -> None:
+def _last_resort(after_s: float, end: Callable[[], object] | None = None) -> None:
     """A thread ends the process, because the loop may be the thing that hangs."""
-    timer = threading.Timer(after_s, os._exit, args=(1,))
+    timer = threading.Timer(after_s, end or partial(os._exit, 1))
     timer.daemon = True
     timer.start()
 

@@ -42,6 +42,7 @@ class DaemonMcp:
             after_imports=ground.after_imports,
             fencing=fencing_of(ground, current),
             programs=Programs(lambda: current().settings.limits.mcp_processes),
+            files=ground.files,
         )
 
     def with_tools_of(self, others: Callable[[], Iterable[Tool]]) -> Callable[[], Iterable[Tool]]:

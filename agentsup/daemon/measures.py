@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -10,7 +11,6 @@ from agentsup import __version__
 from agentsup.daemon.channels import Channels
 from agentsup.daemon.fleet import Fleet
 from agentsup.daemon.ground import Ground
-from agentsup.daemon.roster import Roster
 from agentsup.kit import descriptors, sdnotify
 from agentsup.kit.clock import Clock
 from agentsup.kit.lag import LagProbe, Stall
@@ -22,7 +22,6 @@ from agentsup.model.agent import MAIN
 from agentsup.model.errors import StoreUnavailable
 from agentsup.observe.logging import get_logger
 from agentsup.observe.metrics import Metrics, MetricSources
-from agentsup.store.database import Database
 from agentsup.store.probe import probe
 from agentsup.supervision.watchdog import Probe, Watchdog
 from agentsup.tasks.figures import counts
@@ -38,16 +37,24 @@ FREE_DESCRIPTORS = 64
 """Fewer are too few for the store, programs and bots."""
 
 
-def probes(
-    database: Database, clock: Clock, roster: Roster, fleet: Fleet, channels: Channels
-) -> dict[str, Probe]:
-    """The store writes, main runs, bots that are connected finish their polls."""
+def probes(ground: Ground, fleet: Fleet, channels: Channels) -> dict[str, Probe]:
+    """The store writes and reads, main runs, bots that are connected finish their polls, and each
+    pool of threads gets a step of no work done. One that hangs is told as that."""
+    database, roster = ground.database, ground.roster
 
     async def store() -> str | None:
-        health = await probe(database, clock=clock)
+        health = await probe(database, clock=ground.clock)
         if not health.is_ok:
             return health.detail or health.reason
         return "the disk is nearly full" if health.is_disk_low else None
+
+    async def reads() -> str | None:
+        await database.read(lambda reader: reader.one("SELECT 1 AS one"), name="probe.read")
+        return None
+
+    async def threads() -> str | None:
+        await asyncio.to_thread(bool)
+        return None
 
     async def main() -> str | None:
         state, reason = fleet.status(roster.entry(MAIN).agent_id)
@@ -59,7 +66,16 @@ def probes(
             return None
         return f"{used} of {limit} descriptors (files and sockets) are in use"
 
-    return {"store": store, "main": main, "channels": channels.probe, "descriptors": free}
+    return {
+        "store": store,
+        "reads": reads,
+        "main": main,
+        "channels": channels.probe,
+        "files": ground.files.probe,
+        "config": ground.config_files.probe,
+        "threads": threads,
+        "descriptors": free,
+    }
 
 
 class StallTeller:

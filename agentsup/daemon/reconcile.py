@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from agentsup.config.agents_file import MAX_BYTES
 from agentsup.config.diff import Plan, diff, diff_specs, takes_rebuild
+from agentsup.config.files import ConfigFiles
 from agentsup.config.home import Home
-from agentsup.config.snapshot import ConfigSnapshot, Overrides, content_hash, load
+from agentsup.config.reading import read_config
+from agentsup.config.snapshot import ConfigSnapshot, Overrides, content_hash
 from agentsup.daemon.fleet import Fleet, Unit
 from agentsup.daemon.roster import Roster, is_wanted_up
 from agentsup.kit.clock import Clock
 from agentsup.kit.files import write_atomic
+from agentsup.kit.planted import read_plain
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.agent import AgentSpec
 from agentsup.model.errors import ConfigErrors, NotFound
@@ -67,14 +72,16 @@ class Reconciler:
         fleet: Fleet,
         tasks: TaskOwner,
         tell: Callable[[str], Awaitable[None]],
-        on_snapshot: Callable[[ConfigSnapshot], None],
+        on_snapshot: Callable[[ConfigSnapshot], Awaitable[None]],
         on_removed: Callable[[str], None],
         engine_of: Callable[[AgentSpec], str],
         channels: ChannelMatcher,
+        files: ConfigFiles | None = None,
     ) -> None:
         """``tell(text)`` reaches main's conversation; ``on_snapshot`` hears of each new one;
         ``on_removed(agent_id)`` lets go of what else belongs to an agent; ``engine_of(spec)`` is
-        the engine that would be built now."""
+        the engine that would be built now; ``files`` reads the declared files."""
+        self.files = files or ConfigFiles()
         self._home = home
         self.snapshot = snapshot
         self._database = database
@@ -102,8 +109,8 @@ class Reconciler:
         async with self._lock:
             began_s = self._clock.monotonic()
             try:
-                new = await asyncio.to_thread(
-                    load, self._home, self._roster.overrides(), previous=self.snapshot
+                new = await read_config(
+                    self.files, self._home, self._roster.overrides(), previous=self.snapshot
                 )
             except ConfigErrors as error:
                 await self.complain(error)
@@ -117,8 +124,15 @@ class Reconciler:
                 await self._tell("The configuration is valid again and was applied.")
             if not plan.is_empty or mended:
                 await self._record_applied(plan, took_ms)
-                await asyncio.to_thread(keep_applied, self._home, new)
+                await self._keep(new)
             return True
+
+    async def _keep(self, applied: ConfigSnapshot) -> None:
+        step = partial(keep_applied, self._home, applied)
+        try:
+            await self.files.run(step, key="applied")
+        except OSError as error:
+            _log.warning("what was applied could not be kept", reason=error.strerror or str(error))
 
     async def complain(self, error: ConfigErrors) -> None:
         """Say what is wrong, where it stands; once per complaint."""
@@ -154,7 +168,7 @@ class Reconciler:
         self.snapshot = new
         if plan.needs_restart:
             self.needs_restart = tuple(dict.fromkeys((*self.needs_restart, *plan.needs_restart)))
-        self._on_snapshot(new)
+        await self._on_snapshot(new)
         self.converge_all(edited={*plan.changed, *plan.added})
 
     async def _clear_override(self, name: str, field: str) -> None:
@@ -291,7 +305,7 @@ def keep_applied(home: Home, snapshot: ConfigSnapshot) -> None:
         (home.config_toml, applied.config_toml),
     ):
         try:
-            data: bytes | None = source.read_bytes()
+            data: bytes | None = read_plain(source, MAX_BYTES + 1)
         except FileNotFoundError:
             data = None
         if content_hash(data) != snapshot.file_hashes.get(source.name):
@@ -302,15 +316,17 @@ def keep_applied(home: Home, snapshot: ConfigSnapshot) -> None:
             write_atomic(target, data, mode=0o600)
 
 
-def first_snapshot(home: Home, overrides: Overrides) -> tuple[ConfigSnapshot, ConfigErrors | None]:
+async def first_snapshot(
+    home: Home, overrides: Overrides, files: ConfigFiles
+) -> tuple[ConfigSnapshot, ConfigErrors | None]:
     """The snapshot to start with: the files, or what was applied last where they are wrong.
 
-    Raises ``ConfigErrors`` when the files are wrong and nothing was ever applied. Blocks.
+    Raises ``ConfigErrors`` when the files are wrong and nothing was ever applied.
     """
     try:
-        return load(home, overrides), None
+        return await read_config(files, home, overrides), None
     except ConfigErrors as error:
         applied = AppliedHome(home.root)
         if not applied.agents_json.parent.exists():
             raise
-        return load(applied, overrides), error
+        return await read_config(files, applied, overrides), error

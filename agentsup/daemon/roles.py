@@ -27,7 +27,7 @@ class DaemonRoles:
         tools: Callable[[], Iterable[Tool]],
     ) -> None:
         """``tools`` gives the live registry."""
-        self.shelf = RoleShelf(ground.home.roles, tools)
+        self.shelf = RoleShelf(ground.home.roles, tools, ground.config_files)
         self.turns = Roles(self.shelf, ground.database)
         self.desk = RoleDesk(self.shelf)
         self._current = current
@@ -45,7 +45,7 @@ class DaemonRoles:
     def warnings(self, knowledge: SharedKnowledge, channels: Channels) -> tuple[str, ...]:
         """What there is to tell of the daemon: shared memory, channels, broken roles, and the
         agents that have no tools because of one."""
-        told = [*filter(None, (knowledge.problem,)), *channels.warnings()]
+        told = [*knowledge.problems, *channels.warnings()]
         book = self.shelf.known
         if book is None:
             return tuple(told)

@@ -160,6 +160,7 @@ def watcher_spec(
             stop=ctx.draining,
             clock=clock,
             known=reconciler.snapshot.file_hashes,
+            files=reconciler.files,
         )
 
     return ChildSpec("watcher", life, Restart.PERMANENT, grace=SHORT, policy=FOR_EVER)

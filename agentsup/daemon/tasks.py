@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.daemon.ground import Ground
@@ -22,6 +22,8 @@ from agentsup.tasks.zones import machine_zone
 
 _log = get_logger(__name__)
 
+_PURGE_S = 120.0
+
 
 class DaemonTasks:
     """What the daemon's parts take of background work. ``hub`` is None where tasks are switched
@@ -35,7 +37,7 @@ class DaemonTasks:
         abort: Callable[[str], Awaitable[None]],
     ) -> None:
         """``abort`` ends the turn of a cancelled message, and returns when it is gone."""
-        folders = Folders(ground.home.tasks, ground.home.task_dir)
+        folders = Folders(ground.home.tasks, ground.home.task_dir, ground.files)
         self._ground, self._folders = ground, folders
         self._current = current
         self.background = SharedLane(lambda: current().settings.tasks.max_parallel)
@@ -62,7 +64,8 @@ class DaemonTasks:
         days = self._current().settings.tasks.keep_days
         before_s = self._ground.clock.now_ms() / 1000 - days * 86_400
         try:
-            gone = await asyncio.to_thread(self._folders.purge, before_s)
+            step = partial(self._folders.purge, before_s)
+            gone = await self._folders.run(step, key="deleted tasks", limit_s=_PURGE_S)
         except OSError as error:
             _log.warning("folders of deleted tasks could not be removed", reason=str(error))
             return

@@ -24,6 +24,7 @@ from agentsup.config.secrets import resolve
 from agentsup.daemon.people import People
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
+from agentsup.kit.pool import BoundedPool
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.agent import AgentSpec, Secret
 from agentsup.model.channel import Begin, Channel, Delivery, DeliveryOutcome, OutboxPart
@@ -90,6 +91,8 @@ class ChannelServices:
     events: EventLog
     live: LiveHub
     people: People
+    files: BoundedPool
+    """Where work on agents' workspaces is done."""
     tell: Callable[[str], Awaitable[None]]
     """Reaches the operator, where need be past the bot that has the trouble."""
 
@@ -219,6 +222,7 @@ class TelegramTransport(Transport):
             now = life.spec()
             made: TelegramSettings = module.TelegramSettings(
                 workspace=workspace,
+                files=s.files,
                 long_as_file_pieces=now.telegram_file_after_pieces or 0,
                 timezone=_zone(now),
             )
@@ -228,6 +232,7 @@ class TelegramTransport(Transport):
             agent_id=life.agent_id,
             agent_name=spec.name,
             workspace=workspace,
+            files=s.files,
             token=token,
             spec=life.spec,
             database=s.database,
@@ -304,6 +309,7 @@ class MatrixTransport(Transport):
             now = life.spec()
             made: MatrixSettings = module.MatrixSettings(
                 workspace=workspace,
+                files=s.files,
                 long_as_file_pieces=now.matrix.file_after_pieces or 0,
                 timezone=_zone(now),
             )

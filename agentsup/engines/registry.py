@@ -110,7 +110,7 @@ def default_registry(
 
     def scripted() -> ClosableEngine:
         module = importlib.import_module("agentsup.engines.scripted")
-        engine: ClosableEngine = module.ScriptedEngine(clock)
+        engine: ClosableEngine = module.ScriptedEngine(clock, manager.files)
         return engine
 
     def llm() -> ClosableEngine:

@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from agentsup.engines.scripted_rules import (
     steps_to_data,
 )
 from agentsup.kit.clock import Clock
+from agentsup.kit.planted import Folder, read_plain
+from agentsup.kit.pool import BoundedPool
 from agentsup.kit.procgroup import ProcessGroup, Stdio
 from agentsup.model.engine import (
     Done,
@@ -48,6 +51,7 @@ from agentsup.model.tool import Effect
 
 NO_MODEL = "I answer offline, without a model, and can only repeat what you say.\n"
 _PREVIEW_CHARS = 200
+_EFFECTS_BYTES = 64 * 1024 * 1024
 _TERM_GRACE_S = 0.5
 
 # A child and a grandchild that ignore SIGTERM (an ignored signal stays ignored across exec). The
@@ -62,8 +66,10 @@ class ScriptedEngine:
     name = "scripted"
     caps = EngineCaps(streaming=True, tools=True, suspend=True, usage=True, only_thinks=True)
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, files: BoundedPool | None = None) -> None:
+        """``files`` is the pool for scripts, and for what effects write."""
         self._clock = clock
+        self.files = files or BoundedPool("files")
         self._scripts: dict[str, tuple[tuple[int, int, int], Script]] = {}
 
     async def open(self, spec: EngineSpec, host: EngineHost) -> ScriptedSession:
@@ -85,20 +91,16 @@ class ScriptedEngine:
 
     async def _from_file(self, path: Path) -> Script:
         try:
-            status = path.stat()  # noqa: ASYNC240 - microseconds; reading goes to a thread
-            version = (status.st_mtime_ns, status.st_size, status.st_ino)
             known = self._scripts.get(str(path))
-            if known is not None and known[0] == version:
-                return known[1]
-            script = await asyncio.to_thread(load_script, path)
+            found = await self.files.run(partial(_script, path, known), key=f"{path}")
         except OSError as error:
             raise ConfigError(
                 f"the script can't be read: {error.strerror or error}",
                 path=str(path),
                 hint="engine_options.script is relative to the home",
             ) from error
-        self._scripts[str(path)] = (version, script)
-        return script
+        self._scripts[str(path)] = found
+        return found[1]
 
 
 def script_path(source: str, home: str) -> Path:
@@ -108,8 +110,19 @@ def script_path(source: str, home: str) -> Path:
 
 def load_script(path: Path) -> Script:
     """Read and check a script file; blocks. Raises ``ConfigError`` or ``OSError``."""
-    with path.open("rb") as file:
-        return parse_script(file.read(MAX_SCRIPT_BYTES + 1), path=str(path))
+    return parse_script(read_plain(path, MAX_SCRIPT_BYTES + 1), path=str(path))
+
+
+_Known = tuple[tuple[int, int, int], Script]
+
+
+def _script(path: Path, known: _Known | None) -> _Known:
+    """The script with its version: what is known, unless the file is another one now. Blocks."""
+    status = path.stat()
+    version = (status.st_mtime_ns, status.st_size, status.st_ino)
+    if known is not None and known[0] == version:
+        return known
+    return version, load_script(path)
 
 
 @dataclass(slots=True)
@@ -315,10 +328,11 @@ class ScriptedSession:
                 await self._host.reaped(group.pgid)
 
     async def _effect(self, path: str, message_id: str) -> None:
-        target = _inside(self._spec.workspace, path)
+        _inside(self._spec.workspace, path)
+        step = partial(_append_line, Folder(self._spec.workspace), path, message_id)
 
         async def append() -> str:
-            await asyncio.to_thread(_append_line, target, message_id)
+            await self._engine.files.run(step, key=self._spec.agent)
             return f"appended to {path}"
 
         done = await self._host.perform("effect", Effect.BLIND, {"path": path}, append)
@@ -345,12 +359,8 @@ def _inside(workspace: str, path: str) -> Path:
     return target
 
 
-def _append_line(target: Path, line: str) -> None:
+def _append_line(folder: Folder, path: str, line: str) -> None:
     """Append one line durably, in one write; blocks."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(descriptor, f"{line}\n".encode())
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    above = path.rpartition("/")[0]
+    folder.make(above)
+    folder.append(path, f"{line}\n".encode(), _EFFECTS_BYTES, mode=0o600)

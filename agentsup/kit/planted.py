@@ -96,7 +96,8 @@ class Folder:
     """What lies below one directory. Every path is relative to it; everything raises ``OSError``."""
 
     def __init__(self, root: Path | str) -> None:
-        """``root`` itself must be a directory and no link; what it lies in is trusted."""
+        """``root`` is what an agent's programs are given as a whole: what is below is theirs to
+        write, its own name is not."""
         self.root = Path(root)
 
     # -- files -------------------------------------------------------------------------------------
@@ -206,6 +207,20 @@ class Folder:
         except FileNotFoundError:
             return False
 
+    def has(self, path: str) -> bool:
+        """Whether anything has that name."""
+        try:
+            self.stat(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def move(self, path: str, to: str) -> None:
+        """Give something another name in the folder; a directory takes no other's place."""
+        names, new = _file_names(path), _file_names(to)
+        with self.directory(names[:-1]) as before, self.directory(new[:-1]) as after:
+            os.rename(names[-1], new[-1], src_dir_fd=before, dst_dir_fd=after)
+
     def set_aside(self, path: str) -> str:
         """Give what stands there another name beside it, and return that."""
         names = _file_names(path)
@@ -216,6 +231,18 @@ class Folder:
         """A directory with those on its way, the folder itself among them; it may be there."""
         with self.directory(names_of(path), make=True, mode=mode):
             return
+
+    def clear(self, path: str, *, mode: int = 0o755) -> str:
+        """As ``make`` for one directory; what stands there and is none is set aside. The new name
+        of that, or empty."""
+        names, aside = _file_names(path), ""
+        with self.directory(names[:-1], make=True, mode=mode) as parent:
+            known = _stat(parent, names[-1])
+            if known is not None and not stat.S_ISDIR(known.st_mode):
+                aside = _set_aside(parent, names[-1])
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(names[-1], mode, dir_fd=parent)
+        return aside
 
     def remove_tree(self, path: str, goes_on: Callable[[], bool]) -> bool:
         """Remove a directory with all that is in it, or any other thing. ``goes_on`` is asked
@@ -255,15 +282,16 @@ class Folder:
             yield descriptor
 
     def _open_root(self, mode: int | None) -> int:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         try:
-            return os.open(self.root, _DIRECTORY)
+            return os.open(self.root, flags)
         except FileNotFoundError:
             if mode is None:
                 raise
         # A link to nothing is there, and no directory: opening it says so.
         with contextlib.suppress(FileExistsError):
             self.root.mkdir(mode=mode, parents=True)
-        return os.open(self.root, _DIRECTORY)
+        return os.open(self.root, flags)
 
 
 @contextmanager

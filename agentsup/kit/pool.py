@@ -16,11 +16,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 
-__all__ = ["BoundedPool", "NoAnswer", "PoolFull"]
+__all__ = ["BoundedPool", "NoAnswer", "PoolFull", "in_time"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _PROBE: Final = "(probe)"
+_PROBE_S: Final = 4.0
+"""Less than whoever asks the probes waits for an answer."""
 
 
 class NoAnswer(TimeoutError):
@@ -105,7 +107,7 @@ class BoundedPool:
     async def probe(self) -> str | None:
         """What is wrong with the pool, or None: a step of no work must get through."""
         try:
-            await self.run(_nothing, key=_PROBE)
+            await self.run(_nothing, key=_PROBE, limit_s=_PROBE_S)
         except OSError as error:
             return f"{self.name}: {error}; {self._told()}"
         return None
@@ -175,6 +177,18 @@ class BoundedPool:
     def _forget(self, key: str, entry: "_Key") -> None:
         if not entry.users and self._keys.get(key) is entry:
             del self._keys[key]
+
+
+def in_time(step: Callable[[], T], limit_s: float) -> T:
+    """What ``step`` returns or raises, for code that is not on an event loop. Blocks, but not for
+    longer than ``limit_s``: then it raises ``NoAnswer``, and the step's thread is left behind."""
+    future = _Threads("in-time").submit(step)
+    try:
+        return future.result(limit_s)
+    except TimeoutError:
+        if future.done():
+            raise  # the step's own
+        raise NoAnswer(f"no answer within {limit_s:g} s") from None
 
 
 class _Key:

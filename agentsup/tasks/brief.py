@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from agentsup.mailbox.questions import aside
@@ -60,7 +60,7 @@ class Briefing:
         if task is None:
             return Brief("\n".join(told), hard_s=self._timeout_s(), told=ids)
         try:
-            folder, notes = await asyncio.to_thread(self._read, task)
+            folder, notes = await self._folders.run(partial(self._read, task), key=task.task_id)
         except OSError as error:
             lines = [
                 f"You work on task {task.task_id}, “{task.name}”. It has no folder now: {error}."

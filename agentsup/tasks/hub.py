@@ -6,7 +6,6 @@ A task is a row; what it does are its runs, messages of the one mailbox. Who may
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
@@ -311,7 +310,7 @@ class TaskHub:
             changes.tell_tx(tx, EventType.TASK_DELETED, task, at, by=caller.label)
 
         found = await self._steer(task_id, caller, do, name="tasks.delete")
-        await asyncio.to_thread(self._folders.put_away, found)
+        await self._maker.put_away(found)
 
     async def update(
         self,
@@ -334,7 +333,8 @@ class TaskHub:
         task = await self.get(task_id, caller=caller)
         if note.strip():
             try:
-                await asyncio.to_thread(self._folders.note, task.task_id, task.name, note)
+                step = partial(self._folders.note, task.task_id, task.name, note)
+                await self._folders.run(step, key=task.task_id)
             except OSError as error:
                 raise Conflict(f"the note can't be kept: {error}", task_id=task.task_id) from error
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from agentsup.channels.inbox import InboxReply
+from agentsup.config.files import ConfigFiles
 from agentsup.config.home import Home
 from agentsup.daemon import boot, services
 from agentsup.daemon.build import Daemon, build
@@ -121,7 +122,9 @@ class Household:
         )
         self.roster = Roster(self.db, self.clock, self.entropy)
         await self.roster.load()
-        snapshot, complaint = first_snapshot(self.home, self.roster.overrides())
+        snapshot, complaint = await first_snapshot(
+            self.home, self.roster.overrides(), ConfigFiles()
+        )
         await self.roster.take_over(snapshot.specs)
         if complaint is None:
             keep_applied(self.home, snapshot)

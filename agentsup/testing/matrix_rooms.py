@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentsup.channels.matrix.errors import Refused, RoomGone, error_of
-from agentsup.channels.upload import UploadFile, open_upload
+from agentsup.channels.upload import UploadFile
 from agentsup.kit.clock import Clock
 
 __all__ = ["ANN", "BOT", "RoomEvent", "Rooms", "Trouble"]
@@ -153,7 +153,7 @@ class Rooms:
 
     async def upload(self, file: UploadFile, content_type: str) -> str:
         async with _Call(self, "upload", {"name": file.name, "type": content_type}):
-            with await asyncio.to_thread(open_upload, file) as handle:
+            with await file.opened() as handle:
                 data = handle.read()
             mxc = f"mxc://localhost/{len(self.files) + 1}"
             self.files[mxc] = data

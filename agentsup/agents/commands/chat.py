@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentsup.agents.commands import texts
 from agentsup.agents.commands.answers import SHOWN, answer_commands, open_here
 from agentsup.agents.commands.dispatch import Command, is_operator
 from agentsup.agents.commands.pages import columns, page_of, turning, wanted_page
+from agentsup.agents.memory.notes_file import NotesFiles
 from agentsup.agents.recovery.decisions import FALLBACK, TIERS
 from agentsup.agents.roles import rows as role_rows
 from agentsup.approvals.grants import Grants
@@ -44,6 +45,8 @@ class CommandServices:
     entropy: Entropy
     memory_of: Callable[[str], Path]
     """The MEMORY.md of an agent, by its name."""
+    notes: NotesFiles = field(default_factory=NotesFiles)
+    """Reads it."""
 
 
 class _ChatCommandSet:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from agentsup.agents.commands import texts
@@ -10,7 +9,6 @@ from agentsup.agents.commands.chat import CommandServices
 from agentsup.agents.commands.dispatch import Command, is_operator
 from agentsup.agents.commands.pages import columns
 from agentsup.agents.memory.entry import Entry, Owner, Scope
-from agentsup.agents.memory.notes_file import read_notes
 from agentsup.agents.memory.service import AgentMemory
 from agentsup.agents.memory.telling import one_line
 from agentsup.catalogue import Words, words
@@ -61,10 +59,9 @@ class _MemoryCommand:
 
     async def _overview(self, context: CommandContext, say: Words) -> CommandReply:
         path = self._s.memory_of(context.agent_name)
-        text = await asyncio.to_thread(read_notes, path, FILE_BYTES)
+        text = await self._s.notes.read(path, FILE_BYTES)
         where = str(path) if context.principal.is_operator else path.name
-        exists = bool(text) or await asyncio.to_thread(path.is_file)
-        if exists:
+        if text is not None:
             shown = text[:HEAD_CHARS].rstrip()
             lines = [where, "", shown or say("memory.empty")]
             if len(text) > len(shown):

@@ -35,6 +35,7 @@ from agentsup.engines.child import ChildLimits, ChildManager, ProgramHome, home_
 from agentsup.engines.child.fencing import Fencing
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
+from agentsup.kit.pool import BoundedPool
 from agentsup.kit.tasks import OwnerClosed, TaskOwner
 from agentsup.model.engine import EngineSpec
 from agentsup.model.errors import AgentsupError
@@ -84,6 +85,8 @@ class McpServices:
     fencing: Callable[[], Fencing] = Fencing
     programs: Programs = field(default_factory=Programs)
     """How many programs of servers run in all."""
+    files: BoundedPool = field(default_factory=lambda: BoundedPool("files"))
+    """Where the homes of programs are made."""
 
 
 @dataclass(frozen=True, slots=True)

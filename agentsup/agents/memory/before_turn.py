@@ -7,7 +7,6 @@ is the history of before or the shortened one, each of whole turns.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +16,7 @@ from agentsup.agents import transcript
 from agentsup.agents.memory import rows, telling
 from agentsup.agents.memory.compaction import Shortening, is_too_long, shortening
 from agentsup.agents.memory.entry import Entry, Owner
-from agentsup.agents.memory.notes_file import read_notes
+from agentsup.agents.memory.notes_file import NotesFiles
 from agentsup.agents.memory.ranking import words
 from agentsup.agents.memory.summariser import EngineSummariser, Excerpts, Summariser
 from agentsup.agents.memory.tokens import BYTES_PER_TOKEN, tokens_of_bytes
@@ -70,8 +69,11 @@ class BeforeTurn:
         *,
         notes_of: Callable[[str], Path],
         name_of: Callable[[str], str],
+        notes: NotesFiles | None = None,
     ) -> None:
-        """``notes_of`` tells an agent's MEMORY.md by its name, ``name_of`` its name by its id."""
+        """``notes_of`` tells an agent's MEMORY.md by its name, ``name_of`` its name by its id;
+        ``notes`` reads."""
+        self._notes = notes or NotesFiles()
         self._database = database
         self._clock = clock
         self._notes_of = notes_of
@@ -95,7 +97,7 @@ class BeforeTurn:
         blocks = []
         if given.notes_tokens:
             path, most = self._notes_of(turn.spec.name), given.notes_tokens * BYTES_PER_TOKEN
-            text = await asyncio.to_thread(read_notes, path, most)
+            text = await self._notes.read(path, most) or ""
             blocks.append(telling.notes(text, given.notes_tokens))
         named = (
             (e, "" if e.agent_id == turn.agent_id else self._name_of(e.agent_id))

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import stat
+from functools import partial
 from pathlib import Path
 
+from agentsup.kit.planted import read_plain
+from agentsup.kit.pool import BoundedPool
 
-def read_notes(path: Path, max_bytes: int) -> str:
-    """The beginning of the file as text; empty without one. Blocks for as long as the disk takes.
 
-    What is no regular file is not read: a pipe in its place would hold the reader for ever.
-    """
-    try:
-        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        raw = os.read(opened, max_bytes) if stat.S_ISREG(os.fstat(opened).st_mode) else b""
-    except OSError:
-        return ""
-    finally:
-        os.close(opened)
-    return raw.decode("utf-8-sig", "ignore")
+class NotesFiles:
+    """The files of all agents."""
+
+    def __init__(self, files: BoundedPool | None = None) -> None:
+        """``files`` is the pool in which they are read."""
+        self._files = files or BoundedPool("files")
+
+    async def read(self, path: Path, max_bytes: int) -> str | None:
+        """The beginning of the file as text; None where there is none that can be read."""
+        try:
+            raw = await self._files.run(partial(read_plain, path, max_bytes), key=path.parent.name)
+        except OSError:
+            return None
+        return raw.decode("utf-8-sig", "ignore")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from agentsup.agents.roles.parse import MAX_CHARS, parse_role
 from agentsup.agents.roles.role import Role, Source, Status, order_of
+from agentsup.config.files import ConfigFiles
+from agentsup.kit.planted import read_plain
 from agentsup.model.errors import ConfigError, ConfigErrors
 from agentsup.model.name import BUILTIN_ROLES
 from agentsup.model.tool import Tool
@@ -19,6 +21,7 @@ _log = get_logger(__name__)
 
 FILE = "AGENT.md"
 SHIPPED = Path(__file__).parent / "builtin"
+_MAX_BYTES = 4 * MAX_CHARS + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +94,7 @@ def _files(directory: Path, findings: list[ConfigError]) -> list[Path]:
 
 def _read(path: Path) -> Role:
     try:
-        with path.open("rb") as file:
-            text = file.read(4 * MAX_CHARS + 1).decode("utf-8")
+        text = read_plain(path, _MAX_BYTES).decode("utf-8")
     except OSError as error:
         problem = f"the file can't be read: {error.strerror}"
     except UnicodeDecodeError as error:
@@ -121,16 +123,22 @@ def _check_place(role: Role, path: Path, known: Mapping[str, Role]) -> None:
 
 
 def _line_of_name(path: Path) -> int:
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = read_plain(path, _MAX_BYTES).decode("utf-8", "replace").splitlines()
     return next((i for i, line in enumerate(lines, 1) if line.startswith("name")), 2)
 
 
 class RoleShelf:
     """The book as it is now. Read at first use, and again whenever ``refresh`` is called."""
 
-    def __init__(self, directory: Path, tools: Callable[[], Iterable[Tool]]) -> None:
-        """``tools`` gives the live registry."""
+    def __init__(
+        self,
+        directory: Path,
+        tools: Callable[[], Iterable[Tool]],
+        files: ConfigFiles | None = None,
+    ) -> None:
+        """``tools`` gives the live registry; ``files`` reads."""
         self.directory = directory
+        self.files = files or ConfigFiles()
         self.tools = tools
         self._book: RoleBook | None = None
         self._seen: object = None
@@ -148,15 +156,31 @@ class RoleShelf:
     async def refresh(self) -> RoleBook:
         """Look at the files again, and read them where they are others than before."""
         async with self._lock:
-            seen = await asyncio.to_thread(_signature, self.directory)
-            if self._book is None or seen != self._seen:
-                before = self._book
-                self._book = await asyncio.to_thread(read_roles, self.directory, before)
-                self._seen = seen
-                if before is None or before.findings != self._book.findings:
-                    for finding in self._book.findings:
+            before = self._book
+            try:
+                seen, found = await self.files.run(self._look, key=f"{self.directory}/*")
+            except OSError as error:
+                why = f"the roles can't be read: {error.strerror or error}"
+                seen, found = None, _unread(ConfigError(why, path=str(self.directory)), before)
+            if found is not None:
+                self._book, self._seen = found, seen
+                if before is None or before.findings != found.findings:
+                    for finding in found.findings:
                         _log.warning("a role is not used as it stands", finding=str(finding))
+            assert self._book is not None, "a first look finds a book"
             return self._book
+
+    def _look(self) -> tuple[object, RoleBook | None]:
+        """What the files look like now, and, where they are others than before, what they say."""
+        seen = _signature(self.directory)
+        if self._book is not None and seen == self._seen:
+            return seen, None
+        return seen, read_roles(self.directory, self._book)
+
+
+def _unread(finding: ConfigError, before: RoleBook | None) -> RoleBook:
+    known = before or RoleBook(shipped())
+    return RoleBook(known.roles, (finding,), known.broken)
 
 
 def _signature(directory: Path) -> object:

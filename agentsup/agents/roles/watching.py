@@ -19,7 +19,7 @@ MISSING_S = 3.0
 async def watch_roles(shelf: RoleShelf, *, stop: asyncio.Event, clock: Clock) -> None:
     """Keep the shelf as the files are until ``stop`` is set. A directory that can't be watched is
     looked at every few seconds all the same."""
-    directory = WatchedDirectory(shelf.directory, clock, missing_s=MISSING_S)
+    directory = WatchedDirectory(shelf.directory, clock, missing_s=MISSING_S, files=shelf.files)
     while not stop.is_set():
         try:
             async with aclosing(directory.looks(stop)) as looks:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from agentsup.agents.tools import arguments
 from agentsup.agents.tools.tree import MAX_FILE_BYTES, Tree, names_of, protected
+from agentsup.kit.pool import BoundedPool, NoAnswer
 from agentsup.model.errors import AgentsupError, BadRequest, Conflict, TooLarge
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
 
@@ -22,8 +23,10 @@ _SAFE, _MODERATE, _DANGEROUS = Safety.SAFE, Safety.MODERATE, Safety.DANGEROUS
 Work = Callable[[Tree, dict[str, Any]], str]
 
 
-def file_tools() -> tuple[Tool, ...]:
-    """All seven. Only ``fs_delete`` must be named in an agent's ``tools`` to be there."""
+def file_tools(files: BoundedPool | None = None) -> tuple[Tool, ...]:
+    """All seven, at work in the pool ``files``. Only ``fs_delete`` must be named in an agent's
+    ``tools`` to be there."""
+    _tool = partial(_made, files or BoundedPool("files"))
     return (
         _tool(
             "fs_read",
@@ -66,7 +69,8 @@ def file_tools() -> tuple[Tool, ...]:
     )
 
 
-def _tool(
+def _made(
+    files: BoundedPool,
     name: str,
     description: str,
     work: Work,
@@ -86,7 +90,7 @@ def _tool(
             "required": list(needs),
             "additionalProperties": False,
         },
-        _in_thread(work),
+        _in_pool(files, work),
         effect,
         safety,
         is_optional=is_optional,
@@ -94,11 +98,17 @@ def _tool(
     )
 
 
-def _in_thread(work: Work) -> Callable[[ToolContext, dict[str, Any]], Awaitable[str]]:
+def _in_pool(
+    files: BoundedPool, work: Work
+) -> Callable[[ToolContext, dict[str, Any]], Awaitable[str]]:
     async def run(context: ToolContext, args: dict[str, Any]) -> str:
         if not context.workspace:
             raise Conflict("this agent has no workspace")
-        return await asyncio.to_thread(work, Tree(context.workspace), args)
+        step = partial(work, Tree(context.workspace), args)
+        try:
+            return await files.run(step, key=context.agent_name)
+        except NoAnswer as error:
+            raise Conflict(f"the files of the workspace don't answer: {error}") from None
 
     return run
 

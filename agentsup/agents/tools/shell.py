@@ -13,6 +13,8 @@ from typing import Any
 from agentsup.agents.tools import arguments, command_lines, shell_policy
 from agentsup.engines.child.fencing import Fencing
 from agentsup.kit.leftovers import LEADER
+from agentsup.kit.planted import Folder
+from agentsup.kit.pool import BoundedPool
 from agentsup.kit.procgroup import Output, ProcessGroup, Stdio
 from agentsup.model.errors import AgentsupError, BadRequest, Conflict, NotFound, TimedOut
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
@@ -34,16 +36,19 @@ _GATE = (
 
 
 def exec_tool(
-    environment: Callable[[], Mapping[str, str]], fencing: Callable[[], Fencing] = Fencing
+    environment: Callable[[], Mapping[str, str]],
+    fencing: Callable[[], Fencing] = Fencing,
+    files: BoundedPool | None = None,
 ) -> Tool:
     """``environment`` is the allow-listed one, asked for at each call; a home beside the workspace
-    is added. ``fencing`` is what is closed to the program. Only for agents whose ``tools`` name
-    ``exec``."""
+    is added. ``fencing`` is what is closed to the program, ``files`` the pool in which its place is
+    prepared. Only for agents whose ``tools`` name ``exec``."""
+    pool = files or BoundedPool("files")
 
     async def run(context: ToolContext, args: dict[str, Any]) -> str:
         argv = words_of(args)
         limit_s = min(MAX_TIMEOUT_S, max(0.1, arguments.number(args, "timeout", default=TIMEOUT_S)))
-        return await _run(context, argv, environment(), fencing(), limit_s)
+        return await _run(context, argv, environment(), fencing(), pool, limit_s)
 
     return Tool(
         "exec",
@@ -122,6 +127,7 @@ async def _run(
     argv: list[str],
     environment: Mapping[str, str],
     fencing: Fencing,
+    files: BoundedPool,
     limit_s: float,
 ) -> str:
     children = context.children
@@ -129,10 +135,17 @@ async def _run(
         raise Conflict("this agent can't run programs: it has no workspace")
     workspace = os.path.abspath(context.workspace)  # noqa: ASYNC240, PTH100 - words, no I/O
     home = os.path.join(os.path.dirname(workspace), "exec-home")  # noqa: PTH118, PTH120 - as above
-    path = await asyncio.to_thread(_fixed, environment.get("PATH", os.defpath), workspace)
-    env = {**environment, "HOME": home, "PWD": workspace, "PATH": path}
-    program = await asyncio.to_thread(_prepared, argv[0], env, workspace)
-    env = await asyncio.to_thread(fencing.with_room, env, Path(home))
+    env = {**environment, "HOME": home, "PWD": workspace}
+
+    def prepare() -> tuple[str, dict[str, str]]:
+        env["PATH"] = _fixed(env.get("PATH", os.defpath), workspace)
+        program = _prepared(argv[0], env, workspace)
+        return program, fencing.with_room(env, Path(home))
+
+    try:
+        program, env = await files.run(prepare, key=context.agent_name)
+    except OSError as error:
+        raise Conflict(f"{argv[0]} can't be run now: {error.strerror or error}") from None
     async with fencing.around((workspace, home)) as fence:
         group = await ProcessGroup.spawn(
             [*_GATE, program, *argv[1:]],
@@ -185,7 +198,7 @@ def _fixed(path: str, workspace: str) -> str:
 def _prepared(program: str, env: Mapping[str, str], workspace: str) -> str:
     """The file of ``program``. Its home is there then, where no file tool reaches: what programs
     read in their home, they take orders from."""
-    Path(env["HOME"]).mkdir(mode=0o700, exist_ok=True)
+    Folder(env["HOME"]).make(mode=0o700)
     if "/" in program:
         found = Path(workspace, program)
         if not found.is_file():

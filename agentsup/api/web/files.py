@@ -7,7 +7,9 @@ and what is opened must lie in the agent's workspace.
 from __future__ import annotations
 
 import asyncio
+import stat
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Final
 from urllib.parse import quote
@@ -18,8 +20,10 @@ from agentsup.api import bodies, privacy, shapes
 from agentsup.api.access import Access
 from agentsup.api.ports import ApiDeps
 from agentsup.api.route import Call, Route, reply
-from agentsup.channels.received import FOLDER, Landing, sweep
-from agentsup.channels.upload import UploadFile, open_upload
+from agentsup.channels.received import FOLDER, Landing, swept
+from agentsup.channels.upload import UploadFile, inside, open_upload
+from agentsup.kit.planted import Folder
+from agentsup.kit.pool import NoAnswer
 from agentsup.mailbox.bus import DirectoryEntry
 from agentsup.model.errors import BadRequest, Gone, NotFound, StoreUnavailable, TooLarge
 from agentsup.model.message import Message, Part
@@ -50,16 +54,18 @@ async def upload(call: Call) -> web.Response:
         raise _too_large(limit)
     entry = call.deps.directory.lookup(query.agent)
     workspace = call.deps.web.workspace(entry.name)
+    run = partial(call.deps.web.files.run, key=entry.name)
     with call.admit("uploads"):
         try:
             now_ms = call.deps.clock.now_ms()
             token = call.deps.entropy.token()
-            landing = await asyncio.to_thread(Landing, workspace, owner=_OWNER, token=token)
+            make = partial(Landing, workspace, owner=_OWNER, token=token)
+            landing = await run(make, undo=Landing.close)
             try:
-                size = await _receive(call, landing.out, limit)
-                to = await asyncio.to_thread(landing.keep, query.name, now_ms=now_ms)
+                size = await _receive(call, landing.out, limit, entry.name)
+                to = await run(partial(landing.keep, query.name, now_ms=now_ms))
             finally:
-                await asyncio.to_thread(landing.close)
+                await run(landing.close)
         except ConnectionError:
             raise  # the sender has gone; nothing is wrong here
         except OSError as error:
@@ -74,7 +80,7 @@ async def sweep_uploads(deps: ApiDeps) -> None:
     """Remove the halves of files that were on their way when an earlier life was killed; before
     anybody can send one. What came whole has another name, whoever it is of."""
     for name in deps.directory.names():
-        await asyncio.to_thread(sweep, deps.web.workspace(name), owner=_OWNER)
+        await swept(deps.web.workspace(name), owner=_OWNER, files=deps.web.files)
 
 
 async def _note(call: Call, agent_id: str, path: str) -> None:
@@ -96,15 +102,15 @@ def _uploader(call: Call) -> str:
     return f"{by.kind}:{by.subject}"
 
 
-async def _receive(call: Call, out: IO[bytes], limit: int) -> int:
+async def _receive(call: Call, out: IO[bytes], limit: int, agent: str) -> int:
     """Write the body to `out`; refuses what comes too slowly or is too large."""
     size = 0
     while piece := await _next_piece(call):
         size += len(piece)
         if size > limit:
             raise _too_large(limit)
-        await asyncio.to_thread(out.write, piece)
-    await asyncio.to_thread(out.flush)
+        await call.deps.web.files.run(partial(out.write, piece), key=agent)
+    await call.deps.web.files.run(out.flush, key=agent)
     return size
 
 
@@ -143,16 +149,24 @@ async def attached(
     )
 
     def check() -> tuple[Part, ...]:
-        inside = (workspace / FOLDER).resolve()
         for path, _ in files:
             folder, _, name = path.partition("/")
-            at = workspace / FOLDER / name
             is_plain = folder == FOLDER and "/" not in name and name not in ("", ".", "..")
-            if path not in own or not is_plain or not at.is_file() or at.resolve().parent != inside:
+            if path not in own or not is_plain or not _is_file(workspace, path):
                 raise BadRequest(f"{path!r} is no uploaded file of {agent}", field="files")
         return tuple(Part("file", path=path, name=name) for path, name in files)
 
-    return await asyncio.to_thread(check)
+    try:
+        return await call.deps.web.files.run(check, key=agent)
+    except NoAnswer as error:
+        raise StoreUnavailable(f"the workspace of {agent} does not answer: {error}") from None
+
+
+def _is_file(workspace: Path, path: str) -> bool:
+    try:
+        return stat.S_ISREG(Folder(workspace).stat(path).st_mode)
+    except OSError:
+        return False
 
 
 # -- out -------------------------------------------------------------------------------------------
@@ -196,9 +210,12 @@ async def _send(call: Call, agent_id: str, path: str, name: str) -> web.StreamRe
     entry = call.deps.directory.by_id(agent_id)
     if entry is None:
         raise Gone("the agent of this file was removed")
+    run = partial(call.deps.web.files.run, key=entry.name)
     try:
-        handle, size = await asyncio.to_thread(_open, call, entry, path)
-    except (OSError, ValueError):
+        handle, size = await run(
+            partial(_open, call, entry, path), undo=lambda made: made[0].close()
+        )
+    except OSError:
         raise Gone("the file is no longer in the agent's workspace") from None
     try:
         name = name or Path(path).name
@@ -207,7 +224,7 @@ async def _send(call: Call, agent_id: str, path: str, name: str) -> web.StreamRe
         await response.prepare(call.request)
         left = size
         while left > 0:
-            piece = await asyncio.to_thread(handle.read, min(CHUNK, left))
+            piece = await run(partial(handle.read, min(CHUNK, left)))
             if not piece:
                 raise ConnectionError("the file became shorter while it was sent")
             left -= len(piece)
@@ -219,17 +236,14 @@ async def _send(call: Call, agent_id: str, path: str, name: str) -> web.StreamRe
         # Whoever still wants it asks again; the place is not held for a reader that takes nothing.
         raise ConnectionError("the reader of the file takes nothing any more") from None
     finally:
-        await asyncio.to_thread(handle.close)
+        handle.close()  # a descriptor that was only read: nothing is written back
 
 
 def _open(call: Call, entry: DirectoryEntry, path: str) -> tuple[IO[bytes], int]:
-    """Open a file of the workspace, wherever links lead. Blocks. Raises `OSError`."""
+    """Open a file of the workspace; no link is followed. Blocks. Raises `OSError`."""
     workspace = call.deps.web.workspace(entry.name)
-    within = workspace.resolve()
-    resolved = (workspace / path).resolve(strict=True)
-    if not resolved.is_relative_to(within):
-        raise PermissionError("it lies outside the workspace")
-    handle = open_upload(UploadFile(resolved, resolved.name, within=within))
+    below = inside(workspace, path)
+    handle = open_upload(UploadFile(workspace / below, below, workspace=workspace))
     return handle, handle.seek(0, 2) - handle.seek(0)
 
 

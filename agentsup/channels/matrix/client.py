@@ -24,7 +24,7 @@ from agentsup.channels.matrix.errors import (
     TokenRefused,
     error_of,
 )
-from agentsup.channels.upload import UploadFile, open_upload
+from agentsup.channels.upload import UploadFile
 
 __all__ = ["MatrixClient", "Session", "UploadFile"]
 
@@ -230,7 +230,7 @@ class MatrixClient:
         """
         method, path = (await self._loaded()).api.upload("", filename=file.name)
         async with self._place():
-            with await asyncio.to_thread(open_upload, file) as handle:
+            with await file.opened() as handle:
                 answer = await self._call(
                     method,
                     path,

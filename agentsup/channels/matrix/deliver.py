@@ -285,7 +285,7 @@ class MatrixChannel:
         if uploaded is None:
             try:
                 mxc = await bot.client.upload(piece.file, piece.mime)
-                size = await piece.size()
+                size = piece.size
             except OSError as error:
                 return could_not_send(piece.file, unreadable(error, say), say).content()
             except Refused as error:

@@ -18,6 +18,7 @@ from agentsup.channels.matrix.errors import (
 from agentsup.channels.matrix.event import Attachment
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
+from agentsup.kit.pool import BoundedPool
 
 __all__ = ["Fetched", "FileClient", "discard", "fetch"]
 
@@ -33,6 +34,7 @@ async def fetch(
     attachment: Attachment,
     workspace: Path,
     *,
+    files: BoundedPool | None = None,
     owner: str,
     clock: Clock,
     entropy: Entropy,
@@ -58,6 +60,7 @@ async def fetch(
         pull,
         attachment,
         workspace,
+        files=files,
         owner=owner,
         clock=clock,
         entropy=entropy,

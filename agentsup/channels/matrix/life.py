@@ -33,11 +33,12 @@ from agentsup.channels.matrix.rooms import Rooms
 from agentsup.channels.matrix.sender import Sender
 from agentsup.channels.matrix.stream import Streams
 from agentsup.channels.matrix.sync import Syncer, judge
-from agentsup.channels.received import sweep
+from agentsup.channels.received import swept
 from agentsup.channels.report import ChannelReport, ChannelState
 from agentsup.channels.waiting import Waiting
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
+from agentsup.kit.pool import BoundedPool
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox import outbox
 from agentsup.mailbox.mailbox import Mailbox
@@ -87,6 +88,8 @@ class MatrixDeps:
     agent_id: str
     agent_name: str
     workspace: Path
+    files: BoundedPool = field(default_factory=lambda: BoundedPool("files"), kw_only=True)
+    """Where work on the workspace is done."""
     account: Account
     session_file: Path
     """Where the session of a password login is kept."""
@@ -189,7 +192,7 @@ class MatrixBot:
             lambda reader: kept.quarantined(reader, whose), name="matrix.quarantined"
         )
         self._report = replace(self._report, quarantined=set_aside)
-        await asyncio.to_thread(sweep, deps.workspace, owner=f"matrix-{deps.agent_id}")
+        await swept(deps.workspace, owner=f"matrix-{deps.agent_id}", files=deps.files)
         streams = Streams(deps, sender)
         menus = Menus(
             agent_id=deps.agent_id,
@@ -323,6 +326,7 @@ class MatrixBot:
             entropy=deps.entropy,
             client=client,
             workspace=deps.workspace,
+            files=deps.files,
             answers=menus,
             accepted=streams.accepted,
             max_file_bytes=deps.limits.max_file_bytes,

@@ -11,15 +11,16 @@ import hashlib
 import json
 import mimetypes
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import tzinfo
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agentsup.catalogue import Words, words
 from agentsup.channels import cards
 from agentsup.channels.answer.long import as_file
-from agentsup.channels.attachment import attached
+from agentsup.channels.attachment import attached, unreadable
 from agentsup.channels.matrix.choices import Choice, choices_of, listed
 from agentsup.channels.matrix.place import Place
 from agentsup.channels.matrix.render import (
@@ -30,6 +31,7 @@ from agentsup.channels.matrix.render import (
     render_plain,
 )
 from agentsup.channels.upload import UploadFile
+from agentsup.kit.pool import BoundedPool
 from agentsup.model.channel import OutboxPart
 
 __all__ = [
@@ -63,6 +65,10 @@ class MatrixSettings:
 
     workspace: Path
     """Files are sent from here only."""
+    files: BoundedPool = field(
+        default_factory=lambda: BoundedPool("files"), compare=False, kw_only=True
+    )
+    """Where work on the workspace is done."""
     long_as_file_pieces: int = 0
     """An answer of more than so many screens goes as a file with a summary; 0: never."""
     timezone: tzinfo | None = None
@@ -80,12 +86,11 @@ class Outgoing:
     above: str = ""
     """The body without the choices; kept where there are some."""
 
-    async def size(self) -> int:
-        """Bytes of the file. Raises ``OSError``."""
+    @property
+    def size(self) -> int:
+        """Bytes of the file, when it was looked at."""
         assert self.file is not None
-        if self.file.path is None:
-            return len(self.file.data)
-        return (await asyncio.to_thread(self.file.path.stat)).st_size
+        return len(self.file.data) if self.file.path is None else self.file.size
 
     def content(self, *, mxc: str = "", size: int = 0) -> dict[str, Any]:
         """The content of a new ``m.room.message``; a file has been uploaded to ``mxc``."""
@@ -159,7 +164,7 @@ async def pieces_of(part: OutboxPart, settings: MatrixSettings) -> tuple[Outgoin
     if "repeat_of" in body:
         text = f"{say('part.repeat')}\n\n{text}"
     if len(text) > ON_LOOP_MAX_CHARS or "path" in body:
-        found = await asyncio.to_thread(_pieces, part, text, settings, say)
+        found = await _in_pool(part, text, settings, say)
     else:
         found = _pieces(part, text, settings, say)
     choices = choices_of(kind, body, language=language)
@@ -183,10 +188,25 @@ def could_not_send(file: UploadFile, why: str, say: Words) -> Outgoing:
     return Outgoing(Piece(say("file.not_sent", name=file.name, why=why)))
 
 
+async def _in_pool(
+    part: OutboxPart, text: str, settings: MatrixSettings, say: Words
+) -> list[Outgoing]:
+    """``_pieces``; a workspace that does not answer costs the part its file, not its words."""
+    if not part.body.get("path"):
+        return await asyncio.to_thread(_pieces, part, text, settings, say)
+    step = partial(_pieces, part, text, settings, say)
+    try:
+        return await settings.files.run(step, key=settings.workspace.parent.name)
+    except OSError as error:
+        name = str(part.body.get("name") or Path(str(part.body["path"])).name)
+        lost = could_not_send(UploadFile(None, name), unreadable(error, say), say)
+        return [*(Outgoing(piece) for piece in render(text)), lost]
+
+
 def _pieces(part: OutboxPart, text: str, settings: MatrixSettings, say: Words) -> list[Outgoing]:
     body = part.body
     if body.get("path"):
-        return _with_file(body, text, settings.workspace, say)
+        return _with_file(body, text, settings, say)
     if part.kind == "answer" and not body.get("plain"):
         long = as_file(text, settings.long_as_file_pieces)
         if long is not None:
@@ -198,14 +218,17 @@ def _pieces(part: OutboxPart, text: str, settings: MatrixSettings, say: Words) -
     return texts if file is None else [_sent(file), *texts]
 
 
-def _with_file(body: Mapping[str, Any], text: str, workspace: Path, say: Words) -> list[Outgoing]:
+def _with_file(
+    body: Mapping[str, Any], text: str, settings: MatrixSettings, say: Words
+) -> list[Outgoing]:
     """The text and below it the file: not every client shows a text that belongs to a file."""
     file, why = attached(
         str(body["path"]),
         str(body.get("name") or ""),
-        workspace,
+        settings.workspace,
         max_bytes=CAPABILITIES.max_file_bytes,
         say=say,
+        files=settings.files,
     )
     texts = [Outgoing(piece) for piece in render(text)]
     return [*texts, could_not_send(file, why, say) if why else _sent(file)]

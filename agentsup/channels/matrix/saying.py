@@ -146,7 +146,7 @@ class Saying:
             reply = None
             await self._stopped(row, event, principal)
         if reply is None or reply.message is None or reply.message.duplicate:
-            await files.discard(parts, deps.workspace)
+            await files.discard(parts, deps.workspace, deps.files)
             return
         message_id = reply.message.message_id
         deps.accepted(message_id, conversation, event.event_id)
@@ -180,6 +180,7 @@ class Saying:
                     deps.client,
                     attachment,
                     deps.workspace,
+                    files=deps.files,
                     owner=f"matrix-{deps.agent_id}",
                     clock=deps.clock,
                     entropy=deps.entropy,

@@ -12,7 +12,7 @@ from agentsup.channels.telegram import library
 from agentsup.channels.telegram.errors import FateUnknown, NotSent, error_of
 from agentsup.channels.telegram.flood import Flood
 from agentsup.channels.telegram.http import SharedHttp
-from agentsup.channels.upload import UploadFile, open_upload
+from agentsup.channels.upload import UploadFile
 
 __all__ = ["DEFAULT_BASE_URL", "SharedHttp", "TelegramClient", "UploadFile"]
 
@@ -81,7 +81,7 @@ class TelegramClient:
         async with self._place():
             with ExitStack() as opened:
                 for name, file in (files or {}).items():
-                    handle = opened.enter_context(await asyncio.to_thread(open_upload, file))
+                    handle = opened.enter_context(await file.opened())
                     library_ = await self._loaded()
                     fields[name] = library_.telegram.InputFile(
                         handle, filename=file.name, read_file_handle=False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -14,6 +14,7 @@ from agentsup.channels.telegram.event import Me
 from agentsup.channels.telegram.updates import CHANNEL
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
+from agentsup.kit.pool import BoundedPool
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.control import Commands
 from agentsup.model.principal import Principal
@@ -56,6 +57,8 @@ class SayDeps:
     entropy: Entropy
     client: files.FileClient
     workspace: Path
+    files: BoundedPool = field(default_factory=lambda: BoundedPool("files"), kw_only=True)
+    """Where work on the workspace is done."""
     answers: TypedAnswers
     accepted: Callable[[str, str, int], None]
     """Told of each new message: its id, the conversation, Telegram's id of it."""

@@ -18,6 +18,7 @@ from agentsup.channels.telegram.errors import (
 from agentsup.channels.telegram.event import Attachment
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
+from agentsup.kit.pool import BoundedPool
 from agentsup.model.errors import TooLarge
 
 __all__ = ["Fetched", "FileClient", "discard", "fetch"]
@@ -36,6 +37,7 @@ async def fetch(
     attachment: Attachment,
     workspace: Path,
     *,
+    files: BoundedPool | None = None,
     owner: str,
     clock: Clock,
     entropy: Entropy,
@@ -65,6 +67,7 @@ async def fetch(
         pull,
         attachment,
         workspace,
+        files=files,
         owner=owner,
         clock=clock,
         entropy=entropy,

@@ -11,7 +11,7 @@ from pathlib import Path
 from agentsup.catalogue import Catalogue
 from agentsup.channels.inbox import Inbox
 from agentsup.channels.lifetime import escaped, until
-from agentsup.channels.received import sweep
+from agentsup.channels.received import swept
 from agentsup.channels.report import ChannelReport, ChannelState
 from agentsup.channels.telegram import updates
 from agentsup.channels.telegram.access import People
@@ -34,6 +34,7 @@ from agentsup.channels.telegram.stream import Streams
 from agentsup.channels.telegram.waiting import Waiting
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
+from agentsup.kit.pool import BoundedPool
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox import outbox
 from agentsup.mailbox.mailbox import Mailbox
@@ -78,6 +79,8 @@ class TelegramDeps:
     agent_id: str
     agent_name: str
     workspace: Path
+    files: BoundedPool = field(default_factory=lambda: BoundedPool("files"), kw_only=True)
+    """Where work on the workspace is done."""
     token: Secret
     """Resolved, so no reference."""
     spec: Callable[[], AgentSpec]
@@ -147,7 +150,7 @@ class TelegramBot:
         ready()
         me = await self._meet(client)
         # No other life of this bot fetches any now.
-        await asyncio.to_thread(sweep, deps.workspace, owner=f"telegram-{deps.agent_id}")
+        await swept(deps.workspace, owner=f"telegram-{deps.agent_id}", files=deps.files)
         set_aside = await deps.database.read(
             lambda reader: updates.quarantined(reader, client.bot_id), name="telegram.quarantined"
         )
@@ -253,6 +256,7 @@ class TelegramBot:
             entropy=deps.entropy,
             client=client,
             workspace=deps.workspace,
+            files=deps.files,
             answers=menus,
             accepted=streams.accepted,
             album_s=deps.limits.album_s,

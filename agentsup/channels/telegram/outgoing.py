@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import tzinfo
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agentsup.catalogue import Words, words
 from agentsup.channels import cards
 from agentsup.channels.answer.long import as_file
-from agentsup.channels.attachment import attached
+from agentsup.channels.attachment import attached, unreadable
 from agentsup.channels.telegram import keyboard
 from agentsup.channels.telegram.render import (
     CAPABILITIES,
@@ -27,6 +28,7 @@ from agentsup.channels.telegram.render import (
     render_answer,
 )
 from agentsup.channels.upload import UploadFile
+from agentsup.kit.pool import BoundedPool
 from agentsup.model.answer import Answer, Text
 from agentsup.model.channel import OutboxPart
 
@@ -42,6 +44,10 @@ class TelegramSettings:
 
     workspace: Path
     """Files are sent from here only."""
+    files: BoundedPool = field(
+        default_factory=lambda: BoundedPool("files"), compare=False, kw_only=True
+    )
+    """Where work on the workspace is done."""
     long_as_file_pieces: int = 0
     """An answer of more pieces goes as a file with a summary; 0: never."""
     silent_notices: bool = False
@@ -96,7 +102,7 @@ async def pieces_of(
     if "repeat_of" in body:
         text = f"{say('part.repeat')}\n\n{text}"
     if len(text) > ON_LOOP_MAX_CHARS or "path" in body:
-        found = await asyncio.to_thread(_pieces, part, text, settings, say)
+        found = await _in_pool(part, text, settings, say)
     else:
         found = _pieces(part, text, settings, say)
     markup = keyboard.markup(kind, body, is_private=is_private, language=language)
@@ -121,11 +127,26 @@ def could_not_send(
     return Outgoing(Piece(say("file.not_sent", name=file.name, why=why)), markup=markup)
 
 
+async def _in_pool(
+    part: OutboxPart, text: str, settings: TelegramSettings, say: Words
+) -> list[Outgoing]:
+    """``_pieces``; a workspace that does not answer costs the part its file, not its words."""
+    if not part.body.get("path"):
+        return await asyncio.to_thread(_pieces, part, text, settings, say)
+    step = partial(_pieces, part, text, settings, say)
+    try:
+        return await settings.files.run(step, key=settings.workspace.parent.name)
+    except OSError as error:
+        name = str(part.body.get("name") or Path(str(part.body["path"])).name)
+        lost = could_not_send(UploadFile(None, name), unreadable(error, say), markup=None, say=say)
+        return [*map(Outgoing, _texts(text, is_plain=False)), lost]
+
+
 def _pieces(part: OutboxPart, text: str, settings: TelegramSettings, say: Words) -> list[Outgoing]:
     body = part.body
     if body.get("path"):
         name = str(body.get("name") or "")
-        return _with_file(str(body["path"]), name, text, settings.workspace, say)
+        return _with_file(str(body["path"]), name, text, settings, say)
     if part.kind == "answer" and not body.get("plain"):
         long = as_file(text, settings.long_as_file_pieces)
         if long is not None:
@@ -144,9 +165,16 @@ def _texts(text: str, *, is_plain: bool, limit: int = CAPABILITIES.text_limit) -
     return render(text, limit=limit)
 
 
-def _with_file(path_text: str, name: str, text: str, workspace: Path, say: Words) -> list[Outgoing]:
+def _with_file(
+    path_text: str, name: str, text: str, settings: TelegramSettings, say: Words
+) -> list[Outgoing]:
     found, why = attached(
-        path_text, name, workspace, max_bytes=CAPABILITIES.max_file_bytes, say=say
+        path_text,
+        name,
+        settings.workspace,
+        max_bytes=CAPABILITIES.max_file_bytes,
+        say=say,
+        files=settings.files,
     )
     caption = _texts(text, is_plain=False, limit=CAPABILITIES.caption_limit) if text else ()
     if why:
@@ -163,8 +191,4 @@ def _with_file(path_text: str, name: str, text: str, workspace: Path, say: Words
 
 def _is_photo(file: UploadFile) -> bool:
     path = file.path
-    return (
-        path is not None
-        and path.suffix.lower() in _PHOTOS
-        and path.stat().st_size <= _PHOTO_MAX_BYTES
-    )
+    return path is not None and path.suffix.lower() in _PHOTOS and file.size <= _PHOTO_MAX_BYTES

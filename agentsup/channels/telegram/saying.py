@@ -168,7 +168,7 @@ class Saying:
             reply = None
             await self._stopped(rows, event)
         if reply is None or reply.message is None or reply.message.duplicate:
-            await files.discard(parts, deps.workspace)
+            await files.discard(parts, deps.workspace, deps.files)
             return
         message_id = reply.message.message_id
         deps.accepted(message_id, conversation, event.message_id or 0)
@@ -229,6 +229,7 @@ class Saying:
                         deps.client,
                         attachment,
                         deps.workspace,
+                        files=deps.files,
                         owner=f"telegram-{deps.agent_id}",
                         clock=deps.clock,
                         entropy=deps.entropy,
@@ -240,7 +241,7 @@ class Saying:
                     else:
                         problems.append(got.problem)
         except asyncio.CancelledError:
-            await files.discard(parts, deps.workspace)
+            await files.discard(parts, deps.workspace, deps.files)
             raise
         return tuple(parts), problems
 

@@ -19,6 +19,7 @@ from agentsup.engines.failures import EnginesBusy, NotConfigured, OutOfMemory
 from agentsup.kit.clock import Clock
 from agentsup.kit.leftovers import LEADER
 from agentsup.kit.planted import Folder
+from agentsup.kit.pool import BoundedPool
 from agentsup.kit.procgroup import GroupStuck, ProcessGroup, Stdio
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.engine import EngineSpec
@@ -53,12 +54,14 @@ class ChildManager:
         fencing: Callable[[], Fencing] = Fencing,
         wait_s: float = _WAIT_S,
         look_s: float = _LOOK_S,
+        files: BoundedPool | None = None,
     ) -> None:
         """``limits`` and ``memory_mb`` (for one group) are asked at each use; ``redact`` masks what
         must not be shown; ``fencing`` is what is closed to them; ``wait_s`` bounds the wait
         for a berth; memory is looked at every
-        ``look_s``.
+        ``look_s``; ``files`` is the pool in which their places are prepared.
         """
+        self.files = files or BoundedPool("files")
         self._clock = clock
         self._berths = Berths(limits)
         self._memory_mb = memory_mb
@@ -115,7 +118,11 @@ class ChildManager:
             Folder(home.path).make(mode=0o700)
             return program, fencing.with_room(env, home.path)
 
-        program, env = await asyncio.to_thread(prepare)
+        try:
+            program, env = await self.files.run(prepare, key=spec.agent)
+        except OSError as error:
+            why = error.strerror or error
+            raise EnginesBusy(f"{argv[0]} has no place to run in now: {why}") from error
         berth = await self._berth(spec, slot)
         opened = (cwd, str(home.path), *home.opened, *spec.folders)
         try:

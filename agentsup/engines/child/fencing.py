@@ -35,7 +35,7 @@ class Fencing:
         kept = (*self.closed, *self.read_only)
         if not any(Path(os.path.realpath(path)).is_relative_to(usual) for path in kept):
             return dict(env)
-        Folder(home).make("tmp", mode=0o700)
+        Folder(home).clear("tmp", mode=0o700)
         return {**env, "TMPDIR": str(home / "tmp")}
 
     @asynccontextmanager

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from agentsup.engines.child import (
@@ -25,7 +26,7 @@ from agentsup.engines.claude import arguments, ending
 from agentsup.engines.claude.arguments import ClaudeOptions, Session
 from agentsup.engines.claude.dialogue import Dialogue, prompt_of
 from agentsup.engines.claude.stream import Turn
-from agentsup.engines.failures import EmptyAfterToolUse, EmptyAnswer, ProgramEnded
+from agentsup.engines.failures import EmptyAfterToolUse, EmptyAnswer, EnginesBusy, ProgramEnded
 from agentsup.engines.programs import CLAUDE
 from agentsup.kit.clock import Clock
 from agentsup.kit.planted import Folder
@@ -169,12 +170,17 @@ class ClaudeSession:
             return
         name = hashlib.sha256(segment.session_id.encode()).hexdigest()[:16]
         folder, file = Folder(home), f"mcp-{name}.json"
-        document = arguments.mcp_document(self._spec)
-        await asyncio.to_thread(folder.renew, file, document, mode=0o600)
+        write = partial(folder.renew, file, arguments.mcp_document(self._spec), mode=0o600)
+        files, agent = self._children.files, self._spec.agent
+        try:
+            await files.run(write, key=agent)
+        except OSError as error:
+            raise EnginesBusy(f"the file of tools can't be written: {error}") from error
         try:
             yield str(home / file)
         finally:
-            await asyncio.to_thread(folder.remove, file)
+            with suppress(OSError):
+                await files.run(partial(folder.remove, file), key=agent)
 
     async def _broken(self, child: Child, session: Session) -> Exception:
         failure = await child.ended("ended without an answer")

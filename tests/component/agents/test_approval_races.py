@@ -12,6 +12,7 @@ import pytest
 from agentsup.agents.tools import file_tools
 from agentsup.approvals.grants import Grants
 from agentsup.daemon import calls
+from agentsup.kit.pool import BoundedPool
 from agentsup.model.errors import AgentsupError
 from agentsup.model.message import TERMINAL
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
@@ -36,8 +37,8 @@ def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.sleep(0.5)  # time to die between effect and result
         return f"appended {args['text']}"
 
-    def tools() -> tuple[Tool, ...]:
-        return (*file_tools(), Tool("append", "", {"type": "object"}, append, Effect.BLIND))
+    def tools(files: BoundedPool) -> tuple[Tool, ...]:
+        return (*file_tools(files), Tool("append", "", {"type": "object"}, append, Effect.BLIND))
 
     monkeypatch.setattr(calls, "file_tools", tools)
 

@@ -10,6 +10,7 @@ import pytest
 from agentsup.agents.tools import file_tools
 from agentsup.approvals.gate import Gate
 from agentsup.daemon import calls
+from agentsup.kit.pool import BoundedPool
 from agentsup.model.errors import BadRequest, Conflict, Forbidden
 from agentsup.model.hook import CallFacts, Suspend, Verdict
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
@@ -40,8 +41,8 @@ def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
         "additionalProperties": False,
     }
 
-    def tools() -> tuple[Tool, ...]:
-        return (*file_tools(), Tool("append", "", shape, append))
+    def tools(files: BoundedPool) -> tuple[Tool, ...]:
+        return (*file_tools(files), Tool("append", "", shape, append))
 
     monkeypatch.setattr(calls, "file_tools", tools)
 

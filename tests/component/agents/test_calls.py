@@ -13,6 +13,7 @@ from agentsup.agents.tools import exec_tool, file_tools, web_tool
 from agentsup.daemon import calls
 from agentsup.engines import guard
 from agentsup.engines.registry import EngineRegistry
+from agentsup.kit.pool import BoundedPool
 from agentsup.model.engine import (
     Done,
     EngineCaps,
@@ -82,8 +83,8 @@ def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
             log.write(f"{args['text']}\n")
         return f"appended {args['text']}"
 
-    def tools() -> tuple[Tool, ...]:
-        return (*file_tools(), Tool("append", "", {}, append))
+    def tools(files: BoundedPool) -> tuple[Tool, ...]:
+        return (*file_tools(files), Tool("append", "", {}, append))
 
     monkeypatch.setattr(calls, "file_tools", tools)
 

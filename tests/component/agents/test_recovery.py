@@ -49,7 +49,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     shape = {"type": "object", "properties": {"text": {"type": "string"}}}
     tool = Tool("append", "", shape, append, safety=Safety.SAFE)
-    monkeypatch.setattr(calls, "file_tools", lambda: (*file_tools(), tool))
+    monkeypatch.setattr(calls, "file_tools", lambda files: (*file_tools(files), tool))
     return done
 
 

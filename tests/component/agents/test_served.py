@@ -84,7 +84,7 @@ def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
         return f"appended {args['text']}"
 
     monkeypatch.setattr(
-        calls, "file_tools", lambda: (*file_tools(), Tool("append", "", {}, append))
+        calls, "file_tools", lambda files: (*file_tools(files), Tool("append", "", {}, append))
     )
 
 

@@ -170,15 +170,17 @@ async def test_too_much_is_refused_and_leaves_nothing(rig: Rig) -> None:
     assert (await send(browser, "x", b"x"))[0] == 503
 
 
-async def test_a_workspace_that_leads_elsewhere_takes_nothing(rig: Rig, tmp_path: Path) -> None:
+async def test_an_inbox_that_leads_elsewhere_is_set_aside(rig: Rig, tmp_path: Path) -> None:
     workspace(rig).mkdir(parents=True)
     (tmp_path / "elsewhere").mkdir()
     (workspace(rig) / "inbox").symlink_to(tmp_path / "elsewhere")
     browser = Browser(rig)
     await browser.sign_in("uwe")
     status, document, _ = await send(browser, "x", b"x")
-    assert (status, document["code"]) == (503, "store_unavailable")
+    assert status == 201
+    assert (workspace(rig) / document["path"]).read_bytes() == b"x"
     assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert (workspace(rig) / "inbox.set-aside-1").is_symlink()
 
 
 async def test_what_an_agent_sent_comes_out_by_its_number(rig: Rig) -> None:

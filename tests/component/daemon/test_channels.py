@@ -15,6 +15,7 @@ from agentsup.config.home import Home
 from agentsup.daemon.channels import Channels, ChannelServices, Door
 from agentsup.kit.clock import LoopClock
 from agentsup.kit.entropy import SeededEntropy
+from agentsup.kit.pool import BoundedPool
 from agentsup.model.agent import AgentSpec, MatrixIdentity, Secret
 from agentsup.model.channel import Channel, DeliveryOutcome, OutboxPart
 from agentsup.model.health import AgentState
@@ -109,6 +110,7 @@ class Stage:
             events=nothing,
             live=nothing,
             people=cast(Any, SimpleNamespace(matrix=None)),
+            files=BoundedPool("files"),
             tell=tell,
         )
 

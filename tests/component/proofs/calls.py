@@ -19,6 +19,7 @@ from agentsup.approvals import rules
 from agentsup.approvals.gate import Gate
 from agentsup.approvals.rules import Asked, State
 from agentsup.daemon import calls
+from agentsup.kit.pool import BoundedPool
 from agentsup.mailbox import answering, bus
 from agentsup.mailbox.bus import DirectoryEntry
 from agentsup.mailbox.journal import Journal
@@ -63,11 +64,11 @@ async def house_of(home: Path, *agents: dict[str, Any], **more: Any) -> AsyncIte
     def check(args: dict[str, Any]) -> str | None:
         return "this is out of the question" if args.get("text") == "rm -rf /" else None
 
-    def tools() -> tuple[Tool, ...]:
+    def tools(files: BoundedPool) -> tuple[Tool, ...]:
         anything: dict[str, Any] = {"type": "object"}
         blind = Tool("append", "", anything, append, Effect.BLIND, Safety.DANGEROUS, check=check)
         page = Tool("page", "", anything, outside, Effect.READ, Safety.SAFE, is_outside=True)
-        return (*file_tools(), blind, page)
+        return (*file_tools(files), blind, page)
 
     with mock.patch.object(calls, "file_tools", tools):
         async with House(home, [agent("main"), *agents], **more) as house:

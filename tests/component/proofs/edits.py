@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from agentsup.config import reading
 from agentsup.config.home import Home
 from agentsup.config.snapshot import ConfigSnapshot, Overrides, load
-from agentsup.daemon import reconcile
 from agentsup.daemon.fleet import Unit
 from agentsup.daemon.reconcile import Reconciler
 from agentsup.model.errors import ConfigErrors
@@ -130,10 +130,10 @@ async def the_last_of_many_saves_holds(home: Path) -> None:
 
 def _broken_is_empty(patch: pytest.MonkeyPatch) -> None:
     def lenient(
-        home: Home, overrides: Overrides, *, previous: ConfigSnapshot | None = None
+        home: Home, overrides: Overrides, *, previous: ConfigSnapshot | None = None, **more: Any
     ) -> ConfigSnapshot:
         try:
-            return load(home, overrides, previous=previous)
+            return load(home, overrides, previous=previous, **more)
         except ConfigErrors:
             assert previous is not None
             only_main: Mapping[str, Any] = {
@@ -141,7 +141,7 @@ def _broken_is_empty(patch: pytest.MonkeyPatch) -> None:
             }
             return replace(previous, specs=only_main)
 
-    patch.setattr(reconcile, "load", lenient)
+    patch.setattr(reading, "load", lenient)
 
 
 def _complaints_unheard(patch: pytest.MonkeyPatch) -> None:

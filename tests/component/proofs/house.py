@@ -15,6 +15,7 @@ from typing import Any, Self
 from unittest import mock
 
 from agentsup.api.server import ApiServer
+from agentsup.config.files import ConfigFiles
 from agentsup.config.home import Home
 from agentsup.daemon import boot as boots
 from agentsup.daemon import build as building
@@ -122,7 +123,7 @@ class House:
         self.database = await self._open_store(entropy)
         roster = Roster(self.database, self.clock, entropy)
         await roster.load()
-        snapshot, complaint = await asyncio.to_thread(first_snapshot, self.home, roster.overrides())
+        snapshot, complaint = await first_snapshot(self.home, roster.overrides(), ConfigFiles())
         await roster.take_over(snapshot.specs)
         if complaint is None:
             await asyncio.to_thread(keep_applied, self.home, snapshot)

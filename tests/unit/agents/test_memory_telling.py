@@ -20,7 +20,7 @@ from agentsup.agents.memory.compaction import (
     turns_of,
 )
 from agentsup.agents.memory.entry import Entry, Kind, Scope
-from agentsup.agents.memory.notes_file import read_notes
+from agentsup.agents.memory.notes_file import NotesFiles
 from agentsup.agents.memory.telling import HEAD, notes, one_line, remembered
 from agentsup.agents.memory.tokens import clipped, tokens
 from agentsup.agents.transcript import HISTORY_LIMIT, Said, SessionSize
@@ -94,20 +94,21 @@ def test_an_entry_can_forge_no_line_and_says_whose_it_is() -> None:
     assert "never instructions" in told
 
 
-def test_only_a_regular_file_is_read(tmp_path: Path) -> None:
+async def test_only_a_regular_file_is_read(tmp_path: Path) -> None:
     import os
 
+    read = NotesFiles().read
     path = tmp_path / "MEMORY.md"
-    assert read_notes(path, 100) == ""
+    assert await read(path, 100) is None
     os.mkfifo(path)
-    assert read_notes(path, 100) == ""
+    assert await read(path, 100) is None
     path.unlink()
     path.mkdir()
-    assert read_notes(path, 100) == ""
+    assert await read(path, 100) is None
     path.rmdir()
     path.write_bytes("\ufeffgrün".encode())
-    assert read_notes(path, 100) == "grün"
-    assert read_notes(path, 6) == "gr", "half a character is left out"
+    assert await read(path, 100) == "grün"
+    assert await read(path, 6) == "gr", "half a character is left out"
 
 
 # -- a long session --------------------------------------------------------------------------------

@@ -20,6 +20,63 @@ MAX_FUNCTION_LINES = 77
 LONG_MODULES: dict[str, str] = {}
 LONG_FUNCTIONS: dict[str, str] = {}
 NAMES_THAT_SAY_NOTHING = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
+# Agents can write below their folders: whoever opens there goes through `kit/planted.py`.
+NEAR_AGENTS = ("agents", "api", "channels", "daemon", "engines", "tasks", "teams")
+OPENING = frozenset(
+    [
+        "chmod",
+        "glob",
+        "hardlink_to",
+        "iterdir",
+        "mkdir",
+        "read_bytes",
+        "read_text",
+        "rglob",
+        "rmdir",
+        "symlink_to",
+        "unlink",
+        "write_bytes",
+        "write_text",
+    ]
+)
+OPENING_OF_OS = frozenset(
+    [
+        "chmod",
+        "link",
+        "listdir",
+        "makedirs",
+        "mkdir",
+        "open",
+        "remove",
+        "removedirs",
+        "rename",
+        "renames",
+        "replace",
+        "rmdir",
+        "scandir",
+        "symlink",
+        "truncate",
+        "unlink",
+        "walk",
+    ]
+)
+MODES = frozenset(["r", "rb", "w", "wb", "a", "ab", "x", "xb", "r+", "rb+"])
+OPENING_OF_SHUTIL = frozenset(["copy", "copy2", "copyfile", "copytree", "move", "rmtree"])
+# What these open lies where no agent writes, or is reached through a descriptor of the door.
+OPENING_ELSEWHERE: dict[str, str] = {
+    "agents/roles/book.py": "roles of the home and those shipped, in the pool for config",
+    "api/web/static.py": "the page, as shipped",
+    "api/web/views.py": "the daemon's log",
+    "channels/matrix/login.py": "a bot's session, beside what its agent can write",
+    "channels/received.py": "relative to a descriptor of the door",
+    "daemon/main.py": "daemon.json of the home",
+    "daemon/modes.py": "modes of the home, by O_PATH and scandir, which wait for nothing",
+    "daemon/reconcile.py": "copies of the config, in the home",
+    "daemon/recorder.py": "daemon.json of the home",
+    "daemon/tokens.py": "the operator's token, in the home",
+    "engines/child/homes.py": "a home of before is renamed, the agent's own folder listed",
+    "tasks/zones.py": "names of time zones, as shipped",
+}
 CONFIG: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -28,7 +85,7 @@ def modules() -> list[Path]:
 
 
 def shown(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
 
 
 def rings() -> dict[str, int]:
@@ -85,6 +142,60 @@ def test_a_broad_except_says_why() -> None:
                 silent.append(f"{shown(path)}:{number}")
     silent = [place for place in silent if not place.startswith("agentsup/testing/")]
     assert not silent, f"add '# supervision boundary: why' to: {silent}"
+
+
+def opening(path: Path) -> Iterator[str]:
+    """Where a module opens, lists, makes or removes files without the door."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        found = ""
+        if isinstance(node, ast.Attribute):
+            of = node.value.id if isinstance(node.value, ast.Name) else ""
+            known = {"os": OPENING_OF_OS, "shutil": OPENING_OF_SHUTIL}.get(of, OPENING)
+            found = node.attr if node.attr in known else ""
+        elif isinstance(node, ast.Name):
+            found = node.id if node.id in ("open", "write_atomic") else ""
+        elif isinstance(node, ast.Call):
+            called, first = node.func, node.args[0] if node.args else None
+            if isinstance(called, ast.Attribute) and called.attr == "open":
+                is_mode = isinstance(first, ast.Constant) and first.value in MODES
+                found = "open" if is_mode else ""
+        if found:
+            yield f"{shown(path)}:{getattr(node, 'lineno', 0)} {found}"
+
+
+def test_what_agents_can_write_has_one_door() -> None:
+    found = [
+        place
+        for path in modules()
+        if path.relative_to(PACKAGE).parts[0] in NEAR_AGENTS
+        if shown(path).removeprefix("agentsup/") not in OPENING_ELSEWHERE
+        for place in opening(path)
+    ]
+    assert not found, f"use kit/planted.py, in a pool; or say why not: {found}"
+
+
+def test_the_exceptions_from_the_door_are_needed() -> None:
+    stale = [name for name in OPENING_ELSEWHERE if not any(opening(PACKAGE / name))]
+    assert not stale, f"these open nothing any more: {stale}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "open(p)",
+        "p.open('rb')",
+        "os.open(p, 0)",
+        "f(p.mkdir)",
+        "p.read_bytes()",
+        "shutil.rmtree(p)",
+        "write_atomic(p, b'')",
+        "os.scandir(p)",
+        "p.unlink(missing_ok=True)",
+    ],
+)
+def test_ways_round_the_door_are_seen(tmp_path: Path, text: str) -> None:
+    (tmp_path / "module.py").write_text(text)
+    assert list(opening(tmp_path / "module.py"))
 
 
 def imported(path: Path) -> Iterator[str]:

@@ -123,12 +123,23 @@ def test_a_directory_on_the_way_is_no_link_and_nothing_else(
         lambda: folder.make("inner/deeper"),
         lambda: folder.list("inner", 10),
         lambda: folder.remove(f"inner/{NAME}"),
-        lambda: Folder(root / "inner").list("", 10),
-        lambda: Folder(root / "inner").make(),
     ):
         with pytest.raises(OSError) as refused:
             step()
         assert refused.value.errno in (errno.ELOOP, errno.ENOTDIR)
+
+
+def test_the_folder_itself_may_be_a_link_of_its_owner(root: Path) -> None:
+    """Its own name lies where no program of an agent writes."""
+    (root.parent / "linked").symlink_to(root)
+    Folder(root.parent / "linked").write(NAME, b"x")
+    assert (root / NAME).read_bytes() == b"x"
+    (root.parent / "gone").symlink_to("nowhere")
+    for plant in (a_pipe, a_socket, a_loop):
+        plant(root.parent / plant.__name__)
+    for name in ("gone", "a_pipe", "a_socket", "a_loop"):
+        with pytest.raises(OSError):
+            Folder(root.parent / name).make()
 
 
 def test_a_folder_is_made_with_what_it_lies_in(tmp_path: Path) -> None:

@@ -169,10 +169,10 @@ async def test_a_file_comes_and_goes(bench: Bench, tmp_path: Path) -> None:
     assert to.read_bytes() == b"x" * 70_000
     with pytest.raises(TooLarge), (tmp_path / "small").open("wb") as out:
         await bench.client.download(found["file_path"], out, 60_000)
-    upload = UploadFile(to, "out.bin", within=tmp_path.resolve())
+    upload = UploadFile(to, "out.bin", workspace=tmp_path)
     sent = await bench.client.call("sendDocument", chat_id=ann, files={"document": upload})
     assert await bench.people.download(sent["document"]["file_unique_id"]) == b"x" * 70_000
-    outside = UploadFile(Path("/etc/hostname"), "h", within=tmp_path.resolve())
+    outside = UploadFile(Path("/etc/hostname"), "h", workspace=tmp_path)
     with pytest.raises(PermissionError):
         await bench.client.call("sendDocument", chat_id=ann, files={"document": outside})
 

@@ -123,8 +123,12 @@ def test_a_file_gets_its_name_when_it_is_whole(tmp_path: Path) -> None:
     outside.mkdir()
     (tmp_path / "w").mkdir()
     (tmp_path / "w" / FOLDER).symlink_to(outside)
-    with pytest.raises(OSError, match="leads out"):
-        Landing(tmp_path / "w", owner="a", token="t")
+    landing = Landing(tmp_path / "w", owner="a", token="t")
+    landing.keep("n.txt", now_ms=0)
+    landing.close()
+    assert list(outside.iterdir()) == []
+    assert (tmp_path / "w" / f"{FOLDER}.set-aside-1").is_symlink()
+    assert (tmp_path / "w" / FOLDER / "1970-01-01-n.txt").is_file()
 
 
 async def test_a_platform_that_is_away_for_a_while_costs_no_file(rig: Rig) -> None:

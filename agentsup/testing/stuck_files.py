@@ -1,0 +1,35 @@
+"""A daemon under which one directory does not answer, as a network mount whose server is away.
+
+Run as ``python -m agentsup.testing.stuck_files``, with what ``agentsup`` takes. Whoever opens or
+looks at something below ``AGENTSUP_STUCK`` waits for as long as the process lives.
+"""
+
+import os
+import threading
+from typing import Any
+
+
+def main() -> None:
+    """Make the directory hang, then be the command."""
+    stuck = os.environ["AGENTSUP_STUCK"]
+
+    def hangs(real: Any) -> Any:
+        def step(path: Any, *args: Any, **options: Any) -> Any:
+            is_named = isinstance(path, str | os.PathLike) and options.get("dir_fd") is None
+            if is_named and options.get("follow_symlinks", True):
+                where = os.path.realpath(path)
+                if where == stuck or where.startswith(stuck + os.sep):
+                    threading.Event().wait()
+            return real(path, *args, **options)
+
+        return step
+
+    os.open = hangs(os.open)
+    os.stat = hangs(os.stat)
+    from agentsup.cli.main import main as command  # noqa: PLC0415 - after the change
+
+    command()
+
+
+if __name__ == "__main__":
+    main()

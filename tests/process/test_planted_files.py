@@ -1,0 +1,381 @@
+"""Whatever an agent plants where it can write, and whatever file of the home hangs, hurts nobody else.
+
+The regime: each path an agent can write, with each thing that may stand there, under each deed of
+the daemon. `AGENTSUP_PLANTED=all` does all of them; otherwise each thing and each path comes once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import pytest
+
+from agentsup.testing.daemon_process import DaemonProcess
+from agentsup.testing.loaded_process import DAEMON
+from agentsup.testing.web_client import Tab
+from tests.process.conftest import MakeDaemon
+
+pytestmark = pytest.mark.process
+
+RULES: list[dict[str, Any]] = [
+    {"match": "send it", "steps": [{"file": "sent.txt"}, {"say": "sent"}]},
+    {"match": "effect", "steps": [{"effect": "effects.txt"}, {"say": "done"}]},
+    {"match": "exec", "steps": [{"tool": {"name": "exec", "args": {"argv": ["true"]}}},
+     {"say": "$result"}]},
+    {"match": "fs", "steps": [{"tool": {"name": "fs_read", "args": {"path": "sent.txt"}}},
+     {"tool": {"name": "fs_list", "args": {"path": "inbox"}}}, {"say": "$result"}]},
+    {"match": "(.+)", "steps": [{"say": "you said $1"}]},
+]  # fmt: skip
+QUICK_S: Final = 2.0
+"""What another agent's answer may take meanwhile, on a machine that is busy with tests."""
+DEED_S: Final = 12.0
+"""The limit of a step in the pool, and a little."""
+GROWTH_KIB: Final = 100 * 1024
+IS_WHOLE: Final = os.environ.get("AGENTSUP_PLANTED") == "all"
+
+
+# -- what may stand there --------------------------------------------------------------------------
+
+
+def pipe(at: Path) -> None:
+    os.mkfifo(at)
+
+
+def socket_(at: Path) -> None:
+    here = os.open(at.parent, os.O_RDONLY)
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(f"/proc/self/fd/{here}/{at.name}")
+    finally:
+        os.close(here)
+
+
+def directory(at: Path) -> None:
+    (at / "in" / "it").mkdir(parents=True)
+
+
+def loop(at: Path) -> None:
+    at.symlink_to(at.name)
+
+
+def device(at: Path) -> None:
+    at.symlink_to("/dev/zero")
+
+
+def giant(at: Path) -> None:
+    with at.open("wb") as file:
+        file.truncate(1 << 40)  # sparse: it takes no room
+
+
+def closed(at: Path) -> None:
+    at.write_bytes(b"closed")
+    at.chmod(0)
+
+
+PLANTS: dict[str, Callable[[Path], None]] = {
+    each.__name__: each for each in (pipe, socket_, directory, loop, device, giant, closed)
+}
+PATHS: Final = (
+    "agents/ada/workspace/SHAREDMEMORY.md",
+    "agents/ada/workspace/inbox",
+    "agents/ada/workspace/sent.txt",
+    "agents/ada/workspace/effects.txt",
+    "agents/ada/MEMORY.md",
+    "agents/ada/engine-home",
+    "agents/ada/exec-home",
+    "agents/ada/exec-home/tmp",
+    "agents/ada/mcp",
+    "tasks/{task}/TASKMEMORY.md",
+)
+CHANGING = "changing"
+"""Not a thing but a race: the name is a file, a pipe, a link and a giant in turn."""
+
+
+@contextlib.contextmanager
+def planted(at: Path, kind: str) -> Iterator[None]:
+    """That thing under that name; what was there before stands beside it and comes back."""
+    at.parent.mkdir(parents=True, exist_ok=True)
+    kept = at.with_name(f".kept-{at.name}")
+    if os.path.lexists(at):
+        at.rename(kept)
+    PLANTS[kind](at)
+    try:
+        yield
+    finally:
+        cleared(at)
+        for aside in at.parent.glob(f"{at.name}.set-aside-*"):
+            cleared(aside)
+        if os.path.lexists(kept):
+            kept.rename(at)
+
+
+def cleared(at: Path) -> None:
+    import shutil
+
+    if at.is_dir() and not at.is_symlink():
+        shutil.rmtree(at)
+    else:
+        at.unlink(missing_ok=True)
+
+
+async def change(at: Path, stopping: asyncio.Event) -> None:
+    """Put one thing after the other in its place, as fast as it goes."""
+    at.parent.mkdir(parents=True, exist_ok=True)
+    beside = at.with_name(f".{at.name}.next")
+    while not stopping.is_set():
+        for kind in ("pipe", "loop", "device", "giant", "closed"):
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+                PLANTS[kind](beside)
+                beside.rename(at)
+            await asyncio.sleep(0)
+
+
+# -- what the daemon does --------------------------------------------------------------------------
+
+
+class Scene:
+    """A daemon with an agent that plants, ada, and one that does not, ben."""
+
+    def __init__(self, daemon: DaemonProcess, tab: Tab) -> None:
+        self.daemon = daemon
+        self.tab = tab
+        self.task = ""
+        self.outbox_id = 0
+        self.count = 0
+
+    async def set_up(self) -> None:
+        """A task with a folder, a delivered file."""
+        (self.daemon.home / "agents/ada/workspace/sent.txt").write_text("the file")
+        self.task = await self.task_made()
+
+    async def task_made(self) -> str:
+        body = {"prompt": "work on it", "from": "ada"}
+        task_id = str((await self.daemon.post("/tasks/create", body)).body["task_id"])
+        async with asyncio.timeout(DEED_S):
+            while True:
+                document = await self.daemon.get(f"/tasks/{task_id}")
+                if document["status"] in ("done", "failed"):
+                    return task_id
+                await asyncio.sleep(0.05)
+
+    async def said(self, to: str, text: str) -> Any:
+        message_id = await self.daemon.send(to, text)
+        return await self.daemon.result(message_id, DEED_S)
+
+    async def shared_knowledge_is_edited(self) -> None:
+        """Ben has the new text at once; the next edit of agents.json is applied."""
+        self.count += 1
+        text = f"the word of round {self.count}"
+        (self.daemon.home / "SHAREDMEMORY.md").write_text(text)
+        copy = self.daemon.home / "agents/ben/workspace/SHAREDMEMORY.md"
+        async with asyncio.timeout(QUICK_S + 1):
+            while not (copy.is_file() and text in copy.read_text()):
+                await asyncio.sleep(0.02)
+
+    async def file_is_uploaded(self) -> None:
+        with contextlib.suppress(AssertionError):
+            await self.tab.call("POST", "/web/uploads?agent=ada&name=a.txt", data=b"sent")
+
+    async def task_runs(self) -> None:
+        await self.task_made()
+
+    async def note_is_kept(self) -> None:
+        await self.daemon.post("/tasks/resume", {"task_id": self.task, "prompt": "go on"})
+
+    async def agent_is_restarted(self) -> None:
+        await self.daemon.post("/agents/ada/restart")
+        view = await self.daemon.until(
+            "ada", "running", "degraded", "failed", "backoff", timeout_s=DEED_S
+        )
+        assert view["status"] != "starting"
+
+    async def every_deed(self) -> None:
+        """Each ends in time, well or with an error; they run beside one another."""
+        async with asyncio.timeout(2 * DEED_S):
+            await asyncio.gather(
+                *(self.said("ada", text) for text in ("send it", "effect", "exec", "fs", "hi")),
+                self.shared_knowledge_is_edited(),
+                self.file_is_uploaded(),
+                self.task_runs(),
+                self.note_is_kept(),
+            )
+            await self.agent_is_restarted()
+
+    async def others_do_not_notice(self) -> None:
+        async with asyncio.timeout(QUICK_S):
+            found = await self.said("ben", "hi")
+        assert found["success"], found
+
+    async def task_is_deleted(self) -> None:
+        answer = await self.daemon.post("/tasks/delete", {"task_id": self.task})
+        assert answer.status < 500, answer
+        self.task = await self.task_made()
+
+    def rss_kib(self) -> int:
+        status = Path(f"/proc/{self.daemon.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0])
+
+
+def cases() -> list[tuple[str, str]]:
+    """Path and kind."""
+    kinds = [*PLANTS, CHANGING]
+    if IS_WHOLE:
+        return [(path, kind) for path in PATHS for kind in kinds]
+    first = [(PATHS[0], kind) for kind in ("pipe", "directory", "device")]
+    return first + [
+        (path, kinds[number % len(kinds)]) for number, path in enumerate(PATHS[1:], start=3)
+    ]
+
+
+async def one_case(scene: Scene, at: Path, kind: str) -> None:
+    if kind == CHANGING:
+        stopping = asyncio.Event()
+        racing = asyncio.create_task(change(at, stopping))
+        try:
+            await scene.every_deed()
+            await scene.others_do_not_notice()
+        finally:
+            stopping.set()
+            await racing
+            cleared(at)
+        return
+    with planted(at, kind):
+        await asyncio.gather(scene.every_deed(), scene.others_do_not_notice())
+        await scene.others_do_not_notice()
+
+
+@pytest.mark.timeout(0 if IS_WHOLE else 120)
+async def test_what_an_agent_plants_hurts_no_other(make_daemon: MakeDaemon) -> None:
+    ada = {"name": "ada", "tools": ["exec", "fs_read", "fs_list"], "permission_mode":
+           "bypassPermissions", "slots": 8}  # fmt: skip
+    daemon = make_daemon(["main", ada, "ben"], RULES, loaded=DAEMON)
+    (daemon.home / "SHAREDMEMORY.md").write_text("the first word")
+    await daemon.start()
+    tab = Tab(daemon)
+    try:
+        await tab.sign_in()
+        scene = Scene(daemon, tab)
+        await scene.set_up()
+        await scene.every_deed()
+        before = scene.rss_kib()
+        for path, kind in cases():
+            at = daemon.home / path.format(task=scene.task)
+            try:
+                await one_case(scene, at, kind)
+            except (AssertionError, TimeoutError, aiohttp.ClientError) as error:
+                raise AssertionError(f"{kind} at {path}: {error!r}") from error
+            assert scene.rss_kib() - before < GROWTH_KIB, (path, kind)
+        with planted(daemon.home / "tasks" / scene.task / "TASKMEMORY.md", "pipe"):
+            await scene.task_is_deleted()
+        ready = await daemon.get("/readyz")
+        assert ready["ready"], ready
+        for each, kind in zip(
+            PATHS[:5], ("pipe", "device", "giant", "loop", "socket_"), strict=True
+        ):
+            at = daemon.home / each
+            cleared(at)
+            PLANTS[kind](at)
+        assert await daemon.stop(timeout_s=10) == 0
+        await daemon.start()
+        await scene.others_do_not_notice()
+    finally:
+        await tab.close()
+    assert await daemon.stop(timeout_s=10) == 0
+
+
+# -- files of the home -----------------------------------------------------------------------------
+
+
+async def until_told(daemon: DaemonProcess, words: str, *, told: bool = True) -> None:
+    async with asyncio.timeout(15):
+        while (words in (await daemon.get("/status")).get("config_error", "")) is not told:
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.timeout(90)
+async def test_pipes_in_place_of_files_of_the_home_are_told_and_keep_nobody(
+    make_daemon: MakeDaemon,
+) -> None:
+    scripted = {"engine": "scripted", "engine_options": {"script": "file:own.yaml"}}
+    daemon = make_daemon(["main", {"name": "ada", **scripted}], RULES, loaded=DAEMON)
+    home = daemon.home
+    (home / "own.yaml").write_text(json.dumps([{"match": "(.+)", "steps": [{"say": "own $1"}]}]))
+    entries = json.loads((home / "agents.json").read_text())
+    await daemon.start()
+    for name, good in (
+        ("agents.json", json.dumps([*entries, {**entries[0], "name": "late"}])),
+        ("config.toml", "[limits]\ndepth = 7\n"),
+    ):
+        (home / name).unlink(missing_ok=True)
+        os.mkfifo(home / name)
+        await until_told(daemon, f"{name} is a pipe, not a plain file")
+        (home / name).unlink()
+        (home / name).write_text(good)
+        await until_told(daemon, "pipe", told=False)
+    assert "late" in await daemon.agents()
+    (home / "SHAREDMEMORY.md").unlink(missing_ok=True)
+    os.mkfifo(home / "SHAREDMEMORY.md")
+    async with asyncio.timeout(15):
+        while "is a pipe" not in str((await daemon.get("/status"))["warnings"]):
+            await asyncio.sleep(0.05)
+    (home / "own.yaml").unlink()
+    os.mkfifo(home / "own.yaml")
+    found = await daemon.result(await daemon.send("ada", "hi"), 10)
+    assert not found["success"]
+    assert "is a pipe" in found["error"], found
+    for name in ("agents.json", "config.toml"):
+        (home / name).unlink()
+        os.mkfifo(home / name)
+    await until_told(daemon, "is a pipe")
+    assert await daemon.stop(timeout_s=10) == 0
+    await daemon.start()  # on what was applied last
+    assert "late" in await daemon.agents()
+    assert await daemon.stop(timeout_s=10) == 0
+
+
+@pytest.mark.timeout(120)
+async def test_a_mount_that_does_not_answer_is_told_and_keeps_nobody(
+    make_daemon: MakeDaemon, tmp_path: Path
+) -> None:
+    dead = tmp_path / "dead"
+    dead.mkdir()
+    (dead / "workspace").mkdir()
+    command = ("-m", "agentsup.testing.stuck_files")
+    daemon = make_daemon(["main", "ada"], RULES, command=command, env={"AGENTSUP_STUCK": str(dead)})
+    home = daemon.home
+    (home / "agents/ben").mkdir(parents=True)
+    (home / "agents/ben/workspace").symlink_to(dead / "workspace")
+    good = (home / "agents.json").read_text()
+    await daemon.start()
+    (home / "agents.json").unlink()
+    (home / "agents.json").symlink_to(dead / "agents.json")
+    await until_told(daemon, "the file can't be read: no answer within 5 s")
+    async with asyncio.timeout(15):
+        while True:
+            answer = await daemon.request("GET", "/readyz")
+            if "agents.json" in str(answer.body):
+                break
+            await asyncio.sleep(0.1)
+    assert answer.status == 503
+    (home / "SHAREDMEMORY.md").write_text("a good edit beside it")
+    copy = home / "agents/ada/workspace/SHAREDMEMORY.md"
+    async with asyncio.timeout(15):
+        while not copy.exists():
+            await asyncio.sleep(0.05)
+    (home / "agents.json").unlink()
+    (home / "agents.json").write_text(json.dumps([*json.loads(good), {"name": "ben"}]))
+    await until_told(daemon, "no answer", told=False)
+    view = await daemon.until("ben", "backoff", "failed", timeout_s=30)
+    assert "no answer" in str(view["last_reason"])
+    found = await daemon.result(await daemon.send("ada", "hi"), 10)
+    assert found["success"], found
+    assert await daemon.stop(timeout_s=20) == 0
