@@ -222,6 +222,7 @@ def test_an_answer_stands_once_on_the_screen_over_a_kill(cli: Cli) -> None:
         assert [chat.shown.count(each) for each in whole] == [1, 1], chat.shown
 
 
+@pytest.mark.timeout(60)  # two lives of a daemon
 def test_the_next_text_answers_a_free_question_over_a_kill(cli: Cli) -> None:
     daemon = cli.daemon()
     with terminal(cli, "chat") as chat:
