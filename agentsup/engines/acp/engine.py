@@ -83,6 +83,7 @@ class AcpEngine:
                 home=home,
                 secrets=_secrets(given),
                 options=options,
+                has_model=_PLACEHOLDER in " ".join(options.command),
             )
         given = variables(preset, self._env) | dict(options.env)
         if preset.model_env and spec.model:
@@ -104,6 +105,7 @@ class AcpEngine:
             sign_in=preset.sign_in,
             auth_method=preset.auth_method if by.key else "",
             our_title=preset.our_title,
+            has_model=bool(preset.model_env or (preset.model_args and not options.command)),
         )
 
 

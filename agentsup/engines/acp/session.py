@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agentsup import __version__
-from agentsup.engines.acp import mapping
+from agentsup.engines.acp import choices, mapping
+from agentsup.engines.acp.event_queue import EventQueue
 from agentsup.engines.acp.options import AcpOptions
 from agentsup.engines.acp.refusal import AUTH_REQUIRED, AgentRefused, failure_of, said_by
 from agentsup.engines.child import Child, ChildLimits, ChildManager, EngineHome, prepared
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_INBOX_SIZE = 256
 _OBEY_S = 0.15
 """How long an agent may take to answer a prompt that was cancelled, so that it keeps the turn."""
 _LEAVE_S = 0.5
@@ -60,6 +59,8 @@ class Launch:
     sign_in: str = "sign in with its own command"
     auth_method: str = ""
     our_title: str = ""
+    has_model: bool = False
+    """The command or the environment says the model already."""
 
 
 class AcpSession:
@@ -133,7 +134,7 @@ class _Turn:
         self._spec = spec
         self._host = host
         self._owner = TaskOwner(f"acp {launch.engine}", on_error=_seen_already)
-        self._inbox = _Inbox()
+        self._inbox = EventQueue()
         self._asking: set[asyncio.Task[Permission]] = set()
         self._denied = ""
         self._words: list[str] = []
@@ -265,7 +266,7 @@ class _Turn:
             self._session_id = opened["sessionId"]
         await self._refuse_planted()
         await self._choose_mode(opened)
-        await self._choose_model(opened)
+        notices += await self._choose(opened)
         return kept, notices
 
     async def _sign_in(self, answer: Mapping[str, Any]) -> None:
@@ -329,16 +330,34 @@ class _Turn:
         if wanted and wanted in offered and modes.get("currentModeId") != wanted:
             await self._wire.set_mode(self._session_id, wanted)
 
-    async def _choose_model(self, opened: Mapping[str, Any]) -> None:
-        """Set the model where the agent lets it be set in a session and offers that one."""
-        for option in opened.get("configOptions") or () if self._spec.model else ():
-            found = _object(option)
-            values = {_object(each).get("value") for each in found.get("options") or ()}
-            if found.get("category") != "model" or self._spec.model not in values:
-                continue
-            if found.get("currentValue") != self._spec.model:
-                await self._wire.set_option(self._session_id, found["id"], self._spec.model)
-            return
+    async def _choose(self, opened: Mapping[str, Any]) -> list[Notice]:
+        """Set the session's model and effort as the entry says, where the command line did not.
+
+        Raises ``NotConfigured`` where the agent doesn't let its model be chosen, or has no such. An
+        effort that it doesn't know is told as a notice: it thinks as it does without.
+        """
+        offered = choices.choices_of(opened)
+        if self._spec.model and not self._launch.has_model:
+            answer = await self._set(offered, choices.MODEL, self._spec.model)
+            offered = choices.choices_of(answer) or offered  # another model may know other efforts
+        if self._spec.reasoning_effort:
+            try:
+                await self._set(offered, choices.EFFORT, self._spec.reasoning_effort)
+            except NotConfigured as error:
+                return [Notice(error.message)]
+        return []
+
+    async def _set(
+        self, offered: tuple[choices.Choice, ...], category: str, wanted: str
+    ) -> dict[str, Any]:
+        """Set what the session lets be chosen; the agent's answer, empty if it is so already."""
+        option, value = choices.choose(offered, category, wanted, title=self._launch.title)
+        if option.current == value:
+            return {}
+        answer: dict[str, Any] = await self._wire.set_option(
+            self._session_id, option.option_id, value
+        )
+        return answer
 
     # -- during --------------------------------------------------------------------------------------
 
@@ -375,42 +394,6 @@ class _Turn:
         """The host's answer; the process counts as held while a person is waited for."""
         ours = mapping.our_call(request, self._launch.our_title)
         return await self._child.waiting(self._host.permit(ours))
-
-
-class _Inbox:
-    """Events on their way from the agent's messages to the run; a full one slows the agent."""
-
-    def __init__(self) -> None:
-        self.items: deque[EngineEvent] = deque()
-        self._news = asyncio.Event()
-        self._room = asyncio.Event()
-        self._is_closed = False
-
-    async def put(self, events: Sequence[EngineEvent]) -> None:
-        while len(self.items) >= _INBOX_SIZE and not self._is_closed:
-            self._room.clear()
-            await self._room.wait()
-        self.items.extend(events)
-        self._news.set()
-
-    async def take(self) -> list[EngineEvent]:
-        """What has come; nothing where the bell was rung."""
-        if not self.items:
-            await self._news.wait()
-        self._news.clear()
-        events = list(self.items)
-        self.items.clear()
-        self._room.set()
-        return events
-
-    def ring(self) -> None:
-        """Wake the reader without an event."""
-        self._news.set()
-
-    def close(self) -> None:
-        """Nobody reads any more; let who waits to put go on."""
-        self._is_closed = True
-        self._room.set()
 
 
 def _object(value: Any) -> dict[str, Any]:

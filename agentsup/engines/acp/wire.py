@@ -115,12 +115,12 @@ class Wire:
         )
         return await self._request("session_resume", request)
 
-    async def set_option(self, session_id: str, option_id: str, value: str) -> None:
-        """Set one of the session's own options, such as its model."""
+    async def set_option(self, session_id: str, option_id: str, value: str) -> dict[str, Any]:
+        """Set one of the session's own options, such as its model; the options there are then."""
         request = SetSessionConfigOptionSelectRequest(
             session_id=session_id, config_id=option_id, value=value
         )
-        await self._request("session_set_config_option", request)
+        return await self._request("session_set_config_option", request)
 
     async def set_mode(self, session_id: str, mode_id: str) -> None:
         """Set the mode of a session, one of those it offers."""

@@ -259,14 +259,41 @@ async def test_a_turn_that_was_broken_off_is_told_so(rig: Rig) -> None:
     assert "broken off" in done(await rig.run(segment("go", resume=Resume()))).text
 
 
-async def test_the_model_is_set_where_the_agent_offers_it(rig: Rig) -> None:
-    options = [{"value": "small"}, {"value": "large"}]
-    option = {"id": "m", "category": "model", "currentValue": "small", "options": options}
-    rig.plays([{"say": "x"}], config_options=[option])
-    await rig.run(spec=EngineSpec("acp", model="large"))
-    await rig.run(spec=EngineSpec("acp", model="unheard-of"))
-    (asked,) = rig.requests("session/set_config_option")
-    assert (asked["configId"], asked["value"]) == ("m", "large")
+def _option(category: str, current: str, *values: str) -> dict[str, Any]:
+    options = [{"value": each, "name": each} for each in values]
+    return {"id": category[0], "category": category, "currentValue": current, "options": options}
+
+
+async def test_model_and_effort_are_set_where_the_agent_offers_them(rig: Rig) -> None:
+    model = _option("model", "p/small", "p/small", "p/large", "q/tiny")
+    effort = _option("thought_level", "low", "low", "high")
+    rig.plays([{"say": "x"}], config_options=[model, effort])
+    await rig.run(spec=EngineSpec("acp", model="large", reasoning_effort="high"))
+    await rig.run(spec=EngineSpec("acp", model="p/small", reasoning_effort="low"))
+    asked = rig.requests("session/set_config_option")
+    assert [(each["configId"], each["value"]) for each in asked] == [
+        ("m", "p/large"),
+        ("t", "high"),
+    ]
+
+
+async def test_a_model_that_the_agent_does_not_offer_is_refused(rig: Rig) -> None:
+    """Else the answer would come from another one, and everything would say that it did not."""
+    rig.plays([{"say": "x"}], config_options=[_option("model", "small", "small", "large")])
+    end = done(await rig.run(spec=EngineSpec("acp", model="unheard-of")))
+    assert (end.outcome, end.code) == ("failed", NotConfigured.code)
+    assert "no model 'unheard-of'; it offers small, large" in end.error
+    rig.plays([{"say": "x"}])
+    end = done(await rig.run(spec=EngineSpec("acp", model="large")))
+    assert "does not let its model be chosen" in end.error
+
+
+async def test_an_effort_that_the_agent_does_not_know_is_told(rig: Rig) -> None:
+    rig.plays([{"say": "x"}])
+    events = await rig.run(spec=EngineSpec("acp", reasoning_effort="high"))
+    told = [event.text for event in events if isinstance(event, Notice)]
+    assert [each for each in told if "reasoning_effort" in each]
+    assert done(events).outcome == "ok"
 
 
 async def test_mcp_servers_are_handed_over_where_the_agent_can_use_them(rig: Rig) -> None:
