@@ -51,6 +51,7 @@ WHO: Mapping[str, tuple[str, ...]] = {
     "GET /readyz": EVERYBODY,
     "GET /status": PEOPLE,
     "POST /drain": ALONE,
+    "POST /restart": ALONE,
     "GET /metrics": ALONE,
     "GET /openapi.json": TOKENS,
     "GET /hooks": ALONE,
