@@ -72,12 +72,12 @@ def housekeeping_spec(
     mailbox: Mailbox,
     clock: Clock,
     keep_days: Callable[[], int],
-    purge: Callable[[], Awaitable[object]],
+    purge: Callable[[int], Awaitable[object]],
     keep_lock: Callable[[], bool],
     modes: Callable[[], Awaitable[object]],
 ) -> ChildSpec:
     """Deadlines, retention, backups, dead orphans, the home's lock; ``purge`` removes what was put
-    away long ago, ``modes`` puts those of the home right."""
+    away long before the time (wall ms) it is given, ``modes`` puts those of the home right."""
     dead: frozenset[int] = frozenset()
     due_at: int | None = None
     looked_at = -1
@@ -107,8 +107,8 @@ def housekeeping_spec(
             *budgets.retention_rules(keep_days=keep_days()),
             *runs.retention_rules(keep_days=keep_days()),
         )
-        await purge()
         now_ms = await pruning.now_ms()
+        await purge(now_ms)
         await prune(database, rules, clock=clock, now_ms=now_ms, on_pruned=_keep_sums)
 
     chores = (

@@ -59,10 +59,10 @@ class DaemonTasks:
                 zone_of=lambda agent_id: _zone_of(current(), ground.roster.name_of(agent_id)),
             )
 
-    async def purge(self) -> None:
-        """Remove folders of tasks that were deleted ``tasks.keep_days`` days ago."""
+    async def purge(self, now_ms: int) -> None:
+        """Remove folders of tasks that were deleted ``tasks.keep_days`` days before ``now_ms``."""
         days = self._current().settings.tasks.keep_days
-        before_s = self._ground.clock.now_ms() / 1000 - days * 86_400
+        before_s = now_ms / 1000 - days * 86_400
         try:
             step = partial(self._folders.purge, before_s)
             gone = await self._folders.run(step, key="deleted tasks", limit_s=_PURGE_S)

@@ -164,7 +164,8 @@ def expire_tx(desk: Desk, tx: Tx) -> Expired:
 
 
 def _follow_clock_tx(desk: Desk, tx: Tx) -> int:
-    """Let the deadlines of this life follow a step of the wall; the time to hold them against."""
+    """Let the deadlines of this life follow a step of the wall, and all pauses before another attempt;
+    the time to hold deadlines against."""
     by = desk.steady.step_ms()
     if not by:
         return desk.steady.now_ms()
@@ -179,10 +180,22 @@ def _follow_clock_tx(desk: Desk, tx: Tx) -> int:
         f" WHERE {OPEN_SQL} AND expires_at IS NOT NULL AND seq > ?",
         (by, earlier_message),
     )
+    tx.execute(
+        "UPDATE messages SET not_before = max(1, not_before + ?)"
+        " WHERE state = 'queued' AND not_before > 0",
+        (by,),
+    )
+    tx.execute(
+        "UPDATE outbox SET not_before = max(1, not_before + ?)"
+        " WHERE state = 'pending' AND not_before > 0",
+        (by,),
+    )
 
     def follow() -> None:
         desk.steady.follow(by)
-        _log.warning("the clock was stepped by %+.0f s; deadlines were moved with it", by / 1000)
+        _log.warning(
+            "the clock was stepped by %+.0f s; deadlines and pauses went with it", by / 1000
+        )
 
     tx.after_commit(follow)
     return desk.steady.now_ms() + by

@@ -82,3 +82,35 @@ async def test_over_a_restart_the_wall_decides(tmp_path: Path) -> None:
     bench.later(SETTLE_S + 1)
     assert await state(bench, question) is QuestionState.EXPIRED
     await bench.close()
+
+
+@pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS, -365 * 24 * HOUR_MS])
+async def test_a_step_neither_shortens_nor_prolongs_a_pause(tmp_path: Path, step_ms: int) -> None:
+    """The pause before another attempt, of a message and of a delivery."""
+    bench = await MailRig.open(tmp_path)
+    await bench.put("again", conversation="again")
+    await bench.mailbox.retry(await bench.one(), code="net", text="x")
+    await bench.put("told", conversation="told")
+    await bench.finish(await bench.one())
+    in_a_minute = bench.clock.now_ms() + 60_000
+    await bench.db.write(
+        lambda tx: tx.execute("UPDATE outbox SET not_before = ?", (in_a_minute,)).rowcount,
+        name="test",
+    )
+
+    async def pauses() -> list[int]:
+        rows = await bench.sql(
+            "SELECT not_before FROM messages WHERE state = 'queued' UNION ALL"
+            " SELECT not_before FROM outbox WHERE state = 'pending'"
+        )
+        return [not_before - bench.clock.now_ms() for (not_before,) in rows]
+
+    before = await pauses()
+    assert len(before) == 2
+    assert min(before) > 0
+    bench.clock.jump_ms(step_ms)
+    await bench.mailbox.expire()
+    assert await pauses() == before
+    bench.later(60)
+    await bench.one()
+    await bench.close()

@@ -88,3 +88,26 @@ async def test_no_statement_scans_the_history(
     await rig.close()
     assert len(seen) > 40
     assert walks == []
+
+
+async def test_a_claim_reads_open_rows_from_their_index_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which sessions are held is found without a row of any message; what is set aside by its number."""
+    rig = await MailRig.open(tmp_path)
+    seen: dict[str, Any] = {}
+    plain = Tx.execute
+
+    def record(self: Tx, sql: str, params: Any = ()) -> Any:
+        seen.setdefault(sql, params)
+        return plain(self, sql, params)
+
+    monkeypatch.setattr(Tx, "execute", record)
+    await rig.put()
+    await rig.one()
+    monkeypatch.undo()
+    ((sql, params),) = [each for each in seen.items() if "set_aside" in each[0]]
+    steps = [step for *_, step in await rig.db.read(partial(plan_of, sql, params))]
+    await rig.close()
+    assert "SEARCH messages USING COVERING INDEX messages_open (agent_id=?)" in steps
+    assert "USING ROWID SEARCH ON TABLE set_aside FOR IN-OPERATOR" in steps

@@ -1,0 +1,44 @@
+"""Folders of deleted tasks are removed by the time of retention, which a wrong clock moves little."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from agentsup.daemon.services import housekeeping_spec
+from agentsup.supervision.child import SupervisedChild
+from agentsup.testing.mail import MailRig
+
+pytestmark = pytest.mark.virtual
+
+DAY_MS = 24 * 3_600_000
+
+
+async def test_a_clock_that_is_a_year_ahead_removes_no_folder_of_last_week(tmp_path: Path) -> None:
+    rig = await MailRig.open(tmp_path)
+    given: list[int] = []
+    was_called = asyncio.Event()
+
+    async def purge(now_ms: int) -> None:
+        given.append(now_ms)
+        was_called.set()
+
+    async def nothing() -> None: ...
+
+    async def life() -> int:
+        """The time that one start of the daemon purges by first."""
+        was_called.clear()
+        spec = housekeeping_spec(
+            rig.db, rig.mailbox, rig.clock, lambda: 30, purge, lambda: True, nothing
+        )
+        child = SupervisedChild(spec, clock=rig.clock, entropy=rig.entropy, record=lambda _: None)
+        child.start()
+        await was_called.wait()
+        await child.stop()
+        return given[-1]
+
+    right = await life()
+    assert right == rig.clock.now_ms()
+    rig.clock.jump_ms(365 * DAY_MS)
+    assert await life() == right + DAY_MS
+    await rig.close()
