@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from typing import Any
 
 from agentsup.testing.sim_node import LIMITS
 from agentsup.testing.sim_world import World
@@ -18,7 +19,8 @@ def check_restart(world: World) -> None:
     """What holds at every instant, so also after a crash."""
     _conservation(world)
     crowded = world.sql(
-        "SELECT session_id FROM messages WHERE state IN ('leased', 'parked')"
+        "SELECT session_id FROM messages WHERE state = 'leased'"
+        " OR (state = 'parked' AND seq NOT IN (SELECT seq FROM set_aside))"
         " GROUP BY session_id HAVING COUNT(*) > 1"
     )
     if crowded:
@@ -116,12 +118,22 @@ def _histories(world: World, rows: dict[str, sqlite3.Row], events: list[sqlite3.
                 if message_id in done:
                     world.fail("completed-once", message_id)
                 done.add(message_id)
+        elif kind == "question.asked" and _is_set_aside(rows[message_id], data):
+            mine.discard(message_id)
+            if holder.get(session) == message_id:
+                del holder[session]
         elif kind in {"message.retry", "question.closed"}:
             mine.add(message_id)
             if data.get("code") == "requeued":
                 accepted[message_id] = event["seq"]  # a person has begun it anew
             if holder.get(session) == message_id:
                 del holder[session]
+
+
+def _is_set_aside(row: sqlite3.Row, asked: dict[str, Any]) -> bool:
+    """Whether the session goes on beside that question: nobody's chat waits for the work."""
+    to = json.loads(row["deliver_to"])
+    return bool(asked["kind"] == "uncertain" and to["kind"] != "chat")
 
 
 def _check_return(

@@ -118,7 +118,7 @@ def no_take_over(patch: pytest.MonkeyPatch) -> None:
 
 def claimed_delivery(patch: pytest.MonkeyPatch) -> None:
     async def deliver_nothing(
-        self: Deliveries, channel: Any, part: Any, on_slow: Any
+        self: Deliveries, channel: Any, part: Any, on_slow: Any, begin: Any
     ) -> Settlement:
         return Settlement(part, Delivery(DeliveryOutcome.DELIVERED), self._clock.now_ms())
 
