@@ -18,6 +18,9 @@ import pytest
 
 from tests.process.cli.process_cli import ENV, Cli, until
 
+# Each of them starts several programs.
+pytestmark = pytest.mark.timeout(40)
+
 ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[=>()][0-9A-Za-z]?|.)")
 
 

@@ -12,6 +12,9 @@ import pytest
 from agentsup.cli.locate import is_alive
 from tests.process.cli.process_cli import ENV, Cli, until
 
+# Each of them starts several programs.
+pytestmark = pytest.mark.timeout(40)
+
 
 def names(cli: Cli) -> dict[str, str]:
     document = json.loads(cli.good("agents", "list", "--json"))

@@ -3,7 +3,12 @@
 import json
 from typing import Any
 
+import pytest
+
 from tests.process.cli.process_cli import Cli, until
+
+# Each of them starts several programs.
+pytestmark = pytest.mark.timeout(40)
 
 
 def shown(cli: Cli, task_id: str) -> Any:

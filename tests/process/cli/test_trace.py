@@ -2,7 +2,12 @@
 
 import json
 
+import pytest
+
 from tests.process.cli.process_cli import Cli, until
+
+# Each of them starts several programs.
+pytestmark = pytest.mark.timeout(40)
 
 
 def test_a_request_is_a_tree_with_times(cli: Cli) -> None:
