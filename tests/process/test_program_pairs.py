@@ -128,7 +128,7 @@ def is_settled(shown: dict[str, Any], engine: str) -> bool:
 
 
 async def run_all(town: Town, daemon: DaemonProcess) -> None:
-    """Each kind of program of each agent, one after the other."""
+    """Each kind of program, one after the other, of all agents at once."""
     for number, engine in enumerate(("exec", *ENGINES)):
         life = f"{engine} {number}, {town.candidates.stat().st_size} bytes to try"
         town.lay(engine, life)
@@ -139,9 +139,10 @@ async def run_all(town: Town, daemon: DaemonProcess) -> None:
                 if all(is_settled(shown.get(agent, {}), wanted) for agent in AGENTS):
                     break
                 await asyncio.sleep(0.05)
-        for agent in AGENTS:
+        sent = [await daemon.send(agent, f"{agent}, go") for agent in AGENTS]
+        for message_id in sent:
             # What an agent that speaks no protocol says is no answer; its report is what counts.
-            result = await daemon.result(await daemon.send(agent, f"{agent}, go"), wait_s=20.0)
+            result = await daemon.result(message_id, wait_s=20.0)
             if engine == "exec":
                 assert "exit code 0" in result["text"], result
 
