@@ -33,6 +33,22 @@ async def explain(call: Call) -> web.Response:
     return reply({"agent": name, "values": await call.deps.control.explain(name)})
 
 
+async def overrides(call: Call) -> web.Response:
+    """The fields of an agent that may be set without an edit of a file, as they are now."""
+    fields = await call.deps.control.overridable(call.named("name"))
+    name = fields[0].agent if fields else call.named("name")
+    return reply({"agent": name, "fields": [documents.overridable(each) for each in fields]})
+
+
+async def override(call: Call) -> web.Response:
+    """Set a field of an agent, or let the files say it again."""
+    body = call.body
+    found = await call.deps.control.set_override(
+        call.named("name"), body.field, body.value, call.by
+    )
+    return reply(documents.overridden(found))
+
+
 async def diff(call: Call) -> web.Response:
     """What an edit has left pending, overrides, the standing complaint."""
     return reply(await call.deps.control.diff())
@@ -93,6 +109,25 @@ ROUTES = (
         {200: shapes.Explained},
         access=Access.STEER,
         refusals=(404, 410),
+    ),
+    Route(
+        "GET",
+        "/agents/{name}/overrides",
+        overrides,
+        "The fields that may be set without an edit of a file",
+        {200: shapes.OverridableList},
+        access=Access.STEER,
+        refusals=(404, 410),
+    ),
+    Route(
+        "POST",
+        "/agents/{name}/overrides",
+        override,
+        "Set a field of an agent; null lets the files say it again",
+        {200: shapes.Overridden},
+        access=Access.STEER,
+        body=bodies.OverrideBody,
+        refusals=(404, 409, 410),
     ),
     _change_route(
         "start",

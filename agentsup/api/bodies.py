@@ -136,6 +136,16 @@ class ReassignBody(Body):
     to: Annotated[Text, Field(max_length=200, description="name of the agent")]
 
 
+class OverrideBody(Body):
+    """A field of an agent and its value; null lets the files say it again."""
+
+    field: Annotated[Text, Field(max_length=100, description="dotted path, as in agents.json")]
+    value: Annotated[
+        str | bool | int | float | None,
+        Field(description="as in agents.json; null clears the override"),
+    ]
+
+
 class AnswerBody(Body):
     """A person's answer to a question."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentsup.mailbox import choices
 from agentsup.mailbox.bus import AgentDirectory
-from agentsup.model.control import AgentView, StopReport
+from agentsup.model.control import AgentView, OverridableField, StopReport
 from agentsup.model.event import Event
 from agentsup.model.health import AgentState
 from agentsup.model.message import TERMINAL, Message, Outcome, State
@@ -47,6 +47,29 @@ def agent(view: AgentView) -> dict[str, Any]:
         "pending": view.pending,
         "warnings": list(view.warnings),
         "work": list(view.work),
+    }
+
+
+def overridable(found: OverridableField) -> dict[str, Any]:
+    """A field that an operator may set without an edit of a file."""
+    return {
+        "agent": found.agent,
+        "field": found.field,
+        "value": found.value,
+        "origin": found.origin,
+        "takes": found.takes,
+        "doc": found.doc,
+        "choices": list(found.choices),
+    }
+
+
+def overridden(found: OverridableField) -> dict[str, Any]:
+    """The field after it was set or cleared."""
+    return {
+        "success": True,
+        **overridable(found),
+        "before": found.before,
+        "raises_rights": found.raises_rights,
     }
 
 

@@ -137,6 +137,27 @@ class Explained(Document):
     values: list[dict[str, Any]]
 
 
+class Overridable(Document):
+    agent: str
+    field: str
+    value: str | bool | int | float | None
+    origin: str = Field(description="`override` where an operator set it, else where it stands")
+    takes: str = Field(description="until a change is in effect: live or rebuild")
+    doc: str
+    choices: list[str] = Field(description="the values there are, where they can be listed")
+
+
+class OverridableList(Document):
+    agent: str
+    fields: list[Overridable]
+
+
+class Overridden(Overridable):
+    success: Literal[True]
+    before: str | bool | int | float | None
+    raises_rights: bool = Field(description="it may now do more without asking than before")
+
+
 class Standing(Document):
     task_id: str
     name: str

@@ -11,6 +11,7 @@ import typer
 from agentsup.cli.client import segment
 from agentsup.cli.failure import Failed
 from agentsup.cli.options import AgentName, AsJson, client_of, group, place_of
+from agentsup.cli.overrides import set_field
 from agentsup.cli.reads import agents_of
 from agentsup.cli.show import Screen, clean, duration, when
 
@@ -133,6 +134,9 @@ def stop(ctx: typer.Context, agent: AgentName, as_json: AsJson = False) -> None:
 def restart(ctx: typer.Context, agent: AgentName, as_json: AsJson = False) -> None:
     """Drain an agent and build it anew."""
     _change(ctx, agent, "restart", as_json=as_json)
+
+
+app.command("set")(set_field)
 
 
 @app.command()

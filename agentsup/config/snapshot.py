@@ -18,14 +18,12 @@ from agentsup.config.agents_file import (
     MAX_BYTES,
     AgentsFile,
     DeclaredAgent,
-    check_values,
     parse_agents,
 )
 from agentsup.config.crosscheck import Placed, Where, cross_check, secret_values_of
 from agentsup.config.findings import (
     Finding,
     KeyPath,
-    Report,
     Severity,
     did_you_mean,
     field_path,
@@ -42,9 +40,10 @@ from agentsup.config.merge import (
     digest,
     merge,
 )
+from agentsup.config.overriding import override_problem
 from agentsup.config.settings import LoadedSettings, Settings, parse_settings, unknown_variables
 from agentsup.kit.planted import read_plain
-from agentsup.model.agent import BLOCKS, MAIN, AgentSpec, Secret, field_info
+from agentsup.model.agent import MAIN, AgentSpec, Secret
 from agentsup.model.errors import BadRequest, ConfigErrors, NotFound
 from agentsup.model.name import BUILTIN_ROLES
 
@@ -61,7 +60,7 @@ class Override:
 
 
 Overrides = Mapping[str, Mapping[str, Override]]
-"""Overrides by agent name and dotted field path (`model`, `streaming.enabled`)."""
+"""Overrides by agent name and dotted field path (`model`, `streaming.mode`)."""
 
 
 Check = Callable[[AgentSpec, Placed, Path], Iterable[Finding]]
@@ -311,26 +310,13 @@ class _Resolver:
         entry = self._entries.get(name)
         if origin is Origin.ENTRY and entry is not None:
             return Where("agents.json", *entry.locate(where), f"{name}.{field_path(where)}")
+        if origin is Origin.OVERRIDE:
+            return Where("override", None, None, f"{name}.{field_path(where)}")
         if origin in OF_ENVIRONMENT:
             return Where("environment", None, None, origin.named(path).removeprefix("environment "))
         layer = self._loaded.main if origin is Origin.MAIN else self._loaded.agent_defaults
         table = "main" if origin is Origin.MAIN else "agent_defaults"
         return Where("config.toml", *layer.locate(where), f"{table}.{field_path(where)}")
-
-
-def override_problem(path: str, value: Any) -> str | None:
-    """Why an operator can't override `path` with `value`, or None where that is fine."""
-    try:
-        if not field_info(path).overridable:
-            return f"{path} can't be overridden; change it in the file"
-    except KeyError:
-        return f"there is no field {path[:60]!r}"
-    block, dot, key = path.partition(".")
-    if value is None or (dot and block not in BLOCKS):
-        return f"{path} can't be overridden with that"
-    report = Report("override", lambda where: (None, None))
-    check_values({block: {key: value} if dot else value}, (), report, report.locate, has_name=False)
-    return next((each.message for each in report.findings if each.is_error), None)
 
 
 def _value_at(values: Mapping[str, Any], path: str) -> Any:

@@ -310,6 +310,7 @@ class _Assembly:
             mailbox=self.mailbox,
             engines=self.engines,
             channels=self.channels,
+            role_problem=self.roles.problem,
             endings=g.endings,
             health=self.watchdog.health,
             state=lambda: self.supervisor.state,

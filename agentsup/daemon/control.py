@@ -13,13 +13,14 @@ from agentsup.daemon.boot import Ending
 from agentsup.daemon.channels import Channels
 from agentsup.daemon.engines import DaemonEngines
 from agentsup.daemon.fleet import Fleet, Unit
+from agentsup.daemon.overriding import Overriding, RoleProblem
 from agentsup.daemon.reconcile import Reconciler
 from agentsup.daemon.roster import Roster, RosterEntry
 from agentsup.daemon.stopping import Stopper
 from agentsup.kit.clock import Clock
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.agent import MAIN, OFFLINE, AgentSpec
-from agentsup.model.control import AgentView, DaemonView, StopReport
+from agentsup.model.control import AgentView, DaemonView, OverridableField, StopReport
 from agentsup.model.errors import Conflict, NotReady
 from agentsup.model.health import AgentState, Desired, HealthReport
 from agentsup.model.principal import Principal
@@ -60,6 +61,7 @@ class DaemonControl:
         mailbox: Mailbox,
         engines: DaemonEngines,
         channels: Channels,
+        role_problem: RoleProblem,
         endings: dict[str, list[Ending]],
         health: Callable[[], HealthReport],
         state: Callable[[], str],
@@ -76,6 +78,7 @@ class DaemonControl:
         self._mailbox = mailbox
         self._engines = engines
         self._channels = channels
+        self._overriding = Overriding(roster, reconciler, engines, role_problem)
         self._endings = endings
         self._health = health
         self._state = state
@@ -291,20 +294,13 @@ class DaemonControl:
             for row in explain_agent(self._reconciler.snapshot, spec.name)
         ]
 
-    async def set_override(self, name: str, field: str, value: Any, by: Principal) -> AgentView:
-        entry = self._roster.entry(name)
-        kept = {path: each for path, each in entry.overrides.items() if path != field}
-        if value is not None:
-            kept[field] = self._reconciler.snapshot.override(entry.name, field, value)
-        await self._roster.set_overrides(entry.name, kept)
-        _log.info("override", agent=entry.name, field=field, by=by.label)
-        if not await self._reconciler.reload():
-            raise Conflict(
-                f"{field} of {entry.name} is noted, and takes effect once the files are mended: "
-                f"{self._reconciler.config_error}",
-                agent=entry.name,
-            )
-        return await self.agent(name)
+    async def overridable(self, name: str) -> tuple[OverridableField, ...]:
+        return self._overriding.fields(name)
+
+    async def set_override(
+        self, name: str, field: str, value: Any, by: Principal
+    ) -> OverridableField:
+        return await self._overriding.set(name, field, value, by)
 
     # -- the daemon --------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.daemon.fencing import fencing_of
 from agentsup.daemon.ground import Ground
 from agentsup.engines.child import BerthLimits, ChildManager
+from agentsup.engines.reach import unable, unheard
 from agentsup.engines.registry import (
     AUTO,
     EngineRegistry,
@@ -19,7 +20,7 @@ from agentsup.engines.registry import (
     default_registry,
     needs_users_home,
 )
-from agentsup.model.agent import AgentSpec
+from agentsup.model.agent import OFFLINE, AgentSpec
 from agentsup.model.engine import Engine, EngineSpec
 from agentsup.model.errors import ConfigError, EngineFailed
 
@@ -58,14 +59,21 @@ class DaemonEngines:
         """The engine's name for ``spec``, and for ``auto`` one plain line saying why."""
         if spec.engine != AUTO:
             return spec.engine, ""
-        try:
-            options = self._options(spec)
-        except EngineFailed:
-            options = {}
-        wanted = EngineSpec(
-            engine=AUTO, model=spec.model or "", provider=spec.provider or "", options=options
-        )
-        return best_available(self._environ, wanted)
+        return best_available(self._environ, self._wanted(spec, AUTO))
+
+    def refusal(self, spec: AgentSpec, field: str) -> str:
+        """Why ``field`` of ``spec`` would have no effect, or keep its engine from working; empty where
+        nothing is known. The value need not be in effect yet."""
+        name, why = self.choice(spec)
+        if spec.engine == AUTO and field in ("model", "reasoning_effort") and name == OFFLINE:
+            return why
+        wanted = self._wanted(spec, name)
+        if field == "engine" and (problem := unable(wanted, self._environ)):
+            return problem
+        if field in ("engine", "permission_mode") and (problem := self.problem(spec)):
+            return problem
+        is_open = spec.engine == AUTO and field == "provider"  # it may bring another engine
+        return "" if is_open else unheard(field, wanted)
 
     def problem(self, spec: AgentSpec) -> str:
         """Why its engine can't start as it is declared; empty where nothing is known."""
@@ -79,6 +87,15 @@ class DaemonEngines:
             # It was chosen for this sign-in, which a home of the agent's own would not have.
             options = {"home": "user", **options}
         return self._registry.get(name), options
+
+    def _wanted(self, spec: AgentSpec, engine: str) -> EngineSpec:
+        try:
+            options = self._options(spec)
+        except EngineFailed:
+            options = {}
+        return EngineSpec(
+            engine=engine, model=spec.model or "", provider=spec.provider or "", options=options
+        )
 
     def _options(self, spec: AgentSpec) -> dict[str, Any]:
         try:

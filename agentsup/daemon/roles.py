@@ -42,6 +42,10 @@ class DaemonRoles:
 
         return ChildSpec("roles", life, Restart.PERMANENT, grace=SHORT, policy=FOR_EVER)
 
+    async def problem(self, name: str) -> str:
+        """Why an agent can't be in the role of that name; empty where it can."""
+        return usable(name, await self.shelf.book())[1]
+
     def warnings(self, knowledge: SharedKnowledge, channels: Channels) -> tuple[str, ...]:
         """What there is to tell of the daemon: shared memory, channels, broken roles, and the
         agents that have no tools because of one."""

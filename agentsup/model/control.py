@@ -90,6 +90,27 @@ class AgentView:
 
 
 @dataclass(frozen=True, slots=True)
+class OverridableField:
+    """A field of an agent that an operator may set without an edit of a file."""
+
+    agent: str
+    field: str
+    """Its dotted path, such as ``streaming.mode``."""
+    value: Any
+    origin: str
+    """Where the value comes from; ``override`` where an operator set it."""
+    takes: str
+    """What a change takes until it is in effect: ``live`` or ``rebuild``."""
+    doc: str
+    choices: tuple[str, ...] = ()
+    """The values there are, where they can be listed."""
+    before: Any = None
+    """What it was before the change that is reported."""
+    raises_rights: bool = False
+    """That change lets the agent do more without asking anybody."""
+
+
+@dataclass(frozen=True, slots=True)
 class StandingSchedule:
     """A task that runs again by itself, and when: a stop leaves it."""
 
@@ -174,8 +195,16 @@ class Control(Protocol):
     async def explain(self, name: str) -> list[dict[str, Any]]:
         """Each value of an agent with its origin; secrets redacted."""
 
-    async def set_override(self, name: str, field: str, value: Any, by: Principal) -> AgentView:
-        """An operator's override (``/model``); ``value`` None clears it."""
+    async def overridable(self, name: str) -> tuple[OverridableField, ...]:
+        """The fields that an operator may set without an edit of a file, as they are now."""
+
+    async def set_override(
+        self, name: str, field: str, value: Any, by: Principal
+    ) -> OverridableField:
+        """An operator's override (``/set``, ``/model``); ``value`` None clears it.
+
+        Raises ``Forbidden`` for anybody else, ``BadRequest`` for a field or value that can't be, and
+        ``Conflict`` where it would have no effect."""
 
     async def status(self) -> DaemonView: ...
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from agentsup.agents.commands import texts
 from agentsup.agents.commands.answers import SHOWN, answer_commands, open_here
 from agentsup.agents.commands.dispatch import Command, is_operator
+from agentsup.agents.commands.overrides import override_commands
 from agentsup.agents.commands.pages import columns, page_of, turning, wanted_page
 from agentsup.agents.memory.notes_file import NotesFiles
 from agentsup.agents.recovery.decisions import FALLBACK, TIERS
@@ -145,15 +146,15 @@ class _ChatCommandSet:
         if rest in TIERS:
             return await self._tier(context, rest, say)
         value = None if rest == "-" else rest
-        view = await self._s.control.set_override(
+        changed = await self._s.control.set_override(
             context.agent_name, "model", value, context.principal
         )
         if value is None:
-            view = await self._s.control.set_override(
+            await self._s.control.set_override(
                 context.agent_name, "model_tier", None, context.principal
             )
         return CommandReply(
-            say("model.now", name=view.name, model=view.model or say("model.default")),
+            say("model.now", name=changed.agent, model=changed.value or say("model.default")),
             buttons=((Button(say("button.to_model"), "/model"),),),
         )
 
@@ -162,7 +163,7 @@ class _ChatCommandSet:
         view = await self._s.control.agent(context.agent_name)
         if tier == FALLBACK and not view.fallback_model:
             raise Conflict(say("model.no_fallback", name=view.name))
-        view = await self._s.control.set_override(
+        await self._s.control.set_override(
             context.agent_name, "model_tier", tier, context.principal
         )
         if tier == FALLBACK:
@@ -303,6 +304,7 @@ def chat_commands(services: CommandServices) -> tuple[Command, ...]:
         Command("interrupt", "", "end the running turn only", run.interrupt),
         Command("status", "", "state of this agent, open questions", run.status),
         Command("model", "[NAME|primary|fallback]", "show or change the model", run.model),
+        *override_commands(services.control),
         Command("session", "[ID]", "show the session, or go on with another", run.session),
         Command("sessions", "", "the latest sessions", run.sessions),
         *answer_commands(services.mailbox, services.database, services.clock),

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from agentsup.engines.failures import NotConfigured
 
-O = TypeVar("O", bound="ChildOptions")  # noqa: E741 - the options of one engine
+O = TypeVar("O", bound=BaseModel)  # noqa: E741 - the options of one engine
 
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 

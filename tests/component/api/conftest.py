@@ -28,9 +28,10 @@ from agentsup.model.control import (
     CommandInfo,
     CommandReply,
     DaemonView,
+    OverridableField,
     StopReport,
 )
-from agentsup.model.errors import Gone, NotFound
+from agentsup.model.errors import BadRequest, Gone, NotFound
 from agentsup.model.event import EventType
 from agentsup.model.health import HealthReport, ProbeResult
 from agentsup.model.ids import AgentId
@@ -91,6 +92,7 @@ class TwinControl:
         self.is_draining = False
         self.calls: list[tuple[str, str, str]] = []
         self.healthy = True
+        self.models: dict[str, str | None] = {}
 
     @property
     def draining(self) -> bool:
@@ -152,8 +154,22 @@ class TwinControl:
         self._directory.lookup(name)
         return [{"field": "engine", "value": "scripted", "origin": "agents.json"}]
 
-    async def set_override(self, name: str, field: str, value: Any, by: Principal) -> AgentView:
-        return await self.agent(name)
+    async def overridable(self, name: str) -> tuple[OverridableField, ...]:
+        entry = self._directory.lookup(name)
+        value = self.models.get(entry.name)
+        origin = "override" if value else "built-in"
+        return (OverridableField(entry.name, "model", value, origin, "live", "Its model."),)
+
+    async def set_override(
+        self, name: str, field: str, value: Any, by: Principal
+    ) -> OverridableField:
+        entry = self._directory.lookup(name)
+        self.calls.append((f"{field}={value!r}", entry.name, by.label))
+        if field != "model":
+            raise BadRequest(f"there is no field {field!r}", field=field)
+        before = self.models.get(entry.name)
+        self.models[entry.name] = value
+        return replace((await self.overridable(name))[0], before=before)
 
     async def status(self) -> DaemonView:
         return DaemonView(

@@ -45,6 +45,37 @@ async def test_agents_are_steered_by_who_holds_the_token(rig: Rig, verb: str) ->
     assert (await rig.call("POST", f"/agents/ghost/{verb}"))[0] == 404
 
 
+async def test_a_field_is_set_shown_and_cleared(rig: Rig) -> None:
+    path = "/agents/worker/overrides"
+    status, document, _ = await rig.call("POST", path, {"field": "model", "value": "small"})
+    assert (status, document["success"], document["agent"]) == (200, True, "worker")
+    assert (document["value"], document["before"]) == ("small", None)
+    _, listed, _ = await rig.call("GET", path)
+    assert [(each["field"], each["value"]) for each in listed["fields"]] == [("model", "small")]
+    status, document, _ = await rig.call("POST", path, {"field": "model", "value": None})
+    assert (status, document["value"], document["before"]) == (200, None, "small")
+    assert rig.control.calls[-1] == ("model=None", "worker", "operator")
+
+
+async def test_a_field_is_set_by_operators_only_and_never_cleared_unsaid(rig: Rig) -> None:
+    body = {"field": "permission_mode", "value": "bypassPermissions"}
+    agent = rig.tokens.issue_agent("agt_worker", "worker")
+    run = rig.tokens.issue_run("agt_worker", "worker", "msg_1")
+    for token in (agent, run):
+        for method, sent in (("POST", body), ("GET", None)):
+            status, _, _ = await rig.call(method, "/agents/worker/overrides", sent, token=token)
+            assert status == 403
+    assert rig.control.calls == []
+    for wrong in ({"field": "model"}, {"value": "x"}, {"field": "model", "value": ["x"]}):
+        status, document, _ = await rig.call("POST", "/agents/worker/overrides", wrong)
+        assert status == 400, document
+    status, document, _ = await rig.call(
+        "POST", "/agents/worker/overrides", {"field": "modle", "value": "x"}
+    )
+    assert (status, document["field"]) == (400, "modle")
+    assert (await rig.call("POST", "/agents/ghost/overrides", body))[0] == 404
+
+
 async def test_stop_all_answers_exact_counts(rig: Rig) -> None:
     status, document, _ = await rig.call("POST", "/stop_all")
     assert status == 200

@@ -84,6 +84,8 @@ WHO: Mapping[str, tuple[str, ...]] = {
     "GET /agents": PEOPLE,
     "GET /agents/{name}": PEOPLE,
     "GET /agents/{name}/explain": ALONE,
+    "GET /agents/{name}/overrides": ALONE,
+    "POST /agents/{name}/overrides": ALONE,
     "POST /agents/{name}/start": ALONE,
     "POST /agents/{name}/stop": ALONE,
     "POST /agents/{name}/restart": ALONE,

@@ -123,7 +123,7 @@ async def test_d4_a_start_revives_a_dead_agent(household: Open) -> None:
 async def test_d5_a_stop_outlives_edits_of_others_and_a_restart(household: Open) -> None:
     house = await household(agent("ann"), agent("ben"))
     await house.command("main", "/agent_stop ann")
-    await house.command("ben", "/model other")
+    assert (await house.command("ben", "/set turn_timeout_s 99")).ok
     await house.save([agent("ann"), agent("ben", provider="x")])
     await house.settled()
     assert house.state("ann") == "stopped"

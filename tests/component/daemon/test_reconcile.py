@@ -1,6 +1,7 @@
 """Reconcile over the real fleet: an edit touches what it changes, and nothing else."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -156,28 +157,33 @@ async def test_auto_that_chooses_another_engine_rebuilds(household: Open) -> Non
     assert house.instances()["main"] == before["main"]
 
 
+def thinker(**more: Any) -> dict[str, Any]:
+    """An agent whose engine is told a model; it is not run here."""
+    return {"name": "ann", "engine": "command", "engine_options": {"command": ["true"]}, **more}
+
+
 async def test_overrides_persist_and_end_with_an_edit_of_their_field(household: Open) -> None:
-    house = await household(agent("ann", model="file-1"))
+    house = await household(thinker(model="file-1"))
     reply = await house.command("ann", "/model mine")
     assert "mine" in reply.text
     assert house.unit("ann").spec.model == "mine"
     assert (await house.daemon.control.diff())["overrides"] == ["ann: model = 'mine'"]
     await house.restart()
     assert house.unit("ann").spec.model == "mine"
-    await house.save([agent("ann", model="file-1", description="another field")])
+    await house.save([thinker(model="file-1", description="another field")])
     assert house.unit("ann").spec.model == "mine"
-    await house.save([agent("ann", model="file-2")])
+    await house.save([thinker(model="file-2")])
     assert house.unit("ann").spec.model == "file-2"
     assert (await house.daemon.control.diff())["overrides"] == []
     await house.until(lambda: any("override" in text for text in house.texts()))
 
 
 async def test_an_override_over_broken_files_says_so(household: Open) -> None:
-    house = await household(agent("ann", model="file"))
+    house = await household(thinker(model="file"))
     await house.save("[{")
     with pytest.raises(Conflict, match="mended"):
         await house.daemon.control.set_override("ann", "model", "mine", OPERATOR)
-    await house.save([agent("ann", model="file")])
+    await house.save([thinker(model="file")])
     assert house.unit("ann").spec.model == "mine"
 
 

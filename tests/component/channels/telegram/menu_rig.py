@@ -29,7 +29,7 @@ from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox import outbox
 from agentsup.mailbox.bus import DirectoryEntry
 from agentsup.model.agent import AgentSpec, Secret
-from agentsup.model.control import AgentView, CommandContext
+from agentsup.model.control import AgentView, CommandContext, OverridableField
 from agentsup.model.engine import Suspended
 from agentsup.model.errors import NotFound
 from agentsup.model.ids import AgentId
@@ -85,10 +85,12 @@ class TwinHouse:
     async def restart_agent(self, name: str, by: Principal) -> AgentView:
         return await self._act("restart", name, "running")
 
-    async def set_override(self, name: str, field: str, value: Any, by: Principal) -> AgentView:
+    async def set_override(
+        self, name: str, field: str, value: Any, by: Principal
+    ) -> OverridableField:
         self.calls.append(f"{field} {value}")
         self.model = value or ""
-        return self._view(name)
+        return OverridableField(name, field, value, "override", "live", "")
 
     def by_id(self, agent_id: str) -> DirectoryEntry | None:
         name = agent_id.removeprefix("agt_")
