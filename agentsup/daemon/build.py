@@ -293,15 +293,12 @@ class _Assembly:
             name_of=g.roster.name_of,
             tasks=self.tasks,
         )
+        boot, home = g.boot, str(g.home.root)
+        facts = DaemonFacts(
+            __version__, boot.boot_id, boot.node_id, os.getpid(), home, boot.started_at
+        )
         self.control = DaemonControl(
-            facts=DaemonFacts(
-                __version__,
-                g.boot.boot_id,
-                g.boot.node_id,
-                os.getpid(),
-                str(g.home.root),
-                g.boot.started_at,
-            ),
+            facts=facts,
             clock=g.clock,
             roster=g.roster,
             fleet=self.fleet,
