@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from agentsup.agents.commands import ChatCommands
 from agentsup.agents.commands.approvals import approval_commands
-from agentsup.agents.commands.chat import CommandServices, chat_commands
+from agentsup.agents.commands.chat import chat_commands
+from agentsup.agents.commands.chat_services import CommandServices
 from agentsup.agents.commands.cost import cost_commands
 from agentsup.agents.commands.hooks import hook_commands
 from agentsup.agents.commands.main_chat import main_commands

@@ -267,6 +267,10 @@ class DaemonControl:
     async def interrupt(self, session_id: str, by: Principal) -> StopReport:
         return await self._stopper.interrupt(session_id, by)
 
+    async def cancel(self, message_id: str, by: Principal) -> None:
+        cancelled = await self._mailbox.cancel(message_id, by)
+        await self._stopper.cancel_turns((cancelled.message_id, *cancelled.with_it))
+
     # -- configuration -----------------------------------------------------------------------------
 
     async def diff(self) -> dict[str, Any]:

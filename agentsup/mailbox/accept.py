@@ -41,6 +41,7 @@ __all__ = [
     "epochs_of",
     "insert_tx",
     "queued_tx",
+    "stored_epoch",
     "visit_tx",
 ]
 
@@ -203,6 +204,11 @@ def epochs_of(desk: Desk, reader: Reader, scopes: tuple[str, ...]) -> dict[str, 
     ):
         counters[row["scope"]] = max(row["counter"], counters[row["scope"]])
     return counters
+
+
+def stored_epoch(reader: Reader, scope: str) -> int:
+    """The counter of ``scope`` as it is in the store."""
+    return int(reader.scalar("SELECT counter FROM epochs WHERE scope = ?", (scope,)) or 0)
 
 
 # -- known already? --------------------------------------------------------------------------------

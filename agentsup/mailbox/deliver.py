@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from agentsup.catalogue import words
 from agentsup.mailbox import answering, naming, outbox, sessions
-from agentsup.mailbox.accept import epochs_of, insert_tx
+from agentsup.mailbox.accept import epochs_of, insert_tx, stored_epoch
+from agentsup.mailbox.background import final_chat
 from agentsup.mailbox.budget import ledger
 from agentsup.mailbox.draft import draft
 from agentsup.mailbox.epoch import scopes_of
@@ -143,16 +144,29 @@ def _to_chat(tx: Tx, message: Message, to: DeliverTo, result: Result, at: int) -
 
 def _past_asker(tx: Tx, message: Message, result: Result, at: int) -> str:
     """Whoever handed it on was stopped since and gets no turn for it. A task's result is its owner's
-    all the same: people read it in the chat it was asked for in."""
-    to = message.deliver_to.then
-    while to is not None and to.kind != "chat":
-        to = to.then
-    if message.kind is not Kind.TASK or to is None or to.silent or not _is_of_task(tx, message):
+    all the same: people read it in the chat it was asked for in. Of other work they read there that
+    its result was dropped."""
+    to = final_chat(message.deliver_to)
+    if to is None or to.silent:
         return "refused"
     if _has_nothing_to_say(tx, message, result):
         return "kept"
-    _to_chat(tx, message, to, result, at)
-    return "outbox"
+    if message.kind is Kind.TASK and _is_of_task(tx, message):
+        _to_chat(tx, message, to, result, at)
+        return "outbox"
+    say = words(message.principal.language)
+    what = message.summary or preview(message.text, 60)
+    notify_tx(
+        tx,
+        message_id=message.message_id,
+        agent_id=to.agent_id or message.agent_id,
+        session_id=message.session_id,
+        text=say("ended.result_dropped", what=what, id=message.message_id),
+        at=at,
+        place=(to.channel, to.conversation),
+        facts={"outcome": "cancelled", "code": "stopped"},
+    )
+    return "refused"
 
 
 def _is_of_task(tx: Tx, message: Message) -> bool:
@@ -166,6 +180,9 @@ def _reply(desk: Desk, tx: Tx, message: Message, result: Result, at: int) -> boo
     to = message.deliver_to
     scopes = scopes_of(to.agent_id, to.session_id)
     current = epochs_of(desk, tx, scopes)
+    if to.session_id:
+        # A stop of the session that is not written yet takes the reply out of the queue, and says so.
+        current[scopes[-1]] = stored_epoch(tx, scopes[-1])
     if any(count > message.epochs.get(scope, 0) for scope, count in current.items()):
         return False
     name = name_of(tx, message.agent_id)

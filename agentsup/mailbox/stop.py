@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from agentsup.catalogue import words
+from agentsup.catalogue import Words, words
 from agentsup.kit import faults
-from agentsup.mailbox import ending, waits
+from agentsup.mailbox import background, ending, handed_on, waits
 from agentsup.mailbox.deliver import Result, deliver_tx
-from agentsup.mailbox.epoch import ALL, Also
-from agentsup.mailbox.notices import notify_tx
+from agentsup.mailbox.epoch import ALL, Also, agent_scope
+from agentsup.mailbox.notices import notify_tx, preview
 from agentsup.mailbox.rows import (
-    FOLLOWING_SQL,
     IN_SESSION_SQL,
     OPEN_SQL,
-    encode,
     message_of,
     need_message,
 )
@@ -27,7 +25,7 @@ from agentsup.mailbox.values import Cancelled, Desk, StopCounts
 from agentsup.mailbox.withdrawing import cancel_queued_tx, take_notes_back_tx
 from agentsup.model.errors import BadRequest
 from agentsup.model.event import EventType
-from agentsup.model.message import Message, State, check_transition
+from agentsup.model.message import NOWHERE, Kind, Message, State, check_transition
 from agentsup.model.principal import SYSTEM, Principal
 from agentsup.store.database import Reader, Tx
 from agentsup.store.events import append
@@ -68,8 +66,10 @@ def stop_tx(
         (accepted_until, *params),
     )
     messages = [message_of(row) for row in rows]  # type: ignore[arg-type]  # Row is a mapping in all but name
-    below = [] if scope == ALL else _handed_on(tx, messages)
+    below = _beyond(tx, scope, messages)
     messages += below
+    if scope.startswith("session:"):
+        _keep_tx(tx, scope, epoch, messages)
     text = f"stopped by {by.label}"
     queued = [message for message in messages if message.state is State.QUEUED]
     cancel_queued_tx(tx, queued, at=at, code="stopped", text=text)
@@ -79,7 +79,7 @@ def stop_tx(
     for message in sorted(messages, key=lambda message: message.seq, reverse=True):
         if message.state is not State.QUEUED:
             ending.close_tx(tx, message, State.CANCELLED, at=at, code="stopped", text=text)
-    _note_askers(desk, tx, messages, by.label, at)
+    _note_askers(desk, tx, messages, by.label, at, scope)
     if also is not None:
         also(tx)
     counts = StopCounts(
@@ -112,29 +112,27 @@ def stop_tx(
     return counts
 
 
-def _handed_on(
-    reader: Reader, messages: Sequence[Message], *, waited_for: bool = False
-) -> list[Message]:
-    """The open runs that turns on ``messages`` have handed on, and those that these have: nobody
-    is left who wants them. Runs of tasks go on, for a task is its owner's; with ``waited_for``, so
-    does what nobody waits for."""
-    which = "m.deliver_to ->> '$.waited'" if waited_for else "1"
-    known = {message.message_id for message in messages}
-    found: list[Message] = []
-    above = [message.message_id for message in messages if message.state is not State.QUEUED]
-    while above:
-        rows = reader.all(
-            f"SELECT * FROM messages m WHERE {FOLLOWING_SQL} AND kind = 'task' AND {OPEN_SQL}"  # noqa: S608 - a constant
-            f" AND {which} AND in_reply_to IN (SELECT value FROM json_each(?)) AND NOT EXISTS"
-            " (SELECT 1 FROM runs r WHERE r.run_id = m.message_id AND r.task_id <> '')"
-            " ORDER BY seq",
-            (encode(above),),
+def _beyond(reader: Reader, scope: str, messages: Sequence[Message]) -> list[Message]:
+    """What ends with the scope, though it is not in it."""
+    if scope == ALL:
+        return []
+    is_agent = scope.startswith("agent:")
+    found = handed_on.ending_with(reader, messages, background=is_agent)
+    if is_agent:
+        known = {each.message_id for each in (*messages, *found)}
+        found += (
+            run
+            for run in background.runs_for_agent(reader, scope.removeprefix("agent:"))
+            if run.message_id not in known
         )
-        below = [message_of(row) for row in rows if row["message_id"] not in known]  # type: ignore[arg-type]  # as above
-        found += below
-        above = [message.message_id for message in below]
-        known.update(above)
     return found
+
+
+def _keep_tx(tx: Tx, scope: str, epoch: int, stopped: Sequence[Message]) -> None:
+    """What runs in the background for the session goes on, and its result comes all the same."""
+    ended = {message.message_id for message in stopped}
+    kept = background.reporting_to_session(tx, scope.removeprefix("session:"))
+    background.keep_tx(tx, [m for m in kept if m.message_id not in ended], scope, epoch)
 
 
 def stop_unwritten_tx(desk: Desk, tx: Tx) -> None:
@@ -160,7 +158,7 @@ def cancel_tx(desk: Desk, tx: Tx, message_id: str, by: Principal) -> Cancelled:
     check_transition(message_id, was, State.CANCELLED)
     at = desk.clock.now_ms()
     text = f"cancelled by {by.label}"
-    below = _handed_on(tx, [message], waited_for=True)  # the rest is told to the session later
+    below = handed_on.ending_with(tx, [message])
     sentence = words(message.principal.language)("ended.cancelled", who=by.label)
     result = Result("cancelled", sentence, code="cancelled")
     delivered = deliver_tx(desk, tx, message, result, at=at)
@@ -198,13 +196,18 @@ def _condition(scope: str) -> tuple[str, tuple[str, ...]]:
     )
 
 
-def _note_askers(desk: Desk, tx: Tx, messages: list[Message], who: str, at: int) -> None:
+def _note_askers(
+    desk: Desk, tx: Tx, messages: list[Message], who: str, at: int, scope: str
+) -> None:
     """One note per conversation or asking session; nothing for those who are stopped too."""
     stopped_sessions = {message.session_id for message in messages}
     groups: dict[tuple[str, ...], list[Message]] = {}
     for message in messages:
         to = message.deliver_to
         key: tuple[str, ...]
+        if to.kind == "mailbox" and not to.waited and scope in (ALL, agent_scope(to.agent_id)):
+            # The agent is stopped: people read of it instead, where there are any.
+            to = background.final_chat(to) or NOWHERE
         if to.kind == "chat" and not to.silent:
             key = ("chat", to.agent_id or message.agent_id, to.channel, to.conversation)
         elif to.kind == "mailbox" and not to.waited and to.session_id not in stopped_sessions:
@@ -219,12 +222,13 @@ def _note_askers(desk: Desk, tx: Tx, messages: list[Message], who: str, at: int)
         say = words(last.principal.language)
         sentence = say.count("ended.stopped", len(group), who=who)
         if key[0] == "chat":
+            results = [each for each in group if each.kind is Kind.REPLY]
             notify_tx(
                 tx,
                 message_id=last.message_id,
                 agent_id=key[1],
                 session_id=last.session_id,
-                text=sentence,
+                text="\n".join([sentence, *(_dropped(tx, each, say) for each in results)]),
                 at=at,
                 place=(key[2], key[3]),
                 facts={"outcome": "cancelled", "count": len(group)},
@@ -232,3 +236,15 @@ def _note_askers(desk: Desk, tx: Tx, messages: list[Message], who: str, at: int)
         else:
             # The epoch of an asker in the scope is already raised, so it gets no reply.
             deliver_tx(desk, tx, last, Result("cancelled", sentence, code="stopped"), at=at)
+
+
+def _dropped(reader: Reader, reply: Message, say: Words) -> str:
+    """A result that had come, and was not told because of the stop."""
+    row = reader.one(
+        "SELECT m.summary, r.task_id FROM messages m"
+        " LEFT JOIN runs r ON r.run_id = m.message_id WHERE m.message_id = ?",
+        (reply.in_reply_to,),
+    )
+    known = reply.in_reply_to if row is None else row["task_id"] or reply.in_reply_to
+    what = row["summary"] if row is not None else ""
+    return say("ended.result_dropped", what=what or preview(reply.text, 60), id=known)

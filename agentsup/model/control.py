@@ -122,6 +122,18 @@ class StandingSchedule:
 
 
 @dataclass(frozen=True, slots=True)
+class BackgroundWork:
+    """Work that goes on without a turn that waits for it. ``work_id`` is that of its task, or of the
+    message that it is; ``state`` queued | leased | parked."""
+
+    work_id: str
+    name: str
+    agent: str
+    state: str
+    is_task: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class StopReport:
     """Exact counts of one stop. Messages are counted by the state they were in."""
 
@@ -188,6 +200,9 @@ class Control(Protocol):
 
     async def interrupt(self, session_id: str, by: Principal) -> StopReport:
         """End the session's running turn, leave its queue."""
+
+    async def cancel(self, message_id: str, by: Principal) -> None:
+        """End one open message, and the turn on it. Raises ``NotFound`` and ``IllegalTransition``."""
 
     async def diff(self) -> dict[str, Any]:
         """What an edit has left pending, overrides, the standing config error."""

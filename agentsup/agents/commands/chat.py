@@ -2,52 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
-
-from agentsup.agents.commands import texts
+from agentsup.agents.commands import background, texts
 from agentsup.agents.commands.answers import SHOWN, answer_commands, open_here
+from agentsup.agents.commands.background import BackgroundList
+from agentsup.agents.commands.chat_services import CommandServices
 from agentsup.agents.commands.dispatch import Command, is_operator
 from agentsup.agents.commands.overrides import override_commands
 from agentsup.agents.commands.pages import columns, page_of, turning, wanted_page
-from agentsup.agents.memory.notes_file import NotesFiles
 from agentsup.agents.recovery.decisions import FALLBACK, TIERS
 from agentsup.agents.roles import rows as role_rows
 from agentsup.approvals.grants import Grants
 from agentsup.catalogue import Words, words
-from agentsup.kit.clock import Clock
-from agentsup.kit.entropy import Entropy
 from agentsup.mailbox import outbox, sessions
-from agentsup.mailbox.bus import AgentDirectory
-from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.naming import chat_key
 from agentsup.model.agent import OFFLINE
-from agentsup.model.control import AgentView, Button, CommandContext, CommandReply, Control
+from agentsup.model.control import AgentView, Button, CommandContext, CommandReply
 from agentsup.model.errors import BadRequest, Conflict, Forbidden
 from agentsup.model.message import TERMINAL, State
 from agentsup.model.principal import PersonRole
-from agentsup.store.database import Database, Reader
+from agentsup.store.database import Reader
 
 SESSIONS_PER_PAGE = 8
 KEPT = 200
 """Sessions that can be paged through."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommandServices:
-    """What the commands work with."""
-
-    control: Control
-    mailbox: Mailbox
-    database: Database
-    directory: AgentDirectory
-    clock: Clock
-    entropy: Entropy
-    memory_of: Callable[[str], Path]
-    """The MEMORY.md of an agent, by its name."""
-    notes: NotesFiles = field(default_factory=NotesFiles)
-    """Reads it."""
 
 
 class _ChatCommandSet:
@@ -55,6 +32,7 @@ class _ChatCommandSet:
 
     def __init__(self, services: CommandServices) -> None:
         self._s = services
+        self._background = BackgroundList(services)
 
     async def start(self, context: CommandContext, rest: str) -> CommandReply:
         del rest
@@ -85,12 +63,17 @@ class _ChatCommandSet:
         del rest
         say = words(context.language)
         session_id = await self._session_id(context)
-        if not session_id:
-            return CommandReply(say("stopped.nothing_here"))
-        report = await self._s.control.stop(
-            f"session:{session_id}", context.principal, given_in=context.given_in
-        )
-        return CommandReply(texts.stop(report, say))
+        if session_id:
+            report = await self._s.control.stop(
+                f"session:{session_id}", context.principal, given_in=context.given_in
+            )
+            text = texts.stop(report, say)
+        else:
+            text = say("stopped.nothing_here")
+        works = await self._background.all(context)
+        told = [text, *background.lines(works, say), *([say("background.how")] if works else [])]
+        rows = (*background.buttons(works, say), (Button(say("button.to_tasks"), "/tasks"),))
+        return CommandReply("\n".join(told), buttons=rows if works else ())
 
     async def interrupt(self, context: CommandContext, rest: str) -> CommandReply:
         del rest
@@ -116,6 +99,7 @@ class _ChatCommandSet:
             role = await self._s.database.read(lambda r: role_rows.role_of(r, session_id))
             if role is not None:
                 lines.append("   " + say("role.here", role=role or say("role.none")))
+        lines.extend(background.lines(await self._background.all(context), say))
         asked = await open_here(self._s.mailbox, self._s.database, context)
         if asked:
             lines.append(say("status.asked"))

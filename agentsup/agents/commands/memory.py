@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentsup.agents.commands import texts
-from agentsup.agents.commands.chat import CommandServices
+from agentsup.agents.commands.chat_services import CommandServices
 from agentsup.agents.commands.dispatch import Command, is_operator
 from agentsup.agents.commands.pages import columns
 from agentsup.agents.memory.entry import Entry, Owner, Scope

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentsup.agents.commands.chat import CommandServices
+from agentsup.agents.commands.chat_services import CommandServices
 from agentsup.agents.commands.dispatch import Command, is_operator
 from agentsup.agents.roles import rows
 from agentsup.agents.roles.book import RoleShelf

@@ -23,7 +23,7 @@ _MARK = {
     TaskState.CANCELLED: "–",
 }
 _BAR = 10
-_RESULT = 700
+RESULT_CHARS = 700
 _PROMPT = 300
 _RUNS = 3
 _LABEL = 32
@@ -86,7 +86,7 @@ def card(
     if task.error_text or task.error_code:
         lines.append(say("tasks.error", why=one_line(task.error_text or task.error_code, 300)))
     if task.result:
-        lines.append(say("tasks.result", text=_beginning(task.result, _RESULT)))
+        lines.append(say("tasks.result", text=_beginning(task.result, RESULT_CHARS)))
     else:
         lines.append(say("tasks.prompt", text=_beginning(task.prompt, _PROMPT)))
     if task.runs > 1 or any(run.state == "skipped" for run in runs):

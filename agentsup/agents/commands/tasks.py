@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from agentsup.agents.commands import task_texts
-from agentsup.agents.commands.chat import CommandServices
+from agentsup.agents.commands import background, task_texts
+from agentsup.agents.commands.background import BackgroundList
+from agentsup.agents.commands.chat_services import CommandServices
 from agentsup.agents.commands.dispatch import Command
 from agentsup.agents.commands.pages import page_of, turning, wanted_page
 from agentsup.catalogue import Words, words
@@ -32,6 +33,7 @@ class _TaskCommands:
     def __init__(self, services: CommandServices, hub: TaskHub | None) -> None:
         self._s = services
         self._hub = hub
+        self._background = BackgroundList(services)
         self._verbs: dict[str, Verb] = {
             "cancel": self._cancel,
             "resume": self._resume,
@@ -58,9 +60,12 @@ class _TaskCommands:
         is_all = context.agent_name == MAIN or not context.principal.is_operator
         agent_id = "" if is_all else context.agent_id
         found = await hub.list(caller=context.principal, agent_id=agent_id, limit=KEPT)
+        works = [work for work in await self._background.all(context) if not work.is_task]
+        others = background.buttons(works, say)
         refresh = Button("↻", "/tasks")
         if not found:
-            return CommandReply(say("tasks.none"), buttons=((refresh,),))
+            told = background.lines(works, say) or [say("tasks.none")]
+            return CommandReply("\n".join(told), buttons=(*others, (refresh,)))
         page = page_of(found, number, PER_PAGE if context.has_buttons else SHOWN)
         heading, now = page.heading(say), self._s.clock.now_ms()
         lines = [heading] if heading else []
@@ -68,12 +73,14 @@ class _TaskCommands:
             schedule = await hub.schedule(task.task_id, caller=context.principal)
             name = self._name(task.agent_id)
             lines.append(task_texts.line(task, schedule, name, now, say))
+        lines.extend(background.lines(works, say))
         lines.append(say("tasks.how"))
         refresh = Button("↻", f"/tasks #{page.number}" if page.count > 1 else "/tasks")
         return CommandReply(
             "\n".join(lines),
             buttons=(
                 *(self._row(task, say) for task in page.items),
+                *others,
                 *turning(page, "/tasks"),
                 (refresh,),
             ),
@@ -87,9 +94,15 @@ class _TaskCommands:
 
     async def task(self, context: CommandContext, rest: str) -> CommandReply:
         say = words(context.language)
-        hub = self._tasks(say)
         first, _, more = rest.partition(" ")
         verb, more = first.casefold(), more.strip()
+        named = more if verb == "cancel" else rest
+        work = await self._background.find(context, named) if named and verb != "new" else None
+        if work is not None:
+            if verb == "cancel":
+                return await self._background.cancel(work, context)
+            return self._background.show(work, context)
+        hub = self._tasks(say)
         if verb == "new":
             return await self._new(context, hub, more)
         if verb in self._verbs:

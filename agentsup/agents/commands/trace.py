@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from agentsup.agents.commands import texts
-from agentsup.agents.commands.chat import CommandServices
+from agentsup.agents.commands.chat_services import CommandServices
 from agentsup.agents.commands.dispatch import Command
 from agentsup.catalogue import words
 from agentsup.model.control import CommandContext, CommandReply

@@ -132,10 +132,10 @@ async def test_a_stopped_asker_gets_no_late_result(household: Open) -> None:
         agent("ann", asks),
         agent("ben", {"match": "work", "steps": [{"sleep": 60}, {"say": "late"}]}),
     )
-    asked = await house.ask("ann", "go")
-    await house.daemon.control.stop(f"session:{asked.session_id}", OPERATOR)
-    await house.clock.sleep(120)
+    await house.ask("ann", "go")
     ann = house.roster.entry("ann").agent_id
+    await house.daemon.control.stop(f"agent:{ann}", OPERATOR)
+    await house.clock.sleep(120)
     kinds = [m.kind for m in await house.daemon.mailbox.list(agent_id=ann)]
     assert "reply" not in kinds
     assert not any("late" in text for text in house.texts())

@@ -195,7 +195,7 @@ async def test_a_note_to_a_run_begins_no_turn_once_whoever_wants_it_is_stopped(
     if is_begun:
         await rig.mail.one()
     await rig.runs.steer(run.run_id, "hurry", ANN)
-    await rig.mail.mailbox.stop(f"session:{turn.message.session_id}", OPERATOR)
+    await rig.mail.mailbox.stop(f"agent:{turn.message.agent_id}", OPERATOR)
     assert await rig.mail.state_of(run.run_id) == "cancelled"
     assert await rig.mail.claim() == []
     await rig.mail.check()

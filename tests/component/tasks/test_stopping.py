@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from pathlib import Path
+
 import pytest
 
 from agentsup.model.message import Lane, Lease
@@ -31,7 +34,8 @@ async def handed_on(
 @pytest.mark.parametrize(
     "how,waits",
     [
-        *[(how, waits) for how in ("session", "agent") for waits in (True, False)],
+        ("session", True),
+        *[("agent", waits) for waits in (True, False)],
         ("cancel", True),
         ("interrupt", True),
     ],
@@ -65,11 +69,44 @@ async def test_what_a_stopped_turn_has_handed_on_is_stopped_with_it(
     await rig.mail.check()
 
 
-async def test_an_interrupt_leaves_what_nobody_waits_for(rig: TaskRig) -> None:
+@pytest.fixture
+async def four(tmp_path: Path) -> AsyncIterator[TaskRig]:
+    rig = await TaskRig.open(tmp_path, "ann", "ben", "cid", "eve")
+    yield rig
+    await rig.close()
+
+
+async def test_with_a_run_ends_what_it_has_begun_in_the_background(four: TaskRig) -> None:
+    """Also below one that has ended already, and what had come back to it."""
+    rig = four
+    await rig.mail.put("please count")
+    turn = await rig.mail.one()
+    run = await handed_on(rig, turn, waits=False)
+    top = await rig.mail.one("ben")
+    middle = await handed_on(rig, top, "cid", waits=False)
+    below = await rig.mail.one("cid")
+    deepest = await handed_on(rig, below, "eve", waits=False)
+    await rig.mail.finish(below, "half of it")  # its result waits behind the run
+    working = await rig.mail.one("eve")
+    report = await rig.runs.stop(run.run_id, BOB)
+    assert report.status == "cancelled"
+    assert set(rig.aborted) >= {run.run_id, deepest.run_id}
+    assert await rig.mail.state_of(working.message.message_id) == "cancelled"
+    assert await rig.mail.state_of(middle.run_id) == "done"
+    assert await rig.mail.claim("ben") == []
+    await rig.mail.check()
+
+
+@pytest.mark.parametrize("how", ["interrupt", "stop"])
+async def test_a_stop_in_a_chat_leaves_what_nobody_waits_for(rig: TaskRig, how: str) -> None:
     await rig.mail.put("please count")
     turn = await rig.mail.one()
     child = await handed_on(rig, turn, waits=False)
-    await rig.mail.mailbox.interrupt(turn.message.session_id, BOB)
+    if how == "interrupt":
+        await rig.mail.mailbox.interrupt(turn.message.session_id, BOB)
+    else:
+        await rig.mail.mailbox.stop(f"session:{turn.message.session_id}", BOB)
+        await rig.reboot()
     run = await rig.mail.one("ben")
     assert run.message.message_id == child.run_id
     await rig.mail.finish(run, "three")

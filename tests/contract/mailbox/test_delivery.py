@@ -107,14 +107,25 @@ async def test_a_failure_is_said_to_be_one(rig: MailRig) -> None:
     assert "no model" in reply.text
 
 
-@pytest.mark.parametrize("scope", ["all", "agent:ann", "session"])
 @pytest.mark.parametrize("restart", [False, True])
-async def test_a_reply_to_an_asker_that_was_stopped_is_refused(
-    rig: MailRig, scope: str, restart: bool
+async def test_a_stop_of_the_askers_session_leaves_the_answer_to_come(
+    rig: MailRig, restart: bool
 ) -> None:
     ann, ben = await asked(rig)
-    if scope == "session":
-        scope = f"session:{ann.message.session_id}"
+    await rig.mailbox.stop(f"session:{ann.message.session_id}", BOB)
+    if restart:
+        await rig.reboot()
+        ben = await rig.one("ben")
+    await rig.finish(ben, "in time")
+    assert (await rig.one("ann")).message.text == "in time"
+
+
+@pytest.mark.parametrize("scope", ["all", "agent:ann"])
+@pytest.mark.parametrize("restart", [False, True])
+async def test_a_reply_to_an_asker_that_was_stopped_is_refused_and_said_to_be(
+    rig: MailRig, scope: str, restart: bool
+) -> None:
+    _, ben = await asked(rig)
     if scope == "all":
         rig.mailbox.epochs.merge("all", 1)  # told by another node: ben's turn here goes on
     else:
@@ -126,6 +137,8 @@ async def test_a_reply_to_an_asker_that_was_stopped_is_refused(
     assert await rig.claim("ann") == []
     replies = await rig.sql("SELECT 1 FROM messages WHERE kind = 'reply'")
     assert replies == []
+    notes = [row[3] for row in await rig.outbox() if "dropped" in row[3]]
+    assert len(notes) == 1
 
 
 async def test_a_request_after_the_stop_gets_its_reply(rig: MailRig) -> None:

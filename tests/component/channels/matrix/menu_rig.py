@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from agentsup.agents.commands import ChatCommands
-from agentsup.agents.commands.chat import CommandServices, chat_commands
+from agentsup.agents.commands.chat import chat_commands
+from agentsup.agents.commands.chat_services import CommandServices
 from agentsup.agents.commands.main_chat import main_commands
 from agentsup.channels import buttons
 from agentsup.channels.matrix.deliver import BotHandle, MatrixChannel, MatrixSettings
