@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from agentsup.agents.calling import OwnCalls, call_key
@@ -26,6 +27,7 @@ from agentsup.agents.processes import ProcessTable
 from agentsup.agents.roles.bounds import Bounds
 from agentsup.agents.steering import Notes
 from agentsup.agents.tools import command_lines
+from agentsup.agents.tools.arguments import carried_out
 from agentsup.kit.procgroup import GroupRecord
 from agentsup.mailbox.journal import Journal, Replay
 from agentsup.mailbox.pump import Work
@@ -185,9 +187,7 @@ class TurnHost:
             commands=tool.commands,
         )
         context = self._context(call.call_id)
-        return await self._through(
-            call, lambda admitted: tool.run(context, admitted), deciding=deciding
-        )
+        return await self._through(call, partial(carried_out, tool, context), deciding=deciding)
 
     async def perform(
         self, name: str, effect: Effect, args: dict[str, Any], run: Callable[[], Awaitable[str]]

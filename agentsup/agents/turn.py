@@ -220,7 +220,7 @@ class TurnHandler:
             prompt=prompt.envelope(message),
             system=prompt.joined(
                 around.system_prompt(),
-                handing_on.about(tool.name for tool in host.tools()),
+                self._handing_on(host, bounds),
                 bounds.instruction,
                 remembered,
                 brief.text,
@@ -259,6 +259,12 @@ class TurnHandler:
                 work, attempt, end, heard, segment_no, has_checkpoint=bool(carried.checkpoint)
             )
         return await self._end.settle(work, end, heard, segment_no)
+
+    def _handing_on(self, host: TurnHost, bounds: Bounds) -> str:
+        """What the model is told of handing work on."""
+        roles = self._services.roles
+        known = () if roles is None else roles.for_others(bounds)
+        return handing_on.about((tool.name for tool in host.tools()), known)
 
     async def _bounds(self, session_id: str) -> Bounds:
         """What the agent may use in this session, and what its role tells it."""

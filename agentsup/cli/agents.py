@@ -220,16 +220,21 @@ def _change_of(field: str) -> str:
 
 @app.command()
 def validate(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Check agents.json, config.toml and scripts; exit code 1 where something is wrong."""
+    """Check agents.json, config.toml, roles and scripts; exit code 1 where something is wrong."""
     from dataclasses import asdict
 
+    from agentsup.agents.roles.book import read_roles
     from agentsup.cli.scripts import script_findings
+    from agentsup.config.explain import finding_of
     from agentsup.config.explain import validate as check
 
     home = place_of(ctx).home
     if not home.root.is_dir():
         raise Failed(f"there is no home at {home.root}; make one with `agentsup init`")
-    found = check(home, checks=(script_findings,))
+    found = [
+        *check(home, checks=(script_findings,)),
+        *map(finding_of, read_roles(home.roles).findings),
+    ]
     errors = sum(one.is_error for one in found)
     screen = Screen()
     if as_json:

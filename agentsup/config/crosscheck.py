@@ -39,29 +39,21 @@ def cross_check(
     base: Path,
     environ: Mapping[str, str],
     has_people: Container[str],
-    roles: Iterable[str] = (),
 ) -> tuple[Finding, ...]:
     """Findings over all specs. Reads `file:` secrets to compare them; shows none.
 
-    `roles` are the names of all that there are. `has_people`: platforms on which `[people]` names
+    `has_people`: platforms on which `[people]` names
     somebody, who may talk to every agent there.
     """
     checked = list(specs)
     found = [*_identities(checked, place, base, environ)]
     names = {spec.name.casefold(): spec.name for spec in checked}
-    helpers = names | {role.casefold(): role for role in roles}
     for spec in checked:
         found += _channels(spec, place, has_people=has_people)
         found += _servers(spec, place, base, environ)
         found += _models(spec, place)
         if text := bypass_problem(spec.engine, spec.permission_mode or "", environ):
             found.append(_warning(place(spec.name, ("permission_mode",)), text))
-        for index, name in enumerate(spec.can_delegate_to or ()):
-            if name.casefold() not in helpers:
-                at = place(spec.name, ("can_delegate_to", index))
-                hint = did_you_mean(name, helpers.values())
-                text = f"there is neither an agent nor a role called {name!r}"
-                found.append(_warning(at, text, hint))
         for index, watch in enumerate(spec.subscriptions):
             name = Watch.parse(watch).name
             if name != ANYONE and name.casefold() not in names:

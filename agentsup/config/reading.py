@@ -25,6 +25,7 @@ async def read_config(
     overrides: Overrides | None = None,
     *,
     previous: ConfigSnapshot | None = None,
+    is_start: bool = False,
 ) -> ConfigSnapshot:
     """``load`` without blocking and without waiting for what does not answer. Raises
     ``ConfigErrors``, also for that."""
@@ -34,7 +35,7 @@ async def read_config(
             content[path.name] = await files.read(path, MAX_BYTES)
         except OSError as error:
             content[path.name] = error
-    step = partial(load, home, overrides, previous=previous, content=content)
+    step = partial(load, home, overrides, previous=previous, content=content, is_start=is_start)
     # What is declared says which other files are read: other words may name none that hangs.
     digest = hashlib.sha256(repr(sorted(content.items())).encode()).hexdigest()
     try:

@@ -42,6 +42,7 @@ from agentsup.config.merge import (
 )
 from agentsup.config.overriding import override_problem
 from agentsup.config.settings import LoadedSettings, Settings, parse_settings, unknown_variables
+from agentsup.config.unknown_names import unknown_names, without_news
 from agentsup.kit.planted import read_plain
 from agentsup.model.agent import MAIN, AgentSpec, Secret
 from agentsup.model.errors import BadRequest, ConfigErrors, NotFound
@@ -135,13 +136,15 @@ def load(
     environ: Mapping[str, str] | None = None,
     checks: Sequence[Check] = (),
     content: Mapping[str, bytes | OSError] | None = None,
+    is_start: bool = False,
 ) -> ConfigSnapshot:
     """Read, check and merge everything declared in `home`. Blocks on the disk. `checks` say more of
     each agent, where somebody asks. `content` is what the two files were found to hold, by name,
     where they have been read already.
 
     A missing file counts as empty, except where `previous` had it: then it is an error, since a
-    file that vanished must not remove agents. Raises `ConfigErrors` with every finding.
+    file that vanished must not remove agents. `is_start`: the daemon starts from it, and unknown
+    names, which an earlier version let pass, are warnings. Raises `ConfigErrors` with every finding.
     """
     environ = os.environ if environ is None else environ
     found: list[Finding] = []
@@ -163,8 +166,10 @@ def load(
             for kind, ids in (("telegram", person.telegram), ("matrix", person.matrix))
             if ids
         },
-        roles=(*BUILTIN_ROLES, *_roles_in(home.roles)),
     )
+    names = unknown_names(made.specs.values(), made.place, (*BUILTIN_ROLES, *_roles_in(home.roles)))
+    before = previous.warnings if previous is not None else ()
+    found += without_news(names, before, is_start=is_start)
     for check in checks:
         for spec in made.specs.values():
             found += check(spec, made.place, home.root)

@@ -162,7 +162,7 @@ class _Assembly:
             entropy=g.entropy,
             board=self.board,
             relay_channels=self.relay_channels,
-            on_change=lambda *change: self.fleet.channel_changed(*change),  # noqa: PLW0108 - later
+            on_change=lambda agent_id, _: self.fleet.look_again(agent_id),
             services=self._channel_services,
             after_imports=g.after_imports,
         )
@@ -176,7 +176,7 @@ class _Assembly:
             ready_timeout_s=limits.ready_timeout_s,
             main_restarts=lambda: self.snapshot.settings.main_crash == "restart",
             channel_untried=self.channels.untried,
-            channel_trouble=self.channels.trouble,
+            trouble=self._trouble,
         )
         g.roster.watch_status(self.fleet.status)
         self.knowledge = remembering.shared_knowledge(g, self.fleet, self.tasks, self.alarm.tell)
@@ -211,6 +211,7 @@ class _Assembly:
         self.mcp = DaemonMcp(g, lambda: self.snapshot, self.processes, self.fleet.stacks)
         tools = self.mcp.with_tools_of(self.calls.tools.all)
         self.roles = DaemonRoles(g, lambda: self.snapshot, tools)
+        self.roles.tell(self.fleet, self.reconciler, self.tasks)
         self.calls.pipeline.tracer = self.traces.tracer
         self.turn_services = TurnServices(
             database=g.database,
@@ -257,6 +258,13 @@ class _Assembly:
         logging.getLogger().setLevel(snapshot.settings.log.level.upper())
         self.api.people_changed()
         self.work.background.resized()
+        self.fleet.look_again()
+
+    def _trouble(self, agent_id: str) -> str | None:
+        """What an agent works on without: a bot that is not connected, a role that there is not."""
+        unit = self.fleet.get(agent_id)
+        role = self.roles.trouble(unit.spec.role if unit is not None else None)
+        return "; ".join(filter(None, (self.channels.trouble(agent_id), role))) or None
 
     def _on_removed(self, agent_id: str) -> None:
         self.ground.tokens.revoke_agent(agent_id)

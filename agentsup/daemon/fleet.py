@@ -67,10 +67,10 @@ class Fleet:
         ready_timeout_s: float,
         main_restarts: Callable[[], bool],
         channel_untried: Callable[[str], asyncio.Event | None] = lambda _: None,
-        channel_trouble: Callable[[str], str | None] = lambda _: None,
+        trouble: Callable[[str], str | None] = lambda _: None,
     ) -> None:
         """``channel_untried(agent_id)`` is set once the agent's channel has tried to connect (None:
-        nothing to wait for); ``channel_trouble(agent_id)`` is what is amiss with it."""
+        nothing to wait for); ``trouble(agent_id)`` is what it works on without."""
         self._clock = clock
         self._entropy = entropy
         self._board = board
@@ -80,7 +80,7 @@ class Fleet:
         self._ready_timeout_s = ready_timeout_s
         self._main_restarts = main_restarts
         self._channel_untried = channel_untried
-        self._channel_trouble = channel_trouble
+        self._trouble = trouble
         self._units: dict[str, Unit] = {}
 
     def add(self, agent_id: AgentId, spec: AgentSpec) -> Unit:
@@ -153,11 +153,12 @@ class Fleet:
             return AgentState.STOPPED.value, ""
         return unit.child.state.value, unit.child.status.reason
 
-    def channel_changed(self, agent_id: str, trouble: str | None) -> None:
-        """An agent whose channel is not connected works on, degraded."""
-        unit = self._units.get(agent_id)
-        if unit is not None and unit.ctx is not None:
-            unit.ctx.degraded(trouble)
+    def look_again(self, agent_id: str = "") -> None:
+        """Something that an agent (or, without an id, each) works on without may have changed; it is
+        degraded meanwhile."""
+        for unit in self.units():
+            if unit.ctx is not None and agent_id in ("", unit.agent_id):
+                unit.ctx.degraded(self._trouble(unit.agent_id))
 
     async def stop_all(self, grace: Grace | None, *, main_last: bool = True) -> None:
         """Stop the sub-agents together, then main; bounded by twice the grace."""
@@ -190,7 +191,7 @@ class Fleet:
                 owner.spawn(_ready_after(untried, ctx), name=f"first-attempt:{agent_id}")
 
         unit.ctx = ctx
-        ctx.degraded(self._channel_trouble(agent_id))
+        ctx.degraded(self._trouble(agent_id))
         try:
             await stack.run(ready, ctx.draining)
         finally:

@@ -324,9 +324,9 @@ async def first_snapshot(
     Raises ``ConfigErrors`` when the files are wrong and nothing was ever applied.
     """
     try:
-        return await read_config(files, home, overrides), None
+        return await read_config(files, home, overrides, is_start=True), None
     except ConfigErrors as error:
         applied = AppliedHome(home.root)
         if not applied.agents_json.parent.exists():
             raise
-        return await read_config(files, applied, overrides), error
+        return await read_config(files, applied, overrides, is_start=True), error

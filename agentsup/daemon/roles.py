@@ -11,8 +11,11 @@ from agentsup.agents.roles.desk import RoleDesk
 from agentsup.agents.roles.watching import watch_roles
 from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.daemon.channels import Channels
+from agentsup.daemon.fleet import Fleet
 from agentsup.daemon.ground import Ground
+from agentsup.daemon.reconcile import Reconciler
 from agentsup.daemon.services import FOR_EVER, SHORT
+from agentsup.kit.tasks import TaskOwner
 from agentsup.model.tool import Tool
 from agentsup.supervision.spec import ChildContext, ChildSpec, Restart
 
@@ -32,6 +35,28 @@ class DaemonRoles:
         self.desk = RoleDesk(self.shelf)
         self._current = current
         self._clock = ground.clock
+        ground.roster.watch_roles(self.problem)
+
+    def tell(self, fleet: Fleet, reconciler: Reconciler, tasks: TaskOwner) -> None:
+        """From now on a change of the roles is seen: agents may have lost theirs, and an edit that
+        names a new one may be right now."""
+
+        def changed() -> None:
+            fleet.look_again()
+            if reconciler.config_error:
+                tasks.spawn(reconciler.reload(), name="reload:roles")
+
+        self.shelf.on_change = changed
+
+    def problem(self, role: str) -> str:
+        """Why nobody can be in that role; empty if one can, or before the first look."""
+        book = self.shelf.known
+        return usable(role, book)[1] if book is not None else ""
+
+    def trouble(self, role: str | None) -> str | None:
+        """What an agent with that role works on without, or None."""
+        problem = self.problem(role) if role else ""
+        return f"it has no tools: {problem}" if problem else None
 
     def spec(self) -> ChildSpec:
         """The child that sees edits of roles."""
@@ -55,6 +80,6 @@ class DaemonRoles:
             return tuple(told)
         told += map(str, book.findings)
         specs = self._current().specs.values()
-        problems = [(spec.name, usable(spec.role, book)[1]) for spec in specs if spec.role]
+        problems = [(spec.name, self.problem(spec.role)) for spec in specs if spec.role]
         told += [f"{name} has no tools: {problem}" for name, problem in problems if problem]
         return tuple(told)

@@ -44,12 +44,17 @@ class Roster:
         self._by_name: dict[str, RosterEntry] = {}
         self._specs: dict[str, AgentSpec] = {}
         self._status: Callable[[str], tuple[str, str]] = lambda _: (AgentState.STOPPED, "")
+        self._role_problem: Callable[[str], str] = lambda _: ""
         self.watchers: Watchers = {}
         """Who hears of whose work, by the ``agent_id`` that is watched."""
 
     def watch_status(self, status: Callable[[str], tuple[str, str]]) -> None:
         """``status(agent_id)`` gives the actual state and the last reason."""
         self._status = status
+
+    def watch_roles(self, problem_of: Callable[[str], str]) -> None:
+        """``problem_of(role)`` says why nobody can be in it, or nothing."""
+        self._role_problem = problem_of
 
     async def load(self) -> None:
         """Read the table; once, at the start."""
@@ -167,6 +172,7 @@ class Roster:
             is_wanted_up=is_wanted_up(entry, spec) if spec else entry.desired is Desired.UP,
             nickname=spec.called if spec else entry.name,
             role=(spec.role or "") if spec else "",
+            role_problem=self._role_problem(spec.role) if spec and spec.role else "",
             team=(spec.team or "") if spec else "",
             capabilities=spec.capabilities if spec else (),
         )

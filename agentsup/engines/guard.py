@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from agentsup.engines import guard_rules
 from agentsup.engines.clean import clean, clean_event, clean_value
 from agentsup.engines.failures import EngineCrash
-from agentsup.engines.guard_rules import Account, CallRepeats, RunLimits
+from agentsup.engines.guard_rules import Account, CallRepeats, PollRepeats, RunLimits
 from agentsup.kit.tasks import TaskOwner, stop_task
 from agentsup.model.engine import (
     Done,
@@ -121,7 +121,7 @@ class GuardedSession:
 
         Close it (``contextlib.aclosing``) when not read to its end. Raises only ``ESCAPING``.
         """
-        account = Account(self._limits)
+        account = Account(self._limits, self._host.is_poll)
         self._host.begin()
         channel = self._host.channel
         pump = self._owner.spawn(
@@ -285,7 +285,8 @@ async def _pump(session: EngineSession, segment: Segment, channel: _Channel) -> 
 
 
 class _GuardedHost:
-    """The stack's host, watched: equal calls are counted and fatal errors end the run."""
+    """The stack's host, watched: equal calls are counted and fatal errors end the run. To look again
+    at what others do is no loop as long as time passes, or it tells something new."""
 
     def __init__(self, inner: EngineHost, limits: RunLimits) -> None:
         self.limits = limits
@@ -301,6 +302,7 @@ class _GuardedHost:
         self.signs = 0
         """Grows with each beginning and end of a call."""
         self._repeats = CallRepeats()
+        self._polls = PollRepeats()
         self._resting = 0
         self._resting_since = 0.0
         self._rested_s = 0.0
@@ -332,21 +334,36 @@ class _GuardedHost:
         return self._inner.tools()
 
     async def call(self, name: str, args: dict[str, Any]) -> ToolResult:
-        name, args = self._counted(name, args)
-        return await self._watch(self._inner.call(name, args))
+        name, args = clean(name), clean_value(args)
+        return await self._counted(name, args, lambda: self._inner.call(name, args))
 
     async def serve(self, name: str, args: dict[str, Any], serve: Serve) -> ToolResult:
-        name, args = self._counted(name, args)
-        return await self._watch(serve(name, args, self._decision))
-
-    def _counted(self, name: str, args: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         name, args = clean(name), clean_value(args)
-        count = self._repeats.add(name, args)
-        if count >= self.limits.identical_calls:
-            error = guard_rules.loop_error(name, count)
-            self.end(error)
-            raise error
-        return name, args
+        return await self._counted(name, args, lambda: serve(name, args, self._decision))
+
+    def is_poll(self, name: str) -> bool:
+        """Whether a tool, as the host or a program calls it, tells what changes by itself."""
+        bare = guard_rules.bare_name(name)
+        return any(tool.is_poll for tool in self._inner.tools() if tool.name == bare)
+
+    async def _counted(
+        self, name: str, args: dict[str, Any], work: Callable[[], Awaitable[ToolResult]]
+    ) -> ToolResult:
+        if not self.is_poll(name):
+            count = self._repeats.add(name, args)
+            if count >= self.limits.identical_calls:
+                raise self._loop(name, count)
+            return await self._watch(work())
+        result = await self._watch(work())
+        count = self._polls.add(name, args, result.text, asyncio.get_running_loop().time())
+        if count >= guard_rules.POLLS * self.limits.identical_calls:
+            raise self._loop(name, count)
+        return result
+
+    def _loop(self, name: str, count: int) -> Exception:
+        error = guard_rules.loop_error(name, count)
+        self.end(error)
+        return error
 
     async def perform(
         self, name: str, effect: Effect, args: dict[str, Any], run: Callable[[], Awaitable[str]]

@@ -7,6 +7,8 @@ guard asks it what to pass on and what the one end of the run shall be. Its even
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -23,6 +25,7 @@ from agentsup.model.engine import (
 from agentsup.model.errors import EngineFailed
 
 TRUNCATED = "\n[The answer was cut off here: it is over the limit of {limit} bytes.]"
+_WORDS = re.compile(r"\w+")
 _RUNAWAY_FACTOR = 4
 """An engine that goes on to this multiple of the answer limit is stopped; up to it, it may end by
 itself, so that its usage and state are kept."""
@@ -56,6 +59,35 @@ class CallRepeats:
         self.count = self.count + 1 if key == self.last else 1
         self.last = key
         return self.count
+
+
+POLLS = 5
+"""So many times more often than other calls one that looks at the work of others may be equal."""
+_IDLE_S = 1.0
+"""Two looks that are so far apart are no loop, whatever they tell."""
+
+
+@dataclass(slots=True)
+class PollRepeats:
+    """Counts looks in a row that tell nothing new, without any time between them."""
+
+    last: str = ""
+    ended_s: float = 0.0
+    count: int = 0
+
+    def add(self, name: str, args: dict[str, Any], told: str, ended_s: float) -> int:
+        """Note one look with what it told, when it ended, and return the count by now."""
+        key = f"{name} {json.dumps(args, sort_keys=True, default=str)} {told}"
+        is_same = key == self.last and ended_s - self.ended_s < _IDLE_S
+        self.count = self.count + 1 if is_same else 1
+        self.last, self.ended_s = key, ended_s
+        return self.count
+
+
+def bare_name(name: str) -> str:
+    """A tool of ours as we call it, whatever a program puts before its name."""
+    words = _WORDS.findall(name)
+    return words[-1].rpartition("__")[2] if words else name
 
 
 def loop_error(name: str, count: int) -> LoopOfCalls:
@@ -129,8 +161,12 @@ def cut(text: str, keep_bytes: int, limit: int) -> str:
 class Account:
     """The books of one run."""
 
-    def __init__(self, limits: RunLimits) -> None:
+    def __init__(
+        self, limits: RunLimits, is_poll: Callable[[str], bool] = lambda name: False
+    ) -> None:
+        """``is_poll(name)``: the tool tells what changes by itself; its calls are counted elsewhere."""
         self.limits = limits
+        self._is_poll = is_poll
         self._said: list[str] = []
         self._bytes = 0
         self._open_calls = 0
@@ -160,9 +196,10 @@ class Account:
             return self._text(event)
         if isinstance(event, ToolStarted):
             self._open_calls += 1
-            count = self._repeats.add(event.name, event.args)
-            if count >= self.limits.identical_calls:
-                raise loop_error(event.name, count)
+            if not self._is_poll(event.name):
+                count = self._repeats.add(event.name, event.args)
+                if count >= self.limits.identical_calls:
+                    raise loop_error(event.name, count)
         elif isinstance(event, ToolFinished):
             self._open_calls = max(0, self._open_calls - 1)
         return event

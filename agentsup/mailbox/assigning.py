@@ -52,7 +52,12 @@ def candidates_of(
             team=team,
             did_you_mean=_near(role, roles),
         )
-    own = sender.agent_id if sender is not None else ""
+    able = [each for each in found if not each.role_problem]
+    if not able:
+        raise NoAgentForRole(
+            f"no agent with role {role!r} can work: {found[0].role_problem}", role=role, team=team
+        )
+    found, own = able, sender.agent_id if sender is not None else ""
     if sender is not None:
         allowed = [each for each in found if each.agent_id == own or _may_send(sender, each)]
         if not allowed:

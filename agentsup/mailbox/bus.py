@@ -64,6 +64,8 @@ class DirectoryEntry:
     """It is started or rebuilt where it doesn't run now; nobody keeps it down."""
     nickname: str = ""
     role: str = ""
+    role_problem: str = ""
+    """Why it can't work in that role, and so has no tools; empty where it can."""
     team: str = ""
     capabilities: tuple[str, ...] = ()
 

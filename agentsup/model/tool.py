@@ -141,8 +141,20 @@ class Tool:
     commands: Callable[[dict[str, Any]], tuple[tuple[str, ...], ...]] | None = None
     """For a tool that runs commands: reads their words from the arguments; empty where they can't be
     told."""
+    is_poll: bool = False
+    """What it tells changes by itself: to ask again is no loop."""
+    is_for_people: bool = False
+    """It asks somebody, one question at a time."""
+    is_wait: bool = False
+    """It waits for the work of others, and may be made beside other calls."""
     version: str = ""
     """A digest of what it is, for a tool that somebody else may change; leave holds for it alone."""
+
+    @property
+    def may_overlap(self) -> bool:
+        """Whether it may run beside other calls of one model message: it changes nothing here."""
+        is_harmless = self.effect is Effect.READ and self.safety is Safety.SAFE
+        return self.is_wait or (is_harmless and not self.is_for_people)
 
 
 class ToolRegistry(Protocol):

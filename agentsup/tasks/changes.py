@@ -46,11 +46,15 @@ def rename_tx(tx: Tx, task: Task, name: str) -> None:
 
 
 def check_settable(task: Task, state: TaskState) -> None:
-    """Raise ``Conflict`` unless people may set the task to that state: its runs decide otherwise."""
-    if task.runs or state not in _SETTABLE:
+    """Raise ``Conflict`` for a state that a task can't be set to: with runs it is as its run is."""
+    known = "todo, done or cancelled"
+    if task.runs:
+        why = f"task {task.task_id} is {task.state.value}, as its run is; only a task without runs"
+        raise Conflict(f"{why} can be set to {known}", task_id=task.task_id)
+    if state not in (TaskState.TODO, TaskState.DONE, TaskState.CANCELLED):
         raise Conflict(
-            f"task {task.task_id} is {task.state.value}, as its run is; only a task without runs can "
-            "be set to todo, done or cancelled",
+            f"task {task.task_id} has no run that could be {state.value}: set it to {known}, tell "
+            "how far it is, or start it",
             task_id=task.task_id,
         )
 

@@ -67,7 +67,8 @@ class _RoleCommands:
             if role is None:
                 raise NotFound(problem, role=wanted)
             if not role.is_served(self._shelf.tools()):
-                raise Conflict(say("role.no_tools", role=role.name), role=role.name)
+                names = ", ".join(role.ceiling)
+                raise Conflict(say("role.no_tools", role=role.name, names=names), role=role.name)
             name = role.name
         now, key = self._s.clock.now_ms(), _key(context)
 

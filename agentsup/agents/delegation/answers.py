@@ -20,12 +20,19 @@ _HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*$", re.MULTILINE)
 _STATUS = {"queued": "spawned", "waiting": "running", "done": "completed"}
 
 
-def cut(text: str, most: int) -> str:
-    """The text, at most that long, and marked where something is missing."""
+def cut(text: str, most: int, ref: str = "") -> str:
+    """The text, at most that long, and marked where something is missing; with ``ref``, the run whose
+    result it is, the mark says how to read on."""
     if len(text) <= most:
         return text
     mark = f"… [cut: {len(text)} characters in all]"
-    return text[: most - len(mark)] + mark
+    if ref:
+        mark = (
+            f'… [cut: {len(text)} characters in all; read on with result_read(ref="{ref}", '
+            f"offset={{shown}})]"
+        )
+    shown = max(0, most - len(mark))
+    return text[:shown] + mark.format(shown=shown)
 
 
 def summary_of(text: str) -> str:
@@ -70,7 +77,12 @@ def record(report: RunReport, most: int, **facts: Any) -> dict[str, Any]:
     if not report.is_ended:
         return {**found, "ok": False, "status": report.status, "error": still_on(report)}
     if report.status == "done":
-        return {**found, "ok": True, "status": "done", "text": cut(report.run.result, most)}
+        return {
+            **found,
+            "ok": True,
+            "status": "done",
+            "text": cut(report.run.result, most, report.run.run_id),
+        }
     return {**found, "ok": False, "status": report.status, "error": failure_of(report)}
 
 
@@ -82,7 +94,7 @@ def waited(report: RunReport) -> dict[str, Any]:
         is_done = report.status == "done"
         return {
             **found,
-            "result": cut(report.run.result, DELEGATE_CHARS) if is_done else "",
+            "result": cut(report.run.result, DELEGATE_CHARS, report.run.run_id) if is_done else "",
             "error": "" if is_done else failure_of(report),
         }
     found["timeout"] = True
@@ -93,11 +105,13 @@ def waited(report: RunReport) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value not in ("", None)}
 
 
-def blocks(parts: Iterable[tuple[str, str]], most: int) -> str:
-    """Answers of several, each under its heading, with rules between them."""
+def blocks(parts: Iterable[tuple[str, str, str]], most: int) -> str:
+    """Answers of several (name, text and the run whose result it is, or nothing), each under its
+    heading, with rules between them."""
     given = list(parts)
     each = max(200, most // max(1, len(given)) - 100)
-    return cut("\n\n---\n\n".join(f"## {name}\n\n{cut(text, each)}" for name, text in given), most)
+    shown = (f"## {name}\n\n{cut(text, each, ref)}" for name, text, ref in given)
+    return cut("\n\n---\n\n".join(shown), most)
 
 
 def as_json(document: Any) -> str:

@@ -22,6 +22,11 @@ class Found:
     report: RunReport | None = None
     code: str = ""
 
+    @property
+    def run_id(self) -> str:
+        """The run whose result the text is, or nothing."""
+        return self.report.run.run_id if self.ok and self.report is not None else ""
+
 
 class FanOut:
     """Runs several pieces of work for one call."""

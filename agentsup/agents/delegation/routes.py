@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections import Counter
 from dataclasses import replace
 
 from agentsup.agents.delegation import permits
@@ -37,6 +37,8 @@ class Router:
         self._clock = clock
         self.breakers = Breakers(clock, BreakerPolicy(failures=3))
         """By ``agent:<id>``; three failures in a row leave an agent alone."""
+        self._reserved: dict[str, str] = {}
+        """Who was chosen for a call that has not been put into a mailbox yet."""
 
     async def choose(
         self,
@@ -44,11 +46,10 @@ class Router:
         call: str,
         needs: tuple[str, ...],
         match: Match,
-        *,
-        busier: Collection[str] = (),
     ) -> Ranking:
         """The ranking for ``needs``, recorded under ``call``; a call that is made again gets the
-        recorded one. ``busier`` has the ids of agents that are about to get other work of it.
+        recorded one. Until ``placed`` the first of it counts as given this work, so that callers of
+        one instant spread.
 
         Raises ``NotFound`` where nobody is in question, with each one's reason.
         """
@@ -57,7 +58,9 @@ class Router:
             known = tx.scalar(_RECORDED, (caller.message.message_id, call))
             if known is not None:
                 return _ranking(known)
-            ranking = rank(needs, self._candidates(tx, caller, busier), match)
+            ranking = rank(needs, self._candidates(tx, caller), match)
+            if ranking.ranked:
+                self._reserved[call] = ranking.ranked[0].agent_id
             self._record_tx(tx, caller, call, needs, match, ranking)
             return ranking
 
@@ -65,11 +68,15 @@ class Router:
         if not ranking.ranked:
             why = "; ".join(f"{place.name} {place.reason}" for place in ranking.out)
             raise NotFound(
-                f"no agent can be given work that needs {', '.join(needs)}: "
+                f"no agent can be given work that needs {', '.join(needs) or 'nothing special'}: "
                 f"{why or 'there are no others'}",
                 needs=list(needs),
             )
         return ranking
+
+    def placed(self, call: str) -> None:
+        """The work of ``call`` is in a mailbox, where it counts by itself, or will not be given."""
+        self._reserved.pop(call, None)
 
     def breaker(self, agent_id: str) -> str:
         """The name of an agent's breaker."""
@@ -77,10 +84,9 @@ class Router:
 
     # -- inside --------------------------------------------------------------------------------------
 
-    def _candidates(
-        self, reader: Reader, caller: Caller, busier: Collection[str]
-    ) -> list[Candidate]:
+    def _candidates(self, reader: Reader, caller: Caller) -> list[Candidate]:
         loads = open_counts(reader)
+        reserved = Counter(self._reserved.values())
         rows = reader.all("SELECT agent_id, created_at FROM agents")
         since = {row[0]: row[1] for row in rows}
         found = []
@@ -93,7 +99,7 @@ class Router:
                 entry.agent_id,
                 entry.name,
                 spec.capabilities,
-                load=loads.get(entry.agent_id, 0) + list(busier).count(entry.agent_id),
+                load=loads.get(entry.agent_id, 0) + reserved[entry.agent_id],
                 heartbeat_age_s=_HEARD_S.get(entry.status),
                 registered_at=since.get(entry.agent_id, 0),
                 breaker_wait_s=self.breakers.wait_s(self.breaker(entry.agent_id)),

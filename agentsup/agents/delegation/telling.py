@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+MAX_ROLES, ROLE_CHARS = 12, 80
+"""Roles that are named, and characters of what each is for."""
+_IN_ROLES = frozenset({"delegate_task", "task_create", "agent_spawn", "mixture_of_agents"})
 _HEAD = "Work can be handed on; whoever gets it sees only what you write to them:"
 _ABOUT = {
     "delegate_task": "has a task done for you in the place of another agent or in a role, on your "
@@ -18,8 +21,17 @@ _ABOUT = {
 }
 
 
-def about(offered: Iterable[str]) -> str:
-    """A line for each of the tools; empty where none of them is offered."""
+def about(offered: Iterable[str], roles: Sequence[tuple[str, str]] = ()) -> str:
+    """A line for each of the tools, and the roles that work can be done in (name and description);
+    empty where none of the tools is offered."""
     names = set(offered)
     lines = [f"- {name} {about}." for name, about in _ABOUT.items() if name in names]
+    if roles and names & _IN_ROLES:
+        told = [f"{name} ({_short(about)})" if about else name for name, about in roles[:MAX_ROLES]]
+        more = f", and {len(roles) - MAX_ROLES} more" if len(roles) > MAX_ROLES else ""
+        lines.append(f"Roles that it can be done in: {'; '.join(told)}{more}.")
     return "\n".join([_HEAD, *lines]) if lines else ""
+
+
+def _short(text: str) -> str:
+    return text.rstrip(".") if len(text) <= ROLE_CHARS else text[: ROLE_CHARS - 1] + "…"

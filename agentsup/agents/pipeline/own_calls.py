@@ -15,27 +15,19 @@ from typing import Any
 
 from agentsup.agents.tools import addresses, shell_policy
 from agentsup.agents.tools.tree import protected
+from agentsup.model import tool_names
 from agentsup.model.tool import OUR_MCP_SERVER, Effect, Safety
-
-_READ = "read glob grep ls list listdir notebookread read_file read_many_files list_directory"
-_SEARCH = "search search_file_content codesearch"
-_THINK = "think todowrite todoread todo_write update_plan plan exitplanmode switch_mode"
-_EDIT = "edit multiedit notebookedit apply_patch patch replace str_replace"
-_WRITE = "write write_file create_file"
-_RUN = "bash execute exec shell run_shell_command exec_command local_shell powershell"
-_FETCH = "webfetch websearch fetch web_fetch google_web_search web_search"
-_REMOVE = "delete move"
 
 _SAFE, _MODERATE, _DANGEROUS = Safety.SAFE, Safety.MODERATE, Safety.DANGEROUS
 _CLASSES: dict[str, tuple[str, Safety]] = {
-    **dict.fromkeys(_READ.split(), ("fs_read", _SAFE)),
-    **dict.fromkeys(_SEARCH.split(), ("fs_list", _SAFE)),
-    **dict.fromkeys(_THINK.split(), ("think", _SAFE)),
-    **dict.fromkeys(_EDIT.split(), ("fs_edit", _MODERATE)),
-    **dict.fromkeys(_WRITE.split(), ("fs_write", _MODERATE)),
-    **dict.fromkeys(_RUN.split(), ("exec", _DANGEROUS)),
-    **dict.fromkeys(_FETCH.split(), ("web_fetch", _DANGEROUS)),
-    **dict.fromkeys(_REMOVE.split(), ("fs_delete", _DANGEROUS)),
+    **dict.fromkeys(tool_names.READ.split(), ("fs_read", _SAFE)),
+    **dict.fromkeys(tool_names.SEARCH.split(), ("fs_list", _SAFE)),
+    **dict.fromkeys(tool_names.THINK.split(), ("think", _SAFE)),
+    **dict.fromkeys(tool_names.EDIT.split(), ("fs_edit", _MODERATE)),
+    **dict.fromkeys(tool_names.WRITE.split(), ("fs_write", _MODERATE)),
+    **dict.fromkeys(tool_names.RUN.split(), ("exec", _DANGEROUS)),
+    **dict.fromkeys(tool_names.FETCH.split(), ("web_fetch", _DANGEROUS)),
+    **dict.fromkeys(tool_names.REMOVE.split(), ("fs_delete", _DANGEROUS)),
 }
 _KINDS = frozenset(name for name, _ in _CLASSES.values()) | {"fs_stat", "fs_mkdir"}
 _OURS = f"mcp__{OUR_MCP_SERVER}__"

@@ -16,6 +16,16 @@ MAX_RESULT_CHARS = 2_000_000
 """A result is kept up to here."""
 MAX_AGENT_CHARS = 32_000_000
 """Kept of one agent in all; its oldest results go first."""
+_KEPT = (
+    "SELECT name, call_id, substr(text, ?, ?) AS piece, chars, is_outside FROM results"
+    " WHERE result_id = ? AND agent_id = ? AND session_id = ?"
+)
+_ANSWER = (
+    "SELECT 'answer' AS name, m.message_id AS call_id, substr(m.result_text, ?, ?) AS piece,"
+    " length(m.result_text) AS chars, 0 AS is_outside FROM messages m"
+    " JOIN messages p ON p.message_id = m.in_reply_to"
+    " WHERE m.message_id = ? AND m.state = 'done' AND p.agent_id = ? AND p.session_id = ?"
+)
 KEEP_MS = 7 * 24 * 3600 * 1000
 
 
@@ -75,15 +85,13 @@ class Results:
     async def page(
         self, result_id: str, *, agent_id: str, session_id: str, offset: int, limit: int
     ) -> Page:
-        """Characters ``offset`` to ``offset + limit``. Raises ``NotFound``, also for another
+        """Characters ``offset`` to ``offset + limit`` of a stored result, or of the answer to a
+        message that this session has sent (by its id). Raises ``NotFound``, also for another
         agent's or session's result."""
 
         def read(reader: Reader) -> Page:
-            row = reader.one(
-                "SELECT name, call_id, substr(text, ?, ?) AS piece, chars, is_outside FROM results"
-                " WHERE result_id = ? AND agent_id = ? AND session_id = ?",
-                (offset + 1, limit, result_id, agent_id, session_id),
-            )
+            sql = _ANSWER if result_id.startswith("msg_") else _KEPT
+            row = reader.one(sql, (offset + 1, limit, result_id, agent_id, session_id))
             if row is None:
                 raise NotFound(
                     f"there is no stored result {result_id} in this session; results are kept for "

@@ -11,6 +11,7 @@ from pathlib import Path
 from agentsup.agents.roles.parse import MAX_CHARS, parse_role
 from agentsup.agents.roles.role import Role, Source, Status, order_of
 from agentsup.config.files import ConfigFiles
+from agentsup.config.unknown_names import may_be_a_programs, tool_problem
 from agentsup.kit.planted import read_plain
 from agentsup.model.errors import ConfigError, ConfigErrors
 from agentsup.model.name import BUILTIN_ROLES
@@ -59,7 +60,8 @@ def shipped() -> Mapping[str, Role]:
 def read_roles(directory: Path, last: RoleBook | None = None) -> RoleBook:
     """Look at every ``<directory>/<name>/AGENT.md``. Blocks on the disk.
 
-    A broken file is a finding; the role it had in ``last`` stays as it was then.
+    A broken file is a finding; the role it had in ``last`` stays as it was then. So does one whose
+    ceiling names a tool that there is not; where there was none before, it is taken without that name.
     """
     roles = dict(shipped())
     findings: list[ConfigError] = []
@@ -76,6 +78,11 @@ def read_roles(directory: Path, last: RoleBook | None = None) -> RoleBook:
             if kept is not None and kept.source is Source.USER:
                 roles[folder] = kept
             continue
+        known = last.find(role.name) if last is not None else None
+        unknown = _unknown_tools(role, path)
+        if unknown and known is not None and known.source is Source.USER:
+            role = known
+        findings.extend(unknown)
         roles[role.name.casefold()] = role
     return RoleBook(roles, tuple(findings), frozenset(broken))
 
@@ -117,14 +124,30 @@ def _check_place(role: Role, path: Path, known: Mapping[str, Role]) -> None:
         problem = f"there is a role {known[role.name.casefold()].name!r} already"
         hint = "names are compared without case"
     if problem:
-        line = _line_of_name(path)
+        line = _line_of("name", path)
         found = ConfigError(problem, path=str(path), line=line, column=1, field="name", hint=hint)
         raise ConfigErrors((found,))
 
 
-def _line_of_name(path: Path) -> int:
+def _unknown_tools(role: Role, path: Path) -> list[ConfigError]:
+    """A finding for each name in the ceiling that is neither ours nor a coding agent's, nor can be
+    a tool server's."""
+    found = []
+    for pattern in role.max_tools or ():
+        problem = tool_problem(pattern)
+        if problem is None or may_be_a_programs(pattern):
+            continue
+        message, hint = problem
+        line = _line_of("max_tools", path)
+        found.append(
+            ConfigError(message, path=str(path), line=line, column=1, field="max_tools", hint=hint)
+        )
+    return found
+
+
+def _line_of(key: str, path: Path) -> int:
     lines = read_plain(path, _MAX_BYTES).decode("utf-8", "replace").splitlines()
-    return next((i for i, line in enumerate(lines, 1) if line.startswith("name")), 2)
+    return next((i for i, line in enumerate(lines, 1) if line.startswith(key)), 2)
 
 
 class RoleShelf:
@@ -141,6 +164,8 @@ class RoleShelf:
         self.files = files or ConfigFiles()
         self.tools = tools
         self._book: RoleBook | None = None
+        self.on_change: Callable[[], None] = lambda: None
+        """Hears that the roles are others than before."""
         self._seen: object = None
         self._lock = asyncio.Lock()
 
@@ -167,6 +192,7 @@ class RoleShelf:
                 if before is None or before.findings != found.findings:
                     for finding in found.findings:
                         _log.warning("a role is not used as it stands", finding=str(finding))
+                self.on_change()
             assert self._book is not None, "a first look finds a book"
             return self._book
 

@@ -86,6 +86,18 @@ class Roles:
         own = await self._database.read(lambda reader: rows.role_of(reader, session_id))
         return await self.in_role(spec, (spec.role or "") if own is None else own)
 
+    def for_others(self, bounds: Bounds) -> tuple[tuple[str, str], ...]:
+        """The roles, with what they are for, in which somebody with these bounds may have work done
+        as far as roles go: whoever is in one, in that one alone."""
+        book = self.shelf.known
+        if book is None:
+            return ()
+        served = book.served(self.shelf.tools())
+        mine = bounds.role.casefold()
+        return tuple(
+            (role.name, role.description) for role in served if mine in ("", role.name.casefold())
+        )
+
     async def in_role(self, spec: AgentSpec, name: str) -> Bounds:
         """The bounds of that agent in the role called ``name`` (empty: in none)."""
         return bounds_of(spec, name, await self.shelf.book())

@@ -90,10 +90,16 @@ class Role:
         return tool in ESSENTIAL or matches(tool, self.ceiling)
 
     def is_served(self, tools: Iterable[Tool]) -> bool:
-        """Whether there is anything for it to work with."""
-        if self.always_include:
+        """Whether there is anything for it to work with: one that names no tools only thinks, and
+        needs none. A shipped role needs tools of its own, named by its prefixes."""
+        if self.always_include or not self.ceiling:
             return True
-        return any(matches(t.name, self.ceiling) for t in tools if t.name not in ESSENTIAL)
+        own = tuple(map(prefix_pattern, self.prefixes)) if self.source is Source.BUILTIN else ()
+        return any(
+            matches(tool.name, self.ceiling) and (not own or matches(_bare(tool.name), own))
+            for tool in tools
+            if tool.name not in ESSENTIAL
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The role as the API shows it."""
@@ -105,6 +111,11 @@ class Role:
             "ceiling": list(self.ceiling),
             "path": self.path,
         }
+
+
+def _bare(tool: str) -> str:
+    """A tool's name without its server's."""
+    return tool.rpartition("/")[2] if tool.startswith("mcp:") else tool
 
 
 def pattern_of(text: str) -> str:

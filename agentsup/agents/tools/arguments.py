@@ -9,9 +9,25 @@ import math
 from typing import Any
 
 from agentsup.model.errors import BadRequest
+from agentsup.model.tool import Tool, ToolContext
 
 MAX_NUMBER = 10**18
 """A whole number beyond it is no amount of anything that is asked for here."""
+_NAMES, _NAME_CHARS = 5, 60
+"""Unknown arguments that are named, and characters of each."""
+
+
+async def carried_out(tool: Tool, context: ToolContext, args: dict[str, Any]) -> str:
+    """The call's result, with what of its arguments means nothing to the tool."""
+    text = await tool.run(context, args)
+    schema = tool.parameters
+    if schema.get("additionalProperties") is not False:
+        return text
+    unknown = [name for name in args if name not in schema.get("properties", {})]
+    if not unknown:
+        return text
+    names = ", ".join(repr(name)[:_NAME_CHARS] for name in unknown[:_NAMES])
+    return f"{text}\n[{tool.name} has no argument {names}; it was ignored]"
 
 
 def text(args: dict[str, Any], name: str, *, default: str | None = None) -> str:

@@ -27,6 +27,7 @@ def asking_tool() -> Tool:
         Safety.SAFE,
         is_essential=True,
         is_for_programs=True,
+        is_for_people=True,
         check=_problem,
     )
 

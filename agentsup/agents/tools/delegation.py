@@ -37,6 +37,7 @@ _DELEGATE = {
             "type": "string",
             "description": "The whole task: whoever does it sees only it.",
         },
+        "task": {"type": "string", "description": "Another word for prompt."},
         "agent": {"type": "string", "description": "In whose place; see list_agents."},
         "role": {"type": "string", "description": "Or in which role."},
         "personality": {"type": "string", "description": "Another word for agent or role."},
@@ -97,6 +98,7 @@ def delegation_tools(desk: DelegationDesk) -> tuple[Tool, ...]:
             run.delegate,
             Effect.KEYED,
             Safety.MODERATE,
+            is_wait=True,
         ),
         Tool(
             "mixture_of_agents",
@@ -107,6 +109,7 @@ def delegation_tools(desk: DelegationDesk) -> tuple[Tool, ...]:
             Safety.MODERATE,
             is_optional=True,
             is_outside=True,
+            is_wait=True,
         ),
     )
 
@@ -179,7 +182,7 @@ class _Delegation:
                 f"{name} did not do it: {answers.failure_of(report)}", run_id=run.run_id
             )
         text = report.run.result
-        text = answers.summary_of(text) if is_short else answers.cut(text, answers.DELEGATE_CHARS)
+        text = answers.summary_of(text) if is_short else text
         return answers.labelled(label, text)
 
     async def _target(self, caller: Caller, args: dict[str, Any]) -> tuple[str, str]:
@@ -218,17 +221,19 @@ class _Delegation:
                 continue
             wanted.append(Wanted(name, new))
         found = await self._fan_out.run(caller, wanted, timeout_s)
-        good = [(each.name, each.text) for each in found if each.ok]
+        good = [(each.name, each.text, each.run_id) for each in found if each.ok]
         if not good:
             why = "; ".join(f"{each.name}: {each.text}" for each in found)
             raise EngineFailed(answers.cut(why, answers.MIXTURE_CHARS))
-        blocks = [(each.name, each.text if each.ok else f"({each.text})") for each in found]
+        blocks = [
+            (each.name, each.text if each.ok else f"({each.text})", each.run_id) for each in found
+        ]
         if not synthesis:
             return answers.blocks(blocks, answers.MIXTURE_CHARS)
         made = await self._synthesis(caller, synthesis, good, timeout_s, header)
         if not made:
             return answers.blocks(blocks, answers.MIXTURE_CHARS)
-        return answers.blocks([*blocks, ("Synthesis", made)], answers.MIXTURE_CHARS)
+        return answers.blocks([*blocks, ("Synthesis", made, "")], answers.MIXTURE_CHARS)
 
     async def _mind(
         self, caller: Caller, prompt: str, who: str, number: int, header: str
@@ -261,7 +266,7 @@ class _Delegation:
         self,
         caller: Caller,
         prompt: str,
-        good: list[tuple[str, str]],
+        good: list[tuple[str, str, str]],
         timeout_s: float,
         header: str,
     ) -> str:

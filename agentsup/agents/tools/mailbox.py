@@ -118,6 +118,7 @@ def mailbox_tools(
             Effect.IDEMPOTENT,
             Safety.SAFE,
             is_optional=True,
+            is_poll=True,
         ),
     )
 

@@ -74,6 +74,7 @@ def peer_tools(
             peers.ask,
             Effect.KEYED,
             Safety.MODERATE,
+            is_wait=True,
         ),
         Tool(
             "ask_agent_async",
@@ -90,6 +91,7 @@ def peer_tools(
             peers.listed,
             Effect.READ,
             Safety.SAFE,
+            is_poll=True,
         ),
     )
 

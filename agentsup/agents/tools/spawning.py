@@ -19,6 +19,7 @@ from agentsup.model.ids import AgentId
 from agentsup.model.task import RunKind
 from agentsup.model.tool import Effect, Safety, Tool, ToolContext
 from agentsup.tasks import lineage
+from agentsup.tasks.making import one_line
 from agentsup.tasks.runs import NewRun
 
 WAIT_S = 300.0
@@ -76,7 +77,8 @@ def spawning_tools(desk: DelegationDesk, clock: Clock) -> tuple[Tool, ...]:
     def tool(
         name: str, about: str, parameters: dict[str, Any], do: Any, effect: Effect, safety: Safety
     ) -> Tool:
-        return Tool(name, about, parameters, do, effect, safety, is_optional=True)
+        is_poll = effect is Effect.READ
+        return Tool(name, about, parameters, do, effect, safety, is_optional=True, is_poll=is_poll)
 
     return (
         tool(
@@ -138,6 +140,7 @@ class _Spawning:
             caller.message.deliver_to,
             target=target,
             label=named,
+            summary=named or one_line(reason, MAX_LABEL_CHARS),
             key=caller.call_id,
             fork_last=inherited,
             expires_at=None if timeout_s is None else now + round(1000 * timeout_s),

@@ -65,6 +65,7 @@ _CREATE = _object(
     **_SCHEDULE,
 )
 _OF_ONE = _object(("task_id",), task_id=_ID)
+_STATUS = _object((), task_id=_ID)
 _LOGS = _object(
     ("task_id",), task_id=_ID, tail={"type": "integer", "description": f"1 to {MAX_TAIL}."}
 )
@@ -104,7 +105,9 @@ def task_tools(desk: DelegationDesk, hub: Callable[[], TaskHub | None]) -> tuple
     def more(
         name: str, about: str, parameters: dict[str, Any], do: Any, effect: Effect, safety: Safety
     ) -> Tool:
-        return Tool(name, about, parameters, do, effect, safety, is_optional=True)
+        return Tool(
+            name, about, parameters, do, effect, safety, is_optional=True, is_poll=effect is read
+        )
 
     return (
         Tool(
@@ -116,7 +119,15 @@ def task_tools(desk: DelegationDesk, hub: Callable[[], TaskHub | None]) -> tuple
             keyed,
             moderate,
         ),
-        Tool("task_status", "How a task or run is.", _OF_ONE, run.status, read, safe),
+        Tool(
+            "task_status",
+            "How a task or run is; without an id, how your latest tasks are.",
+            _STATUS,
+            run.status,
+            read,
+            safe,
+            is_poll=True,
+        ),
         more("task_result", "What a task or run came to.", _OF_ONE, run.result, read, safe),
         Tool(
             "task_cancel",
@@ -152,6 +163,7 @@ def task_tools(desk: DelegationDesk, hub: Callable[[], TaskHub | None]) -> tuple
             safe,
             is_essential=True,
             is_for_runs=True,
+            is_for_people=True,
         ),
         more("task_answer", "Answer the question of a task.", _ANSWER, run.answer, keyed, moderate),
     )
@@ -203,6 +215,8 @@ class _Tasks:
         return answers.as_json({"task_id": task.task_id, "status": task.state.value})
 
     async def status(self, context: ToolContext, args: dict[str, Any]) -> str:
+        if args.get("task_id") in (None, ""):
+            return await self.listed(context, {})
         caller, wanted = await self._of(context, args)
         if wanted.startswith(RUN):
             report = await self._desk.known(caller, wanted)
@@ -228,11 +242,11 @@ class _Tasks:
             if not report.is_ended:
                 return f"It is {answers.still_on(report)}."
             if report.status == "done":
-                return answers.cut(report.run.result, answers.RESULT_CHARS)
+                return report.run.result
             return f"{report.status}: {answers.failure_of(report)}"
         task = await self._hub.get(wanted, caller=caller.principal)
         if task.state is TaskState.DONE:
-            return answers.cut(task.result, answers.RESULT_CHARS)
+            return task.result
         if task.error_text:
             return f"{task.state.value}: {task.error_text}"
         return f"It is {task.state.value}" + (f": {task.progress}" if task.progress else "")

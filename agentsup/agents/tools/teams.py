@@ -7,6 +7,7 @@ when the wait ends is not replaced by another.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from agentsup.agents.delegation.routes import Router
 from agentsup.agents.delegation.together import together
 from agentsup.agents.tools import arguments
 from agentsup.agents.tools.delegation import wait_s
+from agentsup.agents.tools.team_arguments import BROADCAST, DISPATCH, LIST, MAX_TASKS, ROUTE
 from agentsup.mailbox.assigning import members_of
 from agentsup.mailbox.bus import DirectoryEntry, check_up
 from agentsup.mailbox.dispatcher import Dispatcher
@@ -31,72 +33,10 @@ from agentsup.model.tool import Effect, Safety, Tool, ToolContext
 from agentsup.tasks.runs import NewRun
 from agentsup.teams.routing import Match, Ranking
 
-MAX_TASKS, MAX_RETRIES, RETRIES = 12, 5, 2
+MAX_RETRIES, RETRIES = 5, 2
 WAIT_S = 3600.0
 WHY_CHARS = 1_000
 """Of why one of many has not answered."""
-
-_CAPABILITY = {
-    "type": "string",
-    "description": "What it takes, as list_team shows it; several with commas between them.",
-}
-_SECONDS = {"type": "number", "description": "Seconds to wait at most; default 3600."}
-_TRIES = {"type": "integer", "description": "How many others are asked after a failure; 0 to 5."}
-_ROUTE = {
-    "type": "object",
-    "properties": {
-        "capability": _CAPABILITY,
-        "prompt": {"type": "string"},
-        "match": {"type": "string", "enum": ["any", "all"], "description": "Of several."},
-        "timeout_s": _SECONDS,
-        "retries": _TRIES,
-        "fresh": {"type": "boolean", "description": "In a new session with that agent."},
-        "background": {"type": "boolean", "description": "Don't wait for the answer."},
-    },
-    "required": ["capability", "prompt"],
-    "additionalProperties": False,
-}
-_TASK = {
-    "type": "object",
-    "properties": {
-        "capability": _CAPABILITY,
-        "prompt": {"type": "string"},
-        "timeout_s": _SECONDS,
-        "retries": _TRIES,
-    },
-    "required": ["capability", "prompt"],
-    "additionalProperties": False,
-}
-_DISPATCH = {
-    "type": "object",
-    "properties": {
-        "team": {"type": "string", "description": "Everyone of this team gets the prompt."},
-        "prompt": {"type": "string"},
-        "tasks": {"type": "array", "items": _TASK, "description": f"Or 1 to {MAX_TASKS} tasks."},
-        "timeout_s": _SECONDS,
-    },
-    "additionalProperties": False,
-}
-_BROADCAST = {
-    "type": "object",
-    "properties": {
-        "prompt": {"type": "string"},
-        "mode": {
-            "type": "string",
-            "enum": ["notify", "ask"],
-            "description": "notify tells them and goes on; ask waits for their answers.",
-        },
-        "team": {"type": "string", "description": "Only this team; else everyone."},
-        "timeout_s": _SECONDS,
-    },
-    "required": ["prompt"],
-    "additionalProperties": False,
-}
-_LIST = {
-    "type": "object",
-    "properties": {"include_self": {"type": "boolean"}},
-    "additionalProperties": False,
-}
 
 
 def team_tools(desk: DelegationDesk, router: Router, dispatcher: Dispatcher) -> tuple[Tool, ...]:
@@ -107,31 +47,41 @@ def team_tools(desk: DelegationDesk, router: Router, dispatcher: Dispatcher) -> 
         name: str, about: str, parameters: dict[str, Any], do: Any, *, is_read: bool = False
     ) -> Tool:
         effect, safety = (Effect.READ, Safety.SAFE) if is_read else (Effect.KEYED, Safety.MODERATE)
-        return Tool(name, about, parameters, do, effect, safety, is_optional=True)
+        return Tool(
+            name,
+            about,
+            parameters,
+            do,
+            effect,
+            safety,
+            is_optional=True,
+            is_poll=is_read,
+            is_wait=not is_read,
+        )
 
     return (
         tool(
             "route_to_agent",
             "Give work to the agent that fits it best, in that agent's own session.",
-            _ROUTE,
+            ROUTE,
             run.route,
         ),
         tool(
             "dispatch_team",
             "Give everyone of a team one prompt, or several tasks to whoever fits each, at once.",
-            _DISPATCH,
+            DISPATCH,
             run.dispatch,
         ),
         tool(
             "broadcast_to_agents",
             "Tell all other agents something, or ask all of them.",
-            _BROADCAST,
+            BROADCAST,
             run.broadcast,
         ),
         tool(
             "list_team",
             "List the agents with what they can do and how much they have to do.",
-            _LIST,
+            LIST,
             run.listed,
             is_read=True,
         ),
@@ -174,13 +124,16 @@ class _Teams:
             is_fresh=arguments.flag(args, "fresh"),
             header=header,
         )
-        ranking = await self._router.choose(caller, order.call, order.needs, match)
-        if background:
-            return await self._in_background(caller, order, ranking)
-        found, attempts = await self._attempts(caller, order, ranking)
+        try:
+            ranking = await self._router.choose(caller, order.call, order.needs, match)
+            if background:
+                return await self._in_background(caller, order, ranking)
+            found, attempts = await self._attempts(caller, order, ranking)
+        finally:
+            self._router.placed(order.call)
         last = found[-1]
         if last.ok:
-            return f"[{last.name}]\n\n{answers.cut(last.text, answers.DELEGATE_CHARS)}"
+            return f"[{last.name}]\n\n{last.text}"
         if last.report is not None and not last.report.is_ended:
             return f"{last.name} is {last.text}."
         raise EngineFailed(
@@ -201,6 +154,8 @@ class _Teams:
                 except Refused as error:
                     found.append(Found(place.name, False, error.message, code=error.code))
                     continue
+                finally:
+                    self._router.placed(order.call)
                 report = await self._desk.wait(caller, run.run_id, order.timeout_s)
                 if report.is_ended and report.status != "cancelled":
                     visit.well = report.status == "done"
@@ -267,19 +222,31 @@ class _Teams:
         self, caller: Caller, tasks: list[dict[str, Any]], args: dict[str, Any], header: str
     ) -> str:
         """Each task for whoever fits; those that one call gives out spread."""
-        orders, rankings, busier = [], dict[int, Ranking | Refused](), list[str]()
+        orders, rankings = list[_Order](), dict[int, Ranking | Refused]()
+        try:
+            return await self._give_out(caller, tasks, args, header, orders, rankings)
+        finally:
+            for order in orders:
+                self._router.placed(order.call)
+
+    async def _give_out(
+        self,
+        caller: Caller,
+        tasks: list[dict[str, Any]],
+        args: dict[str, Any],
+        header: str,
+        orders: list[_Order],
+        rankings: dict[int, Ranking | Refused],
+    ) -> str:
         for number, task in enumerate(tasks):
             order = _order({**args, **task}, caller.key(number), RunKind.DISPATCH)
             orders.append(replace(order, header=header))
             try:
-                ranking = await self._router.choose(
-                    caller, order.call, order.needs, Match.ANY, busier=busier
+                rankings[number] = await self._router.choose(
+                    caller, order.call, order.needs, Match.ANY
                 )
             except NotFound as error:
                 rankings[number] = error
-                continue
-            busier.append(ranking.ranked[0].agent_id)
-            rankings[number] = ranking
         most = answers.FAN_OUT_CHARS // len(tasks) - 200
         records = await together(
             (f"dispatch:{number}", self._one_task(caller, order, rankings[number], number, most))
@@ -324,7 +291,7 @@ class _Teams:
             ]
             return answers.as_json({"broadcast_id": sent.broadcast_id, "delivered": delivered})
         found = await self._ask_all(caller, members, prompt, RunKind.BROADCAST, timeout_s, header)
-        good = [(each.name, each.text) for each in found if each.ok]
+        good = [(each.name, each.text, each.run_id) for each in found if each.ok]
         missing = "; ".join(_why(each) for each in found if not each.ok)
         missing = answers.cut(missing, answers.FAN_OUT_CHARS // 2)
         if not good:
@@ -424,11 +391,8 @@ def _seconds(args: dict[str, Any]) -> float:
 
 
 def _order(args: dict[str, Any], call: str, kind: RunKind) -> _Order:
-    given = args.get("capability")
-    listed = [given] if isinstance(given, str) else arguments.texts(args, "capability") or ()
+    listed = [*_words(args, "capability"), *_words(args, "required_capabilities")]
     needs = tuple(word.strip() for text in listed for word in text.split(",") if word.strip())
-    if not needs:
-        raise BadRequest("the argument 'capability' is missing", field="capability")
     return _Order(
         call,
         kind,
@@ -437,3 +401,8 @@ def _order(args: dict[str, Any], call: str, kind: RunKind) -> _Order:
         _seconds(args),
         arguments.whole(args, "retries", default=RETRIES, low=0, high=MAX_RETRIES),
     )
+
+
+def _words(args: dict[str, Any], name: str) -> Sequence[str]:
+    given = args.get(name)
+    return [given] if isinstance(given, str) else arguments.texts(args, name) or ()

@@ -33,7 +33,8 @@ _ARGUMENT_RETRIES = 2
 
 
 class HostToolset(AbstractToolset[None]):
-    """``host.tools()``, called one at a time so that the journal sees them in the model's order."""
+    """``host.tools()``. What changes something is called alone, in the model's order; what only reads
+    or waits for others, side by side."""
 
     def __init__(self, host: EngineHost, *, ask_user: bool) -> None:
         self._host = host
@@ -69,7 +70,8 @@ class HostToolset(AbstractToolset[None]):
                 name=wire_name(tool.name),
                 description=tool.description,
                 parameters_json_schema=tool.parameters,
-                sequential=True,
+                # The others are barriers: what stands before one has ended, and what follows waits.
+                sequential=not tool.may_overlap,
             )
             for tool in offered
         ]
