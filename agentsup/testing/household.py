@@ -85,12 +85,16 @@ class Household:
         environ: Mapping[str, str] | None = None,
         approver: Approver | None = None,
         handler_of: HandlerOf | None = None,
+        roles: Sequence[str] = (),
     ) -> Self:
-        """Write the home and start the daemon; returns when every agent that is wanted is up."""
+        """Write the home, with ``roles`` that allow all tools, and start the daemon; returns when
+        every agent that is wanted is up."""
         house = cls(root, environ)
         house.approver, house.handler_of = approver, handler_of or house.handler_of
         house.home.create()
         house.write(agents)
+        for role in roles:
+            house.put_role(role, 'max_tools: ["*"]')
         if config:
             house.home.config_toml.write_text(config, encoding="utf-8")
         await house.start()
@@ -192,6 +196,13 @@ class Household:
         """Save agents.json, entries or any text, without telling the daemon."""
         text = agents if isinstance(agents, str) else json.dumps(list(agents), indent=1)
         self.home.agents_json.write_text(text, encoding="utf-8")
+
+    def put_role(self, name: str, front: str = "") -> Path:
+        """Write the AGENT.md of a role and return its path; ``front`` is more of its front matter."""
+        path = self.home.roles / name / "AGENT.md"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"---\nname: {name}\n{front}\n---\nBe {name}.\n", encoding="utf-8")
+        return path
 
     async def save(self, agents: Sequence[Mapping[str, Any]] | str) -> bool:
         """Save agents.json and let the daemon read it, as its watcher would."""

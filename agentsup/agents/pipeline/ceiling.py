@@ -50,6 +50,8 @@ def beyond(call: CallFacts) -> str | None:
 def _beyond(call: CallFacts) -> str | None:
     patterns, allowed = call.patterns, call.role_patterns
     names = {call.name, call.own_name or call.name}
+    if allowed == ():
+        return f"{call.agent_name} has no tools, for there is no usable role {call.role}"
     if allowed is not None and not any(matches(name, allowed) for name in names):
         return f"{call.own_name or call.name} is beyond the role {call.role}"
     if call.is_essential and patterns != ():

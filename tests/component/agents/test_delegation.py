@@ -115,9 +115,9 @@ async def test_across_roles_it_must_be_granted_and_the_error_says_where(househol
 
     await house.save([{**ann, "can_delegate_to": ["ben"]}, ben])
     assert await said(house, "ann", "ben") == "by ben"
-    await house.save([{**ann, "can_delegate_to": ["cat"]}, ben])
+    await house.save([{**ann, "can_delegate_to": ["cat"]}, ben, agent("cat")])
     assert "its can_delegate_to lists cat" in await said(house, "ann", "ben")
-    await house.save([{**ann, "role": "operator"}, ben])
+    await house.save([{**ann, "role": "operator"}, ben, agent("cat")])
     assert await said(house, "ann", "ben") == "by ben"
     refused = await said(house, "ann", "planner")
     assert "ann is in the role operator and may not" in refused

@@ -111,6 +111,7 @@ async def test_a_role_is_an_address(household: Open) -> None:
         ),
         agent("ben", role="writer", team="desk"),
         agent("cat", role="writer", team="other"),
+        roles=["writer"],
     )
     sent = await results_of(house, "ann", "go")
     assert (sent["to"], sent["agent"], sent["reason"]) == (
@@ -162,6 +163,7 @@ async def test_what_others_write_to_each_other_is_nothing_to_answer(household: O
             tools=TOOLS,
         ),
         agent("ben", role="writer"),
+        roles=["writer"],
     )
     said = await house.ask("ben", "a word with you")
     before = len(await mail_of(house, "ben"))
@@ -264,6 +266,7 @@ async def test_a_profile_is_in_prompt_and_directory_and_live(household: Open) ->
     house = await household(
         agent("ann", rule("who", call("list_agents"), SAY_RESULT), team="desk", skills=["citing"]),
         ben,
+        roles=["writer"],
     )
     skills = house.home.root / "skills"
     skills.mkdir()
@@ -451,7 +454,7 @@ async def test_an_agent_that_comes_back_goes_on_with_its_mail(household: Open) -
 
 async def test_an_agent_added_later_is_served_at_once(household: Open) -> None:
     ann = agent("ann")
-    house = await household(ann, agent("ben", role="writer"))
+    house = await household(ann, agent("ben", role="writer"), roles=["writer", "painter"])
     caller = Principal(PrincipalKind.AGENT, house.roster.entry("ann").agent_id, "ann")
     await house.daemon.post.assign(Letter("one"), role="writer", caller=caller)
     cat = agent("cat", rule("(.*)", {"say": "cat did $1"}), role="painter", team="new")

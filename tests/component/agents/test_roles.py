@@ -71,8 +71,9 @@ async def test_an_optional_tool_still_has_to_be_named_by_the_agent(household: Op
 
 async def test_a_role_that_is_not_there_leaves_no_tool_and_is_told(household: Open) -> None:
     house = await household(agent("ann", *RULES, role="reeder"), agent("ben", *RULES))
-    assert "beyond the role reeder" in await said(house, "ann", "list_agents")
-    assert "ann (running, role reeder)" in await said(house, "ben", "list_agents")
+    refused = await said(house, "ann", "list_agents")
+    assert "ann has no tools, for there is no usable role reeder" in refused
+    assert "ann (degraded, role reeder)" in await said(house, "ben", "list_agents")
     warnings = " ".join((await house.daemon.control.status()).warnings)
     assert "ann has no tools: there is no role 'reeder'" in warnings
 
@@ -116,7 +117,7 @@ async def test_a_session_may_leave_its_agents_role_and_come_back(household: Open
     assert "beyond" not in await said(house, "ann", "fs_write")
     assert (await house.command("ann", "/role -")).ok
     assert "beyond the role chronicler" in await said(house, "ann", "fs_write")
-    for wanted, part in {"vualt": "did you mean 'vault'?", "vault": "no tools"}.items():
+    for wanted, part in {"vualt": "did you mean 'vault'?", "vault": "none of them is here"}.items():
         reply = await house.command("ann", f"/role {wanted}")
         assert not reply.ok
         assert part in reply.text

@@ -213,7 +213,7 @@ async def test_the_team_is_listed_with_what_it_can_do(household: Open) -> None:
         ({"tasks": []}, "give either a team with a prompt, or tasks"),
         ({"team": "red"}, "'prompt' is missing"),
         ({"team": "green", "prompt": "x"}, "there is no team 'green'"),
-        ({"tasks": [{"prompt": "x"}]}, "'capability' is missing"),
+        ({"tasks": [{"capability": "code"}]}, "'prompt' is missing"),
         ({"tasks": tasks(*["code"] * 13)}, "one call sets 1 to 12 to work, and this one 13"),
         ({"tasks": "x"}, "must be a list of objects"),
     ],

@@ -126,8 +126,9 @@ def test_a_run_that_has_ended_says_nothing_of_what_held_it_up() -> None:
 
 
 def test_answers_of_several_share_the_room() -> None:
-    text = answers.blocks([("ben", "b" * 9000), ("cat", "short")], 2000)
+    text = answers.blocks([("ben", "b" * 9000, "msg_1"), ("cat", "short", "")], 2000)
     assert len(text) <= 2000
+    assert 'result_read(ref="msg_1", offset=' in text
     assert "## ben\n\nbbb" in text
     assert text.endswith("## cat\n\nshort")
 

@@ -70,13 +70,13 @@ def test_a_value_of_the_environment_is_explained_as_one(
 def test_layers_in_their_order(files: Files) -> None:
     files.config(
         "[agent_defaults]\nmodel = 'd'\nslots = {peer = 7}\nqueue_limit = 5\n"
-        "[main]\nmodel = 'm'\nrole = 'host'\n"
+        "[main]\nmodel = 'm'\nrole = 'vault'\n"
     )
-    files.agents({"name": "ada", "slots": {"background": 9}}, {"name": "main", "role": "chief"})
+    files.agents({"name": "ada", "slots": {"background": 9}}, {"name": "main", "role": "planner"})
     snapshot = files.load()
     assert list(snapshot.specs) == ["main", "ada"]
     main, ada = snapshot.specs["main"], snapshot.specs["ada"]
-    assert (main.model, main.role, main.queue_limit) == ("m", "chief", 5)
+    assert (main.model, main.role, main.queue_limit) == ("m", "planner", 5)
     assert (ada.model, ada.role, ada.slots) == ("d", None, Slots(4, 7, 9))
     origins = {each.field: each.origin for each in explain_agent(snapshot, "MAIN")}
     assert origins["model"] == "config.toml [main]"
@@ -130,18 +130,12 @@ def test_main_s_token_in_config_and_an_entry_s_are_compared(files: Files) -> Non
 def test_what_keeps_a_channel_from_starting_is_a_warning(files: Files) -> None:
     files.agents(
         {"name": "a", "telegram_token": "env:GONE", "transports": ["telegram", "matrix"]},
-        {"name": "b", "matrix": {"user_id": "@b:x"}, "can_delegate_to": ["A", "bb"]},
+        {"name": "b", "matrix": {"user_id": "@b:x"}},
     )
-    told = [(each.field, each.message, each.hint) for each in files.load().warnings]
-    fields = [field for field, _, _ in told]
+    fields = [each.field for each in files.load().warnings]
     assert fields.count("a.telegram_token") == 2
     assert "a.transports" in fields
     assert fields.count("b.matrix.user_id") == 3, "no homeserver, no secret, nobody allowed"
-    assert (
-        "b.can_delegate_to[1]",
-        "there is neither an agent nor a role called 'bb'",
-        "did you mean 'b'?",
-    ) in told
 
 
 @pytest.mark.parametrize("uid, sandbox, count", [(0, "", 1), (1000, "", 0), (0, "1", 0)])
@@ -216,11 +210,11 @@ def test_an_override_holds_until_its_field_is_edited(files: Files) -> None:
     plan = diff(first, second)
     assert dict(plan.changed) == {"a": diff_specs(first.specs["a"], second.specs["a"])}
 
-    files.agents({"name": "a", "model": "one", "role": "r"})
+    files.agents({"name": "a", "model": "one", "role": "vault"})
     third = files.load(overrides)
     assert (third.specs["a"].model, third.cleared) == ("mine", ())
 
-    files.agents({"name": "a", "model": "two", "role": "r"})
+    files.agents({"name": "a", "model": "two", "role": "vault"})
     fourth = files.load(overrides)
     assert fourth.specs["a"].model == "two"
     (cleared,) = diff(third, fourth).cleared
@@ -352,14 +346,14 @@ def test_a_role_may_be_listed_like_an_agent(files: Files) -> None:
     (files.home.roles / "writer" / "AGENT.md").write_text("---\nname: writer\n---\nWrite.\n")
     names = ["Writer", "planner", "operator", "A", "writr", "torn", "plannr", "bb"]
     files.agents({"name": "a"}, {"name": "b", "can_delegate_to": names})
-    told = {str(each.field): (each.message, each.hint) for each in files.load().warnings}
+    told = {str(each.field): (each.message, each.hint) for each in files.refused()}
     assert {field for field in told if "can_delegate_to" in field} == {
         f"b.can_delegate_to[{index}]" for index in (4, 5, 6, 7)
     }
     unknown = "there is neither an agent nor a role called"
-    assert told["b.can_delegate_to[4]"] == (f"{unknown} 'writr'", "did you mean 'writer'?")
-    assert told["b.can_delegate_to[5]"][0] == f"{unknown} 'torn'"
-    assert told["b.can_delegate_to[6]"] == (f"{unknown} 'plannr'", "did you mean 'planner'?")
+    assert told["b.can_delegate_to[4]"] == (f"{unknown} 'writr' (b)", "did you mean 'writer'?")
+    assert told["b.can_delegate_to[5]"][0] == f"{unknown} 'torn' (b)"
+    assert told["b.can_delegate_to[6]"] == (f"{unknown} 'plannr' (b)", "did you mean 'planner'?")
 
 
 def test_what_is_reserved_and_no_role_is_refused_there(files: Files) -> None:
@@ -367,3 +361,61 @@ def test_what_is_reserved_and_no_role_is_refused_there(files: Files) -> None:
         files.agents({"name": "b", "can_delegate_to": [name]})
         (found,) = files.refused()
         assert "reserved" in found.message
+
+
+@pytest.mark.parametrize(
+    "field,value,text,hint",
+    [
+        (
+            "role",
+            "engineer",
+            "there is no role 'engineer', so b would have no tools",
+            "roles/engineer",
+        ),
+        ("role", "plannr", "there is no role 'plannr'", "did you mean 'planner'?"),
+        (
+            "tools",
+            ["fs_read", "fs_raed"],
+            "there is no tool 'fs_raed' (b)",
+            "did you mean 'fs_read'?",
+        ),
+        ("tools", ["fs_*", "terminal"], "there is no tool 'terminal'", None),
+        ("tools", ["fs_read", "fz_*"], "there is no tool 'fz_*'", None),
+    ],
+)
+def test_a_name_that_means_nothing_is_an_error(
+    files: Files, field: str, value: Any, text: str, hint: str | None
+) -> None:
+    entry = {"name": "b", "engine": "llm", field: value}
+    files.agents(entry)
+    (found,) = files.refused()
+    assert text in found.message
+    assert found.line
+    assert hint is None or hint in (found.hint or "")
+    # An earlier version let it pass: a start takes it with a warning, and other edits go on then.
+    before = files.load(is_start=True)
+    assert [each.message for each in before.warnings] == [found.message]
+    files.agents({**entry, "model": "other"})
+    assert files.load(previous=before).specs["b"].model == "other"
+    files.agents({**entry, "can_delegate_to": ["nobody"]})
+    (news,) = files.refused(previous=before)
+    assert "'nobody'" in news.message
+
+
+@pytest.mark.parametrize(
+    "engine,name,is_told",
+    [
+        ("llm", "mcp:git/*", True),  # no such server
+        ("llm", "mcp:hub/*", False),
+        ("claude", "WebSearch", True),  # a coding agent's own
+        ("auto", "run_shell_command", True),
+        ("llm", "memory_*", False),
+    ],
+)
+def test_what_may_be_somebody_elses_tool_is_a_warning(
+    files: Files, engine: str, name: str, is_told: bool
+) -> None:
+    servers = {"hub": {"url": "http://127.0.0.1:9/mcp"}}
+    files.agents({"name": "b", "engine": engine, "tools": [name], "mcp": servers})
+    told = [each for each in files.load().warnings if each.field == "b.tools[0]"]
+    assert bool(told) is is_told
