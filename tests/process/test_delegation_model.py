@@ -11,7 +11,7 @@ import pytest
 from agentsup.testing.daemon_process import DaemonProcess, write_home
 from agentsup.testing.model_server import Asked, Call, ModelServer, Reply
 
-NAMES = ("main", "ben", "cat")
+NAMES = ("main", "ben", "cat", "dan")
 
 
 def who(asked: Asked) -> str:
@@ -26,13 +26,18 @@ def model(asked: Asked) -> Reply:
     said = str(last["content"])
     if last["role"] == "tool":
         return Reply(f"heard: {said}")
+    if "each" in said:
+        if name == "main":
+            asks = ({"to": to, "message": "each"} for to in NAMES[1:])
+            return Reply(calls=tuple(Call("ask_agent", args) for args in asks))
+        return Reply((f"{name} ", "is ", "done"), every_s=1.0)
     if "circle" in said:
         to = {"main": "ben", "ben": "cat", "cat": "main"}[name]
         return Reply(calls=(Call("delegate_task", {"prompt": "circle", "agent": to}),))
     if name == "main":
         return Reply(calls=(Call("dispatch_team", {"team": "red", "prompt": "your part"}),))
-    if name == "ben":
-        return Reply("ben is done")
+    if name in ("ben", "dan"):
+        return Reply(f"{name} is done")
     return Reply(("cat ", "is ", "done"), every_s=1.0)
 
 
@@ -46,8 +51,8 @@ async def server() -> AsyncIterator[ModelServer]:
 async def daemon(tmp_path: Path, server: ModelServer) -> AsyncIterator[DaemonProcess]:
     options = {"base_url": server.base_url, "api_key": "sk-loopback-0123456789abcdef"}
     entry = {"engine": "llm", "model": "loopback-1", "engine_options": options}
-    main = {"name": "main", "tools": ["delegate_task", "dispatch_team"], **entry}
-    team = [{"name": name, "team": "red", **entry} for name in NAMES[1:]]
+    main = {"name": "main", "tools": ["delegate_task", "dispatch_team", "ask_agent"], **entry}
+    team = [{"name": n, "team": "red" if n != "dan" else "blue", **entry} for n in NAMES[1:]]
     async with DaemonProcess(write_home(tmp_path / "home", [main, *team])) as running:
         yield running
 
@@ -61,6 +66,21 @@ async def test_a_circle_costs_no_call_of_whoever_closes_it(
     assert "can't be handed to whoever handed it on" in answer
     # Each was asked what to do, and what it says to the result; the refused hand-over cost nothing.
     assert Counter(map(who, server.asked)) == {"main": 2, "ben": 2, "cat": 2}
+    assert server.violations == []
+
+
+@pytest.mark.timeout(60)
+async def test_what_one_message_asks_of_several_is_asked_at_once(
+    daemon: DaemonProcess, server: ModelServer
+) -> None:
+    chat = await daemon.chat()
+    began_s = asyncio.get_running_loop().time()
+    answer = await chat.ask("each")
+    took_s = asyncio.get_running_loop().time() - began_s
+    assert "dan is done" in answer
+    results = [m for m in server.asked[-1].messages if m["role"] == "tool"]
+    assert [str(m["content"]) for m in results] == [f"{name} is done" for name in NAMES[1:]]
+    assert took_s < 5, "each takes two seconds"
     assert server.violations == []
 
 
