@@ -51,7 +51,7 @@ def check_settable(task: Task, state: TaskState) -> None:
     if task.runs:
         why = f"task {task.task_id} is {task.state.value}, as its run is; only a task without runs"
         raise Conflict(f"{why} can be set to {known}", task_id=task.task_id)
-    if state not in (TaskState.TODO, TaskState.DONE, TaskState.CANCELLED):
+    if state not in _SETTABLE:
         raise Conflict(
             f"task {task.task_id} has no run that could be {state.value}: set it to {known}, tell "
             "how far it is, or start it",
