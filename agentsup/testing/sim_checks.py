@@ -153,11 +153,23 @@ def _check_return(
         kind, _, subject = scope.partition(":")
         column = {"agent": "agent_id", "session": "session_id"}.get(kind)
         is_in = column is None or (row[column] == subject and root[column] == subject)
-        if kind == "session" and row["kind"] == "reply":
-            continue  # what went on in the background tells its result all the same
+        if kind == "session" and _is_kept(rows, row, accepted, stop_seq):
+            continue
         if is_in and accepted[root["message_id"]] < stop_seq:
             what = f"{message_id} ({row['kind']} of {root['message_id']})"
             world.fail("nothing-returns", f"{what} came into {scope} after its stop")
+
+
+def _is_kept(
+    rows: dict[str, sqlite3.Row], row: sqlite3.Row, accepted: dict[str, int], stop_seq: int
+) -> bool:
+    """Whether it is the result of work that the stop has left, or that a turn on such a result has
+    begun; not what a turn that should have ended has begun since."""
+    work = rows.get(row["in_reply_to"])
+    if row["kind"] != "reply" or work is None:
+        return False
+    begun_by = accepted.get(work["in_reply_to"], 0)
+    return accepted[work["message_id"]] < stop_seq or begun_by > stop_seq
 
 
 def _answers_delivered(world: World, rows: dict[str, sqlite3.Row]) -> None:

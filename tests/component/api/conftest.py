@@ -144,6 +144,9 @@ class TwinControl:
         self.calls.append(("stop", scope, by.label))
         return StopReport(scope, 1, 2, 3, processes=4, agents=5, elapsed_ms=6.5, names=("main",))
 
+    async def cancel(self, message_id: str, by: Principal) -> None:
+        del message_id, by
+
     async def interrupt(self, session_id: str, by: Principal) -> StopReport:
         return StopReport(session_id, 0, 0, 0, processes=0, agents=0, elapsed_ms=0.0)
 
