@@ -176,7 +176,7 @@ class _Assembly:
             ready_timeout_s=limits.ready_timeout_s,
             main_restarts=lambda: self.snapshot.settings.main_crash == "restart",
             channel_untried=self.channels.untried,
-            trouble=self._trouble,
+            trouble=lambda agent_id: self.roles.trouble(self.fleet.get(agent_id), self.channels),
         )
         g.roster.watch_status(self.fleet.status)
         self.knowledge = remembering.shared_knowledge(g, self.fleet, self.tasks, self.alarm.tell)
@@ -259,12 +259,6 @@ class _Assembly:
         self.api.people_changed()
         self.work.background.resized()
         self.fleet.look_again()
-
-    def _trouble(self, agent_id: str) -> str | None:
-        """What an agent works on without: a bot that is not connected, a role that there is not."""
-        unit = self.fleet.get(agent_id)
-        role = self.roles.trouble(unit.spec.role if unit is not None else None)
-        return "; ".join(filter(None, (self.channels.trouble(agent_id), role))) or None
 
     def _on_removed(self, agent_id: str) -> None:
         self.ground.tokens.revoke_agent(agent_id)

@@ -11,7 +11,7 @@ from agentsup.agents.roles.desk import RoleDesk
 from agentsup.agents.roles.watching import watch_roles
 from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.daemon.channels import Channels
-from agentsup.daemon.fleet import Fleet
+from agentsup.daemon.fleet import Fleet, Unit
 from agentsup.daemon.ground import Ground
 from agentsup.daemon.reconcile import Reconciler
 from agentsup.daemon.services import FOR_EVER, SHORT
@@ -53,10 +53,13 @@ class DaemonRoles:
         book = self.shelf.known
         return usable(role, book)[1] if book is not None else ""
 
-    def trouble(self, role: str | None) -> str | None:
-        """What an agent with that role works on without, or None."""
-        problem = self.problem(role) if role else ""
-        return f"it has no tools: {problem}" if problem else None
+    def trouble(self, unit: Unit | None, channels: Channels) -> str | None:
+        """What an agent works on without: a bot that is not connected, a role that there is not."""
+        if unit is None:
+            return None
+        problem = self.problem(unit.spec.role) if unit.spec.role else ""
+        role = f"it has no tools: {problem}" if problem else None
+        return "; ".join(filter(None, (channels.trouble(unit.agent_id), role))) or None
 
     def spec(self) -> ChildSpec:
         """The child that sees edits of roles."""
