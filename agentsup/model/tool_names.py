@@ -34,6 +34,7 @@ OURS = frozenset(
         "memory_save",
         "mixture_of_agents",
         "read_shared_memory",
+        "restart",
         "result_read",
         "route_to_agent",
         "task_answer",
