@@ -35,7 +35,7 @@ class DaemonRoles:
         self.desk = RoleDesk(self.shelf)
         self._current = current
         self._clock = ground.clock
-        ground.roster.watch_roles(self.problem)
+        ground.roster.watch_roles(self.known_problem)
 
     def tell(self, fleet: Fleet, reconciler: Reconciler, tasks: TaskOwner) -> None:
         """From now on a change of the roles is seen: agents may have lost theirs, and an edit that
@@ -48,7 +48,7 @@ class DaemonRoles:
 
         self.shelf.on_change = changed
 
-    def problem(self, role: str) -> str:
+    def known_problem(self, role: str) -> str:
         """Why nobody can be in that role; empty if one can, or before the first look."""
         book = self.shelf.known
         return usable(role, book)[1] if book is not None else ""
@@ -57,7 +57,7 @@ class DaemonRoles:
         """What an agent works on without: a bot that is not connected, a role that there is not."""
         if unit is None:
             return None
-        problem = self.problem(unit.spec.role) if unit.spec.role else ""
+        problem = self.known_problem(unit.spec.role) if unit.spec.role else ""
         role = f"it has no tools: {problem}" if problem else None
         return "; ".join(filter(None, (channels.trouble(unit.agent_id), role))) or None
 
@@ -83,6 +83,6 @@ class DaemonRoles:
             return tuple(told)
         told += map(str, book.findings)
         specs = self._current().specs.values()
-        problems = [(spec.name, self.problem(spec.role)) for spec in specs if spec.role]
+        problems = [(spec.name, self.known_problem(spec.role)) for spec in specs if spec.role]
         told += [f"{name} has no tools: {problem}" for name, problem in problems if problem]
         return tuple(told)
