@@ -114,7 +114,7 @@ class DaemonProcess:
         daemon sees a service manager above it: set `restart_in_place` where that matters. Where
         `loaded` names modules, lives are forks of one process that has loaded them. Each life has
         a limit of address space (`memory`, in bytes) and of `descriptors`: 1024 is what a machine
-        gives, which a daemon may raise; with fewer it has to do."""
+        gives, which a daemon may raise; with fewer it has to do. Its programs inherit both."""
         self._cage = cage_of(memory, descriptors)
         self.home = home
         self._env = dict(env or {})

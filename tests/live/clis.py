@@ -1,11 +1,13 @@
 """Real coding agents from npm: where they are and how they find the model on the loopback."""
 
 import json
+import resource
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from agentsup.testing.cli_model import CliModel
+from agentsup.testing.daemon_process import DaemonProcess
 
 MODULES = Path(__file__).parents[2] / "requirements/clis/node_modules"
 KEY = "sk-loopback-0123456789"
@@ -32,6 +34,12 @@ def program(pattern: str) -> str:
     found = sorted(MODULES.glob(pattern))
     assert found, f"{pattern} is not in {MODULES}: run scripts/live.sh clis"
     return str(found[0])
+
+
+def daemon_of(home: Path) -> DaemonProcess:
+    """A daemon for real agents. They inherit its limits, and a JavaScript engine reserves tens of GiB
+    of address space, of which it uses little; without them it ends at its start."""
+    return DaemonProcess(home, memory=resource.RLIM_INFINITY, descriptors=1024)
 
 
 def gemini(model: CliModel) -> Cli:

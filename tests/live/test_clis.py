@@ -30,9 +30,9 @@ from agentsup.model.engine import (
     Usage,
 )
 from agentsup.testing.cli_model import CliModel
-from agentsup.testing.daemon_process import DaemonProcess, write_home
+from agentsup.testing.daemon_process import write_home
 from agentsup.testing.engine_host import MemoryHost, segment
-from tests.live.clis import CLIS, Cli, claude_acp
+from tests.live.clis import CLIS, Cli, claude_acp, daemon_of
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
@@ -177,7 +177,7 @@ async def test_a_killed_daemon_leaves_no_agent_and_goes_on(model: CliModel, tmp_
     options = {"command": cli.command, "env": cli.daemon_env}
     entry = {"name": "main", "engine": "claude-acp", "engine_options": options}
     home = write_home(tmp_path / "home", [entry])
-    async with DaemonProcess(home) as daemon:
+    async with daemon_of(home) as daemon:
         first = await daemon.send("main", "SAY(hello there friend)")
         result = await daemon.result(first, wait_s=60.0)
         assert "hello there friend" in result["text"], result
@@ -210,7 +210,7 @@ async def test_a_real_agent_calls_our_tools(name: str, model: CliModel, tmp_path
         ],
         rules=[{"match": ".*", "steps": [{"say": "bob hears you"}]}],
     )
-    async with DaemonProcess(home) as daemon:
+    async with daemon_of(home) as daemon:
         order = 'USE(ask_agent {"to": "bob", "message": "hello bob"})'
         message = await daemon.send("ada", order)
         result = await daemon.result(message, wait_s=40.0)

@@ -17,7 +17,7 @@ from agentsup.testing.cli_model import CliModel
 from agentsup.testing.daemon_process import DaemonProcess, write_home
 from agentsup.testing.telegram import TelegramDriver
 from agentsup.testing.telegram_process import FakeTelegramProcess
-from tests.live.clis import CLIS, KEY
+from tests.live.clis import CLIS, KEY, daemon_of
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
@@ -160,7 +160,7 @@ async def town(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
             "allowed_user_ids": [ann],
         }
         home = write_home(tmp_path / "home", [main], config="[limits]\ndrain_s = 2\n")
-        async with DaemonProcess(home) as daemon:
+        async with daemon_of(home) as daemon:
             yield Town(engine, people, model, daemon, chat, bot)
             assert await people.violations() == []
 
