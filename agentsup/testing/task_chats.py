@@ -125,6 +125,9 @@ class Person(Giver):
         """The latest message that was looked at for what it asks."""
         self._answered: set[str] = set()
 
+    async def arrive(self, daemon: DaemonProcess) -> None:
+        """Nothing: work is always asked for with a word in the chat."""
+
     async def live(self, daemon: DaemonProcess, wants_more: Callable[[], bool]) -> None:
         """As others do; now and then also something while the daemon is away."""
         await super().live(daemon, wants_more)

@@ -194,6 +194,13 @@ class Giver:
         self._number = 0
         self.work: Work | None = None
 
+    async def arrive(self, daemon: DaemonProcess) -> None:
+        """Write in the own conversation once: nothing is delivered where nobody ever wrote."""
+        is_thinker = self._kind == "think"
+        chat = await daemon.chat(THINKER if is_thinker else self._agent, self._name)
+        await chat.ask("think-hello" if is_thinker else "say hello")
+        await chat.close()
+
     async def live(self, daemon: DaemonProcess, wants_more: Callable[[], bool]) -> None:
         """One piece of work after the other until nothing more is wanted or the daemon is gone."""
         with contextlib.suppress(*GONE):

@@ -98,6 +98,7 @@ class Kills:
 
     async def run(self) -> None:
         counted = 0
+        await self._arrive()
         while counted < self.kills or self.points:
             self.lives += 1
             assert self.lives <= 4 * self.kills + 40, f"{counted} kills, left {self.points}"
@@ -117,6 +118,14 @@ class Kills:
                 self.points.append(self.points.pop(0))
         await self._calm()
         check_tasks_at_the_end(self.daemon.home, self.works)
+
+    async def _arrive(self) -> None:
+        """A first life without kills, in which each giver writes in its conversation."""
+        await self.daemon.start()
+        await asyncio.gather(*(giver.arrive(self.daemon) for giver in self.givers))
+        assert await self.daemon.stop() == 0
+        if self.model is not None:
+            self.model.asked.clear()
 
     async def _life(self, point: str) -> str:
         """Start, let the givers work, have it killed; the point that did it, or `random`."""
