@@ -207,9 +207,15 @@ async def asked_then_killed(stage: Scene) -> Mapping[str, Any]:
 
 
 async def delivered(daemon: DaemonProcess) -> None:
-    """Until the daemon knows that it has shown the question: no person is quicker than that."""
+    """Until the daemon knows that it has shown the question: no person is quicker than that. Nor
+    does cat work any longer, who would be asked anew after the kill."""
+    shown = "SELECT 1 FROM outbox WHERE kind = 'question' AND state = 'delivered'"
+    works = (
+        "SELECT 1 FROM messages m JOIN agents a USING (agent_id)"
+        " WHERE a.name = 'cat' AND m.state IN ('queued', 'leased')"
+    )
     async for _ in daemon.events(after=0):
-        if daemon.sql("SELECT 1 FROM outbox WHERE kind = 'question' AND state = 'delivered'"):
+        if daemon.sql(shown) and not daemon.sql(works):
             return
 
 
