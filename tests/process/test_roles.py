@@ -75,7 +75,7 @@ async def test_an_edited_role_applies_to_the_next_turn(make_daemon: MakeDaemon) 
     await until_warned(daemon, "'vault' is built in")
 
     path.unlink()
-    await until_said(daemon, "look", "beyond the role reader")
+    await until_said(daemon, "look", "there is no usable role reader")
     await until_warned(daemon, "ann has no tools: there is no role 'reader'")
 
 
