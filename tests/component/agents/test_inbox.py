@@ -40,5 +40,5 @@ async def test_history_is_what_was_said_and_delivered(household: Open) -> None:
     events = await house.daemon.inbox.history("ann", "console", "local")
     assert [(e.type, e.data["text"][:5]) for e in events] == [
         ("chat.in", "hello"),
-        ("chat.out", "No mo"),
+        ("chat.out", "I ans"),
     ]

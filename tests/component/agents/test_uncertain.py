@@ -9,6 +9,7 @@ import pytest
 
 from agentsup.agents.tools import file_tools
 from agentsup.daemon import calls
+from agentsup.kit.pool import BoundedPool
 from agentsup.mailbox.bus import BusRequest
 from agentsup.model.message import State
 from agentsup.model.principal import OPERATOR
@@ -28,8 +29,8 @@ def append_tool(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.sleep(5.0)  # time to die between effect and result
         return "appended"
 
-    def tools() -> tuple[Tool, ...]:
-        return (*file_tools(), Tool("append", "", {"type": "object"}, append, Effect.BLIND))
+    def tools(files: BoundedPool) -> tuple[Tool, ...]:
+        return (*file_tools(files), Tool("append", "", {"type": "object"}, append, Effect.BLIND))
 
     monkeypatch.setattr(calls, "file_tools", tools)
 

@@ -14,12 +14,13 @@ import random
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from pydantic import BaseModel
 
 from agentsup.agents.memory import ranking, rows
 from agentsup.api import task_orders
@@ -201,7 +202,12 @@ def _texts(args: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _schema_of(route: Route) -> dict[str, Any]:
-    shape = route.body or route.query
+    return _schema(route.body or route.query)
+
+
+@cache
+def _schema(shape: type[BaseModel]) -> dict[str, Any]:
+    """Of a shape, built once: all turns of all histories ask for the same ones."""
     return shape.model_json_schema(by_alias=True)
 
 

@@ -302,6 +302,7 @@ class TaskMachine(RuleBasedStateMachine):
     def resume(self, data: st.DataObject, key: str) -> None:
         task_id = self.a_task(data)
         works = self.works(task_id)
+        asked = self.open_questions(task_id)
         _, _, runs = self.row_of(task_id)
         lease = data.draw(st.sampled_from([None, *self.leases])) if self.leases else None
         asker = asker_of(lease) if lease is not None else None
@@ -314,8 +315,17 @@ class TaskMachine(RuleBasedStateMachine):
         if found.runs > runs:
             assert not works, "resumed while it works"
             self.settled.pop(task_id, None)
-        else:
-            assert key, "a resume that began nothing"
+        elif not key:
+            assert len(asked) == 1, "a resume that began nothing and had nothing to answer"
+            assert not self.open_questions(task_id), "resumed with a text, and it still waits"
+
+    def open_questions(self, task_id: str) -> list[str]:
+        found = self.sql(
+            "SELECT q.question_id FROM questions q JOIN runs r ON r.run_id = q.message_id"
+            " WHERE r.task_id = ? AND q.state = 'open'",
+            task_id,
+        )
+        return [row[0] for row in found]
 
     @precondition(lambda self: self.tasks)
     @rule(data=st.data())
