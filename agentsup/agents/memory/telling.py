@@ -51,4 +51,7 @@ def notes(text: str, budget_tokens: int) -> str:
 
 def one_line(text: str) -> str:
     """Text from elsewhere on one line, without control characters: it can't begin a line of ours."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    line = " ".join(text.split())
+    if line.isprintable():  # nearly always, and much faster than to look at each character
+        return line
+    return " ".join("".join(c if c.isprintable() else " " for c in line).split())
