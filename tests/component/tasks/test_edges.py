@@ -302,12 +302,12 @@ async def test_the_times_of_a_schedule_count_for_the_bound_of_the_run_that_made_
 async def test_a_paused_schedule_goes_on_now_after_a_clock_that_was_a_year_ahead(
     rig: TaskRig,
 ) -> None:
-    year_s = 365 * 86_400
+    year_ms = 365 * 86_400_000
     task = await rig.create(schedule=NewSchedule(every_s=60.0))
-    rig.mail.later(year_s)
+    rig.mail.clock.jump_ms(year_ms)
     await _settle(rig, task)
     await rig.hub.pause(task.task_id, caller=OPERATOR, is_paused=True)
-    rig.mail.later(-year_s)
+    rig.mail.clock.jump_ms(-year_ms)
     await rig.hub.pause(task.task_id, caller=OPERATOR, is_paused=False)
     schedule = await rig.hub.schedule(task.task_id, caller=OPERATOR)
     assert schedule is not None

@@ -313,4 +313,6 @@ def test_a_traceback_steers_no_terminal() -> None:
     log.close()
     text = stream.getvalue()
     assert "said" in text
+    assert text.count("\x1b[31merror") == text.count("\x1b[0m") == 1, "our own colour"
+    text = text.replace("\x1b[31merror", "").replace("\x1b[0m", "")
     assert [c for c in text if c in "\x1b\x07\x9b\u202e\u2066"] == []
