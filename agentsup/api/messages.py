@@ -43,17 +43,20 @@ async def _shown(call: Call, message_id: str) -> dict[str, Any]:
         found = await call.deps.mailbox.position(message_id)
         position, eta_s, waits_for = found.position, found.eta_s, found.waits_for
     names = await _names_of_removed(call, [message])
-    shown = {**_document(call, message), **names.get(message.agent_id, {})}
-    return {
-        **shown,
-        "position": position,
-        "eta_s": eta_s,
-        "waits_for": documents.waited_for(waits_for, call.language),
-    }
+    return _document(
+        call,
+        message,
+        position=position,
+        eta_s=eta_s,
+        waits_for=documents.waited_for(waits_for, call.language),
+        **names.get(message.agent_id, {}),
+    )
 
 
-def _document(call: Call, message: Message) -> dict[str, Any]:
-    return privacy.shown(call.by, message, documents.message(message, call.deps.directory))
+def _document(call: Call, message: Message, **more: Any) -> dict[str, Any]:
+    """All of a message that the caller may see; nothing is added to it afterwards."""
+    whole = {**documents.message(message, call.deps.directory), **more}
+    return privacy.shown(call.by, message, whole)
 
 
 async def _page(call: Call, found: Sequence[Message], limit: int, name: str) -> web.Response:
@@ -61,7 +64,7 @@ async def _page(call: Call, found: Sequence[Message], limit: int, name: str) -> 
     names = await _names_of_removed(call, page)
     return reply(
         {
-            name: [{**_document(call, each), **names.get(each.agent_id, {})} for each in page],
+            name: [_document(call, each, **names.get(each.agent_id, {})) for each in page],
             "next_cursor": min(m.seq for m in page) if len(found) > limit else None,
         }
     )

@@ -5,6 +5,7 @@ Pure decisions. A person's own conversations in the page are named after them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from agentsup.mailbox.naming import WEB, may_enter, own_conversation
@@ -14,7 +15,25 @@ from agentsup.model.message import Message
 from agentsup.model.principal import Principal, PrincipalKind
 
 CHANNEL: Final = WEB
-_HIDDEN: Final = ("text", "result_text", "error", "summary")
+_HIDDEN: Final[Mapping[str, Any]] = {
+    "text": "",
+    "result_text": "",
+    "error": "",
+    "summary": "",
+    "parts": [],
+    "deliver_to": {},
+    "waits_for": None,
+}
+"""What stands in place of others' words."""
+_SEEN: Final = frozenset(
+    {
+        *("id", "seq", "agent", "agent_id", "session", "thread_id", "kind", "lane", "priority"),
+        *("state", "outcome", "error_code", "sender", "sender_agent_id", "in_reply_to", "root_id"),
+        *("path", "replay_of", "traceparent", "silent", "attempts", "crashes", "accepted_at"),
+        *("started_at", "finished_at", "expires_at", "not_before", "position", "eta_s", "removed"),
+    }
+)
+"""That there is work, and how it goes. A field that stands in neither list is left out."""
 
 
 def check_enter(person: Principal, channel: str, conversation: str) -> None:
@@ -55,15 +74,10 @@ def shown(person: Principal, message: Message, document: dict[str, Any]) -> dict
     """The document of `message` as this person may see it."""
     if is_own(person, message):
         return {**document, "private": False}
-    hidden: dict[str, Any] = dict.fromkeys(_HIDDEN, "")
-    return {
-        **document,
-        **hidden,
-        "parts": [],
-        "principal": {**document["principal"], "subject": ""},
-        "deliver_to": {},
-        "private": True,
-    }
+    seen = {name: value for name, value in document.items() if name in _SEEN}
+    hidden = {name: value for name, value in _HIDDEN.items() if name in document}
+    whose = {**document["principal"], "subject": ""}
+    return {**seen, **hidden, "principal": whose, "private": True}
 
 
 def shown_event(person: Principal, event: Event, document: dict[str, Any]) -> dict[str, Any]:

@@ -159,6 +159,7 @@ HERS: Mapping[str, tuple[tuple[str, Any], ...]] = {
     ),
     "GET /messages/{id}": (
         ("/messages/{chat}", None),
+        ("/messages/{behind}", None),
         ("/messages/{failed}", None),
         ("/messages/{dead}", None),
         ("/messages/{asking}", None),
@@ -328,6 +329,7 @@ async def furnished(rig: Rig, monkeypatch: pytest.MonkeyPatch, folder: Path) -> 
         )
         things[name] = question.question_id
     await rig.mailbox.answer(things["answered"], SECRET, ute)
+    things["behind"] = await said("and more", "asking question", here)
     await rig.database.write(lambda tx: _written(tx, things, main, worker))
     assert rig.deps.tasks is not None
     for name in ("task", "other_task"):
