@@ -119,7 +119,8 @@ async def test_a_group_is_answered_where_the_bot_is_meant(
     by_mention = await stranger.say(town.room, "you there", mention=[town.bot])
     await town.person.wait_text(town.room, "heard you there", by=town.bot, after=by_mention)
     reply = await stranger.say(town.room, "to you", reply_to=said[0].event_id)
-    await town.person.wait_text(town.room, "heard to you", by=town.bot, after=reply)
+    heard = "heard [about your own words: heard by name]\nto you"
+    await town.person.wait_text(town.room, heard, by=town.bot, after=reply)
     # A thread in which the bot was meant once is a talk with it.
     root = await stranger.say(town.room, "off we go")
     first = await stranger.say(town.room, f"{name}: in here", thread=root)
