@@ -157,6 +157,9 @@ _OPENCODE_ASKS = {
     **dict.fromkeys(
         ("read", "glob", "grep", "list", "lsp", "skill", "todoread", "todowrite"), "allow"
     ),
+    # Our own tools ask by themselves. The title of its questions is no way to know them: of some
+    # calls it is the model's words.
+    f"{OUR_MCP_SERVER}_*": "allow",
 }
 
 OPENCODE: Final = AgentSettings(

@@ -1,6 +1,7 @@
 """Each kind of program has a home of its own, with our settings in it and its old sessions."""
 
 import json
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,21 @@ def test_what_an_entry_says_counts_over_our_switches(spec: EngineSpec) -> None:
     home.lay()
     rules = json.loads((home.shown / "rules.json").read_text())
     assert rules == {"instructions": [f"{spec.workspace}/AGENTS.md"]}
+
+
+def test_opencode_asks_for_all_but_reading_and_our_own_tools(spec: EngineSpec) -> None:
+    """It takes the last rule that fits; our tools ask by themselves, where their calls arrive."""
+    env = home_of(spec, OPENCODE).variables(spec.env, {})
+    rules = json.loads(env["OPENCODE_PERMISSION"])
+    asked = {
+        tool: [then for rule, then in rules.items() if fnmatchcase(tool, rule)][-1]
+        for tool in ("agentsup_ask_agent", "other_ask_agent", "bash", "edit", "task", "read")
+    }
+    assert [tool for tool, then in asked.items() if then == "allow"] == [
+        "agentsup_ask_agent",
+        "read",
+    ]
+    assert set(asked.values()) == {"allow", "ask"}
 
 
 # -- an earlier version kept all in one home ---------------------------------------------------------
