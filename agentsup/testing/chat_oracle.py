@@ -20,6 +20,7 @@ Record = dict[str, Any]
 At = tuple[str, int]
 """A message: the conversation it stands in, and its id there."""
 
+_UNTIL: Final = "\n\n⏳ "
 _REPEAT: Final = "Perhaps for the second time:"
 _NO_ROW: Final = {
     "one part, two notes": "SELECT body ->> 'again' part FROM outbox WHERE part IS NOT NULL"
@@ -100,9 +101,10 @@ def _each_once(
 
 
 def _texts(record: Record) -> list[str]:
-    """What a message says, and said before each edit; of it alone what does not vary."""
-    versions = [*record["history"], record["message"]]
-    return list(dict.fromkeys(plain(str(each.get("text", ""))) for each in versions))
+    """What a message says, and said before each edit; of it alone what does not vary, so not until
+    when a question can be answered."""
+    versions = (str(each.get("text", "")) for each in [*record["history"], record["message"]])
+    return list(dict.fromkeys(plain(text.partition(_UNTIL)[0]) for text in versions))
 
 
 def _wanted(part: sqlite3.Row) -> str:
@@ -116,7 +118,11 @@ def plain(text: str) -> str:
 
 
 def _says(record: Record, part: sqlite3.Row) -> bool:
-    return _wanted(part) in _texts(record)
+    """Its text, and with a question that has a deadline, that it has one."""
+    versions = [*record["history"], record["message"]]
+    is_timed = json.loads(part["body"]).get("deadline_at") is not None
+    has_time = any(_UNTIL in str(each.get("text", "")) for each in versions)
+    return _wanted(part) in _texts(record) and has_time == is_timed
 
 
 def _asked_and_closed(sql: sqlite3.Connection, shown: dict[At, Record]) -> None:
