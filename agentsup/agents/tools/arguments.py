@@ -21,7 +21,8 @@ async def carried_out(tool: Tool, context: ToolContext, args: dict[str, Any]) ->
     """The call's result, with what of its arguments means nothing to the tool."""
     text = await tool.run(context, args)
     schema = tool.parameters
-    if schema.get("additionalProperties") is not False:
+    # A person's answer is put beside the question by us.
+    if schema.get("additionalProperties") is not False or tool.is_for_people:
         return text
     unknown = [name for name in args if name not in schema.get("properties", {})]
     if not unknown:
