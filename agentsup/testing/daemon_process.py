@@ -22,7 +22,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -33,7 +33,7 @@ import aiohttp
 from agentsup.testing.chat_client import Chat
 from agentsup.testing.loaded_process import LoadedProcess, Process
 
-__all__ = ["Answer", "DaemonProcess", "group_members", "write_home"]
+__all__ = ["Answer", "DaemonProcess", "group_members", "marked_by", "write_home"]
 
 GIB: Final = 1024**3
 READY_S: Final = 20.0
@@ -83,6 +83,18 @@ def group_members(pgid: int) -> list[int]:
             fields = stat.read_text(errors="replace").rpartition(")")[2].split()
             if int(fields[2]) == pgid and fields[0] != "Z":
                 found.append(int(stat.parent.name))
+    return found
+
+
+def marked_by(lives: Collection[int]) -> list[int]:
+    """Living processes that were started by one of these daemons, by the mark in their environment."""
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            for pair in environ.read_bytes().split(b"\0"):
+                name, _, value = pair.partition(b"=")
+                if name == b"AGENTSUP_GROUP" and int(value.split(b".")[0]) in lives:
+                    found.append(int(environ.parent.name))
     return found
 
 
@@ -290,7 +302,10 @@ class DaemonProcess:
         return (self.home / "api.token").read_text().strip()
 
     def http(self) -> aiohttp.ClientSession:
-        """The client of this life, with the operator's token."""
+        """The client of this life, with the operator's token. Raises `ConnectionError` once this life
+        is over: a client made then would keep the old address for all of the next life."""
+        if not self.is_running:
+            raise ConnectionError("this life of the daemon is over")
         if self._http is None:
             self._http = aiohttp.ClientSession(
                 self.url,

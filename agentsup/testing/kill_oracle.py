@@ -174,7 +174,10 @@ def _settled(sql: sqlite3.Connection, record: Record) -> None:
         " OR (state = 'done') <> (outcome IS NOT NULL)",
     )
     none_of(
-        sql, "not delivered", "SELECT * FROM outbox WHERE state NOT IN ('delivered', 'dropped')"
+        sql,
+        "not delivered",
+        "SELECT * FROM outbox WHERE state NOT IN ('delivered', 'dropped')"
+        " AND (state <> 'unknown' OR channel <> 'telegram')",  # those have a judge of their own
     )
     none_of(sql, "a wait for nothing", "SELECT * FROM waits")
     none_of(sql, "a question for nothing", "SELECT * FROM questions WHERE state = 'open'")
@@ -194,6 +197,9 @@ def _answered(sql: sqlite3.Connection, record: Record) -> None:
     """Every item has one end, and its answer came back to where it was asked."""
     bad_ends = "SELECT message_id FROM messages WHERE state = 'dead' OR outcome = 'failed'"
     ended_badly = {row["message_id"] for row in all_rows(sql, bad_ends)}
+    troubled = {
+        row["root_id"] for row in all_rows(sql, bad_ends.replace("message_id", "root_id", 1))
+    }
     delivered: dict[str, list[str]] = {}
     for row in all_rows(
         sql,
@@ -201,7 +207,6 @@ def _answered(sql: sqlite3.Connection, record: Record) -> None:
         " WHERE type = 'chat.out' AND json_extract(data, '$.kind') IN ('answer', 'notice')",
     ):
         delivered.setdefault(row["message_id"], []).append(row["text"])
-    children = _children(sql)
     for item in record.items:
         assert item.message_id, f"never confirmed, though everything had its time: {item}"
         assert item.terminal, f"the client never learnt the end of {item}"
@@ -210,7 +215,7 @@ def _answered(sql: sqlite3.Connection, record: Record) -> None:
             if item.by in {"chat", "web"}:
                 assert delivered.get(item.message_id), f"ended badly without a word: {item}"
             continue
-        if not (item.kind == "ask" and children.get(item.message_id, {}).keys() & ended_badly):
+        if item.kind not in {"ask", "chain"} or item.message_id not in troubled:
             assert item.answer == item.expected(), item
         if item.by in {"chat", "web"}:
             seen = record.answers_seen[item.message_id]

@@ -9,7 +9,7 @@ import asyncio
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -105,6 +105,8 @@ class Item:
             "relay": f"relayed {tag}",
             "question": f"{tag} was answered yes",
             "slow": f"slow {tag}",
+            "chain": f"chained {tag}: asked {tag}-mid: did {tag}-mid-in",
+            "spawn": f"spawned {tag}",
         }[self.kind]
 
 
@@ -141,6 +143,7 @@ class User:
     """One client; `number` decides by which way it talks."""
 
     WAYS: Final = ("chat", "async", "web", "send")
+    kinds: Sequence[str] = KINDS
 
     def __init__(self, number: int, chance: random.Random, record: Record) -> None:
         self._way = self.WAYS[number % len(self.WAYS)]
@@ -171,9 +174,12 @@ class User:
     def _next(self) -> Item:
         self._number += 1
         key = f"{self._name}-{self._number}"
-        kind = self._chance.choice(KINDS)
-        peer = self._chance.choice([name for name in AGENTS if name != self._agent])
-        text = f"{kind} {peer} {key}" if kind in {"ask", "relay"} else f"{kind} {key}"
+        kind = self._chance.choice(self.kinds)
+        peers = [name for name in AGENTS if name != self._agent]
+        peer = self._chance.choice(peers)
+        if kind == "chain":
+            peer = " ".join((peer, *(name for name in peers if name != peer)))
+        text = f"{kind} {peer} {key}" if kind in {"ask", "relay", "chain"} else f"{kind} {key}"
         item = Item(key, self._agent, kind, text, self._way, conversation=self._name)
         self._record.items.append(item)
         return item

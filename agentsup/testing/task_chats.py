@@ -69,14 +69,14 @@ class Town:
         self.places: list[Place] = []
         self._entry: Json = {}
 
-    async def settle(self, seed: int) -> None:
+    async def settle(self, seed: int, *, places: int = PLACES, topics: int = TOPICS) -> None:
         """Make everybody and everything; trouble comes by ``seed``."""
         people = self.people
         bot = await people.add_bot(_TOKEN, username=_BOT, can_read_all_group_messages=True)
-        users = [await people.user(f"Person{number}") for number in range(PLACES)]
+        users = [await people.user(f"Person{number}") for number in range(places)]
         forum = await people.group("Home", [*users, bot], administrators=[bot], forum=True)
         for number, user in enumerate(users):
-            if number < TOPICS:
+            if number < topics:
                 thread = await people.topic(forum, f"Topic{number}", user=user)
                 self.places.append(Place(forum, user, thread, f"{forum}/{thread}"))
             else:

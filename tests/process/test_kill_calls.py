@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from agentsup.testing.daemon_process import DaemonProcess, group_members, write_home
+from agentsup.testing.daemon_process import DaemonProcess, group_members, marked_by, write_home
 from agentsup.testing.loaded_process import DAEMON
 
 pytestmark = pytest.mark.process
@@ -132,14 +132,7 @@ class Scene:
 
     def orphans(self) -> list[int]:
         """Living processes that carry the mark of a life that is over."""
-        found = []
-        for environ in Path("/proc").glob("[0-9]*/environ"):
-            with contextlib.suppress(OSError):
-                for pair in environ.read_bytes().split(b"\0"):
-                    name, _, value = pair.partition(b"=")
-                    if name == b"AGENTSUP_GROUP" and int(value.split(b".")[0]) in self.lives:
-                        found.append(int(environ.parent.name))
-        return found
+        return marked_by(self.lives)
 
 
 async def end(task: asyncio.Task[None]) -> None:

@@ -157,7 +157,6 @@ class Kills:
             self.daemon.kill()
             await self.daemon.ended()
         await self._over(work)
-        await self.daemon.leave()  # what a giver opened that had not seen the end yet
         return point if by_itself else "random"
 
     async def _busy(self, seconds: float) -> None:
