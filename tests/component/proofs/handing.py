@@ -17,7 +17,7 @@ from agentsup.agents.personas import SessionHandler
 from agentsup.agents.roles.bounds import Bounds
 from agentsup.agents.tools import teams
 from agentsup.engines import guard
-from agentsup.mailbox import claim, stop, waits
+from agentsup.mailbox import claim, handed_on, waits
 from agentsup.store.database import Tx
 from agentsup.tasks import lineage
 from agentsup.tasks.reports import RunReport
@@ -227,7 +227,7 @@ def work_that_nobody_ends(patch: pytest.MonkeyPatch) -> None:
         return None
 
     patch.setattr(DelegationDesk, "_stop_with", stop_with)
-    patch.setattr(stop, "_handed_on", lambda reader, messages, **more: [])
+    patch.setattr(handed_on, "ending_with", lambda reader, messages, **more: [])
 
 
 def runs_that_nobody_counts(patch: pytest.MonkeyPatch) -> None:

@@ -226,7 +226,7 @@ def test_only_plain_reads_are_read_quickly() -> None:
     "line, code, said",
     [
         (["agnts"], 2, "Did you mean 'agents'?"),
-        (["agents", "lst"], 2, "Did you mean 'list'?"),
+        (["agents", "lst"], 2, "Did you mean 'list'"),
         (["agents", "list", "--jsn"], 2, "--json"),
         (["messages", "show"], 2, "ID"),
         (["agents", "list"], 1, "no daemon runs for"),
