@@ -44,7 +44,9 @@ def unknown_names(
             if name.casefold() not in names | by_role:
                 hint = did_you_mean(name, (names | by_role).values())
                 text = f"there is neither an agent nor a role called {name!r} ({spec.name})"
-                yield _finding(spec, place, ("can_delegate_to", index), text, hint)
+                # Whom it names may have been removed; nobody gets more rights by it.
+                at = ("can_delegate_to", index)
+                yield _finding(spec, place, at, text, hint, Severity.WARNING)
 
 
 def without_news(

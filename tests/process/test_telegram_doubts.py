@@ -125,7 +125,8 @@ async def test_a_kill_leaves_in_doubt_what_was_on_the_wire_alone(
     unknown = daemon.sql("SELECT body FROM outbox WHERE state = 'unknown'")
     print(f"{KILLS} kills, {waited} while parts waited, {sum(writers.written)} texts, {unknown=}")
     assert waited > KILLS / 2, "the traffic was too light for anything to wait"
-    assert len(unknown) <= max(1, KILLS / 5), unknown
+    # Of few kills, one may catch a request of each chat: what they may say comes at the same time.
+    assert len(unknown) <= max(CHATS, KILLS / 5), unknown
     doubted = " ".join(str(row) for row in unknown)
     for number, texts in enumerate(seen):
         for index in range(writers.written[number]):
