@@ -329,8 +329,13 @@ def the_judge_of_chats_bites(kills: Kills, place: Path, seen: Seen) -> None:
 
     def is_alone(record: dict[str, Any]) -> bool:
         """Whether no part in doubt but its own could be taken for it."""
-        said = doubtful[place_of(record), plain(record["message"].get("text", ""))]
-        return said == (kind_of(record) == "in doubt")
+        text = record["message"].get("text", "")
+        said = doubtful[place_of(record), plain(text)]
+        # What an answer said before an edit counts as well, so damage to it alone would not show.
+        is_kept = kind_of(record) == "answer" and any(
+            each.get("text", "") == text for each in record["history"]
+        )
+        return said == (kind_of(record) == "in doubt") and not is_kept
 
     for kind in ("answer", "question", "in doubt"):
         record = next(each for each in seen if kind_of(each) == kind and is_alone(each))
