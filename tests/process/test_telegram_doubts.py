@@ -27,7 +27,7 @@ pytestmark = pytest.mark.process
 
 KILLS = min(300, int(os.environ.get("AGENTSUP_KILLS", "10")))
 SEED = int(os.environ.get("AGENTSUP_KILL_SEED") or random.SystemRandom().randrange(1 << 32))
-FASTER = 4.0
+FASTER = 2.0
 """Traffic and limits both run this many times faster than real ones, to save time."""
 CHATS = 4
 TEXTS_PER_S = 10 * FASTER
@@ -125,8 +125,7 @@ async def test_a_kill_leaves_in_doubt_what_was_on_the_wire_alone(
     unknown = daemon.sql("SELECT body FROM outbox WHERE state = 'unknown'")
     print(f"{KILLS} kills, {waited} while parts waited, {sum(writers.written)} texts, {unknown=}")
     assert waited > KILLS / 2, "the traffic was too light for anything to wait"
-    # Of few kills, one may catch a request of each chat: what they may say comes at the same time.
-    assert len(unknown) <= max(CHATS, KILLS / 5), unknown
+    assert len(unknown) <= max(1, KILLS / 5), unknown
     doubted = " ".join(str(row) for row in unknown)
     for number, texts in enumerate(seen):
         for index in range(writers.written[number]):
