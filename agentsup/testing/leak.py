@@ -16,8 +16,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -28,7 +28,14 @@ T = TypeVar("T")
 
 KINDS: Final = ("tasks", "threads", "fds", "children", "errors")
 SETTLE_S: Final = 2.0
+CLOSE_S: Final = 15.0
+"""Seconds of real time in which the tasks that are left when a loop closes must obey their
+cancellation. A test whose tasks ignore it would otherwise hang without a word."""
 _POLL_S: Final = 0.01
+
+
+class StubbornTasks(AssertionError):
+    """Tasks went on after they were cancelled at the end of a test; the text names each."""
 
 
 @dataclass(slots=True)
@@ -60,7 +67,8 @@ class LeakPlugin(logging.Handler):
         def note_and_cancel(loop: asyncio.AbstractEventLoop) -> None:
             if self._watch is not None and not getattr(loop, "failed", False):
                 self._watch.tasks += [_describe_task(task) for task in asyncio.all_tasks(loop)]
-            original(loop)
+            with _bounded(loop):
+                original(loop)
 
         asyncio.runners._cancel_all_tasks = note_and_cancel  # type: ignore[attr-defined]  # restored below
 
@@ -152,6 +160,34 @@ def child_pids() -> frozenset[int]:
             if int(fields[1]) == os.getpid():
                 found.add(int(stat.parent.name))
     return frozenset(found)
+
+
+@contextmanager
+def _bounded(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Stop `loop` after `CLOSE_S` and raise `StubbornTasks` if tasks have ignored cancellation."""
+    if not asyncio.all_tasks(loop):
+        yield
+        return
+    stubborn: list[str] = []
+
+    def give_up() -> None:
+        stubborn.extend(_describe_task(task) for task in asyncio.all_tasks(loop))
+        loop.stop()
+
+    # A thread keeps the time, since the loop's own clock may be a virtual one.
+    timer = threading.Timer(CLOSE_S, lambda: loop.call_soon_threadsafe(give_up))
+    timer.start()
+    try:
+        yield
+    except RuntimeError as error:
+        if stubborn:
+            raise StubbornTasks(
+                "these tasks ignore cancellation:\n" + "\n".join(stubborn)
+            ) from error
+        raise
+    finally:
+        timer.cancel()
+        timer.join()
 
 
 def _findings(watch: Watch, allowed: frozenset[str]) -> list[str]:

@@ -51,6 +51,19 @@ def test_zombie():
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
+async def obstinate():
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+
+
+async def test_obstinate_task():
+    KEPT.append(asyncio.create_task(obstinate(), name="obstinate"))
+    await asyncio.sleep(0)
+
+
 def test_error():
     async def main():
         asyncio.get_running_loop().call_soon(lambda: 1 // 0)
@@ -89,7 +102,10 @@ def test_failing_test_is_not_blamed_twice():
 
 
 def test_each_kind_is_caught_named_and_blamed_on_its_own_test(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest("import agentsup.testing.leak\nagentsup.testing.leak.SETTLE_S = 0.1\n")
+    pytester.makeconftest(
+        "import agentsup.testing.leak\nagentsup.testing.leak.SETTLE_S = 0.1\n"
+        "agentsup.testing.leak.CLOSE_S = 0.2\n"
+    )
     pytester.makepyfile(test_leaky=LEAKY)
     result = pytester.runpytest_subprocess(
         "-p", "agentsup.testing.leak", "-p", "no:randomly", "-p", "no:cacheprovider",
@@ -109,12 +125,15 @@ def test_each_kind_is_caught_named_and_blamed_on_its_own_test(pytester: pytest.P
         "test_child",
         "test_zombie",
         "test_error",
+        "test_obstinate_task",
         "test_excused_for_another_kind",
         "test_excuse_without_reason",
     }
     for told in (
         "task: poll:left",
         "task: poll:inner",
+        "these tasks ignore cancellation",
+        "obstinate (*",
         "thread: left-thread",
         "file descriptor: * -> /dev/null",
         "child process: * state S: sleep 60",
@@ -124,7 +143,7 @@ def test_each_kind_is_caught_named_and_blamed_on_its_own_test(pytester: pytest.P
         "reason='why'",
     ):
         result.stdout.fnmatch_lines([f"*{told}*"])
-    result.assert_outcomes(passed=11, failed=1, errors=9)
+    result.assert_outcomes(passed=12, failed=1, errors=10)
 
 
 def test_the_plugin_watches_this_very_suite(request: pytest.FixtureRequest) -> None:
