@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from aiohttp import web
 from pydantic import Field
 
-from agentsup.agents.memory.entry import Entry, Kind, Owner, Scope
+from agentsup.agents.memory.entry import Entry, Kind, Owner, Scope, Seen
 from agentsup.agents.memory.service import AgentMemory
 from agentsup.api.bodies import Body, Query
 from agentsup.api.route import Call, Route, reply
@@ -40,11 +40,13 @@ class PinBody(KeyBody):
 
 
 class ShareBody(Body):
-    """Whose work is to recall the entries of a key; with `person` only those of that one's work."""
+    """Which entry, as it was shown, and whose work is to recall it."""
 
-    key: Key
+    id: Annotated[str, Field(min_length=1, max_length=100)]
+    updated_at: Annotated[
+        int, Field(ge=0, description="of what was shown; another one is 409 `not_seen`")
+    ]
     scope: Annotated[Scope, Field(strict=False)] = Scope.AGENT
-    person: Annotated[str | None, Field(max_length=200)] = None
 
 
 class PruneBody(Body):
@@ -77,6 +79,15 @@ class MemoryList(Document):
     agent: str
     total: int = Field(description="all that the agent has, whatever was asked for")
     memories: list[MemoryDocument]
+
+
+class MemoryShared(Document):
+    success: Literal[True]
+    agent: str
+    memory: MemoryDocument
+    replaced: bool = Field(
+        description="whether another entry of that person, key and scope had to give way"
+    )
 
 
 class MemoryChanged(Document):
@@ -140,12 +151,18 @@ async def pin(call: Call) -> web.Response:
 
 
 async def share(call: Call) -> web.Response:
-    """Let an entry be recalled in more work than its person's."""
+    """Let one entry be recalled in more work than its person's, as the operator has seen it."""
     agent, body = call.deps.directory.lookup(call.named("name")), call.body
-    found = await _memory(call).share(
-        agent.agent_id, body.key, body.scope, call.by, person=body.person or ""
+    seen = Seen(body.id, body.updated_at)
+    entry, is_replacing = await _memory(call).share(agent.agent_id, seen, body.scope, call.by)
+    return reply(
+        {
+            "success": True,
+            "agent": agent.name,
+            "memory": _document(entry),
+            "replaced": is_replacing,
+        }
     )
-    return _changed(agent.name, len(found))
 
 
 async def prune(call: Call) -> web.Response:
@@ -190,10 +207,10 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         "/agents/{name}/memory/share",
         share,
-        "Let what an agent has under a key be recalled in more work than its person's",
-        {200: MemoryChanged},
+        "Let one entry be recalled in more work than its person's",
+        {200: MemoryShared},
         body=ShareBody,
-        refusals=(404, 410),
+        refusals=(404, 409, 410),
     ),
     Route(
         "POST",

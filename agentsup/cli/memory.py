@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
 
 from agentsup.cli.client import segment
+from agentsup.cli.failure import Failed
 from agentsup.cli.options import AgentName, AsJson, client_of, group
 from agentsup.cli.reads import PAGE
 from agentsup.cli.show import Screen, clean, shortened, when
@@ -64,13 +66,7 @@ def show(ctx: typer.Context, agent: AgentName, key: Key, as_json: AsJson = False
     if as_json:
         screen.json(document)
         return
-    for one in document["memories"]:
-        facts = [one["kind"], _scope(one), f"confidence {one['confidence']:g}"]
-        facts += [f"recalled {one['use_count']} times", f"saved {when(one['updated_at'])}"]
-        facts += ["pinned"] if one["pinned"] else []
-        facts += [f"#{tag}" for tag in one["tags"]]
-        screen.say(f"{clean(one['key'])} ({clean(', '.join(facts))})")
-        screen.say(clean(one["content"]))
+    screen.say("\n\n".join(_whole(one) for one in document["memories"]))
 
 
 @memory.command()
@@ -102,15 +98,49 @@ def share(
             help="agent (all work of the agent), type, global, or instance: its person only.",
         ),
     ] = "agent",
-    person: Annotated[
-        str | None, typer.Option("--person", help="Only what was saved in that one's work.")
+    memory_id: Annotated[
+        str | None, typer.Option("--id", help="The entry, where the key has several; from `show`.")
+    ] = None,
+    updated_at: Annotated[
+        int | None,
+        typer.Option("--updated-at", help="Of what you have seen, from `show`; else it is asked."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let an entry be recalled in more work than its person's."""
-    body = {"key": key, "scope": scope, "person": person}
-    told = f"{key} is recalled with the scope {scope} now"
-    _change(ctx, agent, "share", body, told, as_json=as_json)
+    """Let one entry be recalled in more work than its person's. On a terminal it is shown first."""
+    client, path = client_of(ctx), f"/agents/{segment(agent)}/memory"
+    if memory_id is None or updated_at is None:
+        one = _meant(client.get(path, {"key": key})["memories"], memory_id)
+        if not sys.stdin.isatty():
+            raise Failed(
+                "say which entry you have seen: "
+                f"--id {one['id']} --updated-at {one['updated_at']} (look: agentsup memory show)"
+            )
+        sys.stderr.write(f"{_whole(one)}\nIs this to be shared ({clean(scope)})? [y/N] ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().casefold() not in ("y", "yes"):
+            raise Failed("nothing was shared")
+        memory_id, updated_at = one["id"], one["updated_at"]
+    body = {"id": memory_id, "updated_at": updated_at, "scope": scope}
+    done = client.post(f"{path}/share", body)
+    screen = Screen()
+    if as_json:
+        screen.json(done)
+        return
+    screen.say(_whole(done["memory"]))
+    if done["replaced"]:
+        screen.say("It takes the place of what the same person had there under this key.")
+
+
+def _meant(found: list[dict[str, Any]], memory_id: str | None) -> dict[str, Any]:
+    """The one entry of a key that is to be shared: named by its id, or the only one."""
+    named = [one for one in found if memory_id in (None, one["id"])]
+    if len(named) == 1:
+        return named[0]
+    if not named:
+        raise Failed(f"there is no memory {memory_id} under that key")
+    each = "\n".join(f"  --id {one['id']}: {shortened(one['content'], 60)}" for one in named)
+    raise Failed(f"several entries have that key; say which one is meant:\n{each}")
 
 
 @memory.command()
@@ -133,6 +163,16 @@ def prune(
 ) -> None:
     """Drop what is worth little and not pinned."""
     _change(ctx, agent, "prune", {"below": below}, "", as_json=as_json)
+
+
+def _whole(one: dict[str, Any]) -> str:
+    """All of an entry, with what names it."""
+    facts = [one["kind"], _scope(one), f"confidence {one['confidence']:g}"]
+    facts += [f"recalled {one['use_count']} times", f"saved {when(one['updated_at'])}"]
+    facts += ["pinned"] if one["pinned"] else []
+    facts += [f"#{tag}" for tag in one["tags"]]
+    named = f"--id {one['id']} --updated-at {one['updated_at']}"
+    return f"{clean(one['key'])} ({clean(', '.join(facts))})\n{clean(one['content'])}\n{named}"
 
 
 def _scope(one: dict[str, Any]) -> str:

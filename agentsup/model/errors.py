@@ -130,7 +130,7 @@ class Conflict(Refused):
 
 
 class NotSeen(Conflict):
-    """An approval of a call of which a part only was shown, or of another call than was shown."""
+    """What was decided about was shown in part only, or has changed since it was shown."""
 
     code = "not_seen"
 

@@ -93,8 +93,10 @@ class Principal:
 
 
 def name_of_person(person: str) -> str:
-    """A ``person`` as people read it."""
-    return person.removeprefix(PERSON_MARK) or NOBODY
+    """A ``person`` as people read it; with its mark where somebody is called like the operators, or
+    like nobody."""
+    name = person.removeprefix(PERSON_MARK)
+    return person if person != name in (OPERATORS, NOBODY) else name or NOBODY
 
 
 OPERATOR = Principal(PrincipalKind.OPERATOR, "operator", "operator", PersonRole.MANAGER)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from agentsup.agents.commands import texts
 from agentsup.agents.commands.chat_services import CommandServices
 from agentsup.agents.commands.dispatch import Command, is_operator
 from agentsup.agents.commands.pages import columns
-from agentsup.agents.memory.entry import Entry, Owner, Scope
+from agentsup.agents.memory.entry import Entry, Owner, Scope, Seen
 from agentsup.agents.memory.service import AgentMemory
 from agentsup.agents.memory.telling import one_line
 from agentsup.catalogue import Words, words
 from agentsup.model.control import Button, CommandContext, CommandReply
-from agentsup.model.errors import BadRequest, Forbidden, NotFound
+from agentsup.model.errors import BadRequest, Forbidden, NotFound, NotSeen
 from agentsup.model.principal import name_of_person
 
 HEAD_CHARS = 1500
@@ -91,33 +92,15 @@ class _MemoryCommand:
 
     async def _show(self, context: CommandContext, key: str, say: Words) -> CommandReply:
         found = await self._under_key(context, key, say)
-        parts = [
-            "\n".join(
-                (
-                    _line(entry, say, whole=True),
-                    say(
-                        "memory.facts",
-                        kind=entry.kind.value,
-                        scope=_scope(entry, say),
-                        confidence=f"{entry.confidence:g}",
-                        uses=entry.use_count,
-                    ),
-                    *([", ".join(f"#{tag}" for tag in entry.tags)] if entry.tags else []),
-                )
-            )
-            for entry in found
-        ]
         verb = "unpin" if all(entry.pinned for entry in found) else "pin"
         name = found[0].key
         asked = say("confirm.forget", name=name)
-        acts = [
+        acts = (
             Button(say(f"button.{verb}"), f"/memory {verb} {name}", once=True),
             Button(say("button.forget"), f"/memory forget {name}", once=True, confirm=asked),
-        ]
-        if any(entry.waits for entry in found):
-            share = Button(say("button.share"), f"/memory share {name}", once=True, operator=True)
-            acts.append(share)
-        return CommandReply("\n\n".join(parts), buttons=(tuple(acts), _back(say)))
+        )
+        text = "\n\n".join(_whole(entry, context, say) for entry in found)
+        return CommandReply(text, buttons=(acts, *_sharing(found, say), _back(say)))
 
     async def _pin(
         self, context: CommandContext, key: str, say: Words, *, pinned: bool
@@ -133,15 +116,29 @@ class _MemoryCommand:
         return CommandReply(say("memory.forgotten", name=entry.key), buttons=(_back(say),))
 
     async def _share(self, context: CommandContext, what: str, say: Words) -> CommandReply:
-        key, _, last = what.rpartition(" ")
-        if not key or last.casefold() not in set(Scope):
-            key, last = what, ""
-        entry = (await self._under_key(context, key, say))[0]
-        wider = entry.scope if entry.scope is not Scope.INSTANCE else Scope.AGENT
-        scope = Scope(last.casefold()) if last else wider
-        found = await self._memory.share(context.agent_id, entry.key, scope, context.principal)
-        told = say("memory.shared", name=entry.key, scope=_scope(found[0], say))
-        return CommandReply(told, buttons=(_back(say),))
+        """What is named by its key alone is shown, not shared: whoever shares has seen what."""
+        name, _, last = what.rpartition(" ")
+        if not name or last.casefold() not in set(Scope):
+            name, last = what, ""
+        seen = Seen.parsed(name)
+        if seen is None:
+            shown = await self._show(context, name, say)
+            told = say("memory.look_first")
+            return replace(shown, text=f"{told}\n\n{shown.text}", ok=False, code="not_seen")
+        try:
+            scope = Scope(last.casefold()) if last else Scope.AGENT
+            entry, is_replacing = await self._memory.share(
+                context.agent_id, seen, scope, context.principal
+            )
+        except NotSeen as changed:
+            told = say("memory.changed", name=changed.facts["key"])
+            raise NotSeen(told, key=changed.facts["key"]) from None
+        except NotFound:
+            raise NotFound(say("memory.gone"), id=seen.memory_id) from None
+        lines = [say("memory.shared", name=entry.key, scope=_scope(entry, say))]
+        lines += [say("memory.replaced")] if is_replacing else []
+        lines += ["", _whole(entry, context, say)]
+        return CommandReply("\n".join(lines), buttons=(_back(say),))
 
     async def _prune(self, context: CommandContext, what: str, say: Words) -> CommandReply:
         try:
@@ -191,6 +188,40 @@ def _line(entry: Entry, say: Words, *, whole: bool = False) -> str:
     content = entry.content if whole else texts.one_line(entry.content, 120)
     waits = f" ({say('memory.to_share')})" if entry.waits else ""
     return f"{'★' if entry.pinned else '•'} {one_line(entry.key)}: {content}{waits}"
+
+
+def _whole(entry: Entry, context: CommandContext, say: Words) -> str:
+    """All of an entry, and for operators what names it as it is shown."""
+    lines = [
+        _line(entry, say, whole=True),
+        say(
+            "memory.facts",
+            kind=entry.kind.value,
+            scope=_scope(entry, say),
+            confidence=f"{entry.confidence:g}",
+            uses=entry.use_count,
+        ),
+    ]
+    if entry.tags:
+        lines.append(", ".join(f"#{tag}" for tag in entry.tags))
+    if is_operator(context):
+        lines.append(say("memory.how_to_share", seen=entry.seen))
+    return "\n".join(lines)
+
+
+def _sharing(found: Sequence[Entry], say: Words) -> tuple[tuple[Button, ...], ...]:
+    """A button for each entry that waits to be shared, or is shared: that one as it is shown."""
+    rows = []
+    for entry in found:
+        if entry.scope is Scope.INSTANCE:
+            continue
+        label, scope = ("share", entry.scope) if entry.waits else ("unshare", Scope.INSTANCE)
+        named = say(f"button.{label}")
+        if len(found) > 1:
+            named = f"{named}: {texts.one_line(entry.content, 30)}"
+        command = f"/memory share {entry.seen} {scope.value}"
+        rows.append((Button(named, command, once=True, operator=True),))
+    return tuple(rows)
 
 
 def _each(found: Sequence[Entry]) -> tuple[tuple[Button, ...], ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ MAX_CONTENT_CHARS = 4000
 MAX_TAGS = 16
 MAX_TAG_CHARS = 64
 DEFAULT_CONFIDENCE = 0.5
+_SEEN = re.compile(r"(mem_[0-9A-Za-z_-]{1,64})@([0-9]{1,15})")
 
 
 class Scope(StrEnum):
@@ -65,6 +67,23 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """One entry as somebody was shown it: each saving gives it a later ``updated_at``."""
+
+    memory_id: str
+    updated_at: int
+
+    @classmethod
+    def parsed(cls, text: str) -> Seen | None:
+        """From what ``str()`` gives; None for any other text."""
+        found = _SEEN.fullmatch(text)
+        return cls(found[1], int(found[2])) if found else None
+
+    def __str__(self) -> str:
+        return f"{self.memory_id}@{self.updated_at}"
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One entry as it is kept. Times are wall milliseconds; ``touched_at`` is the last saving,
     pinning or recall."""
@@ -88,6 +107,11 @@ class Entry:
     """At the root of the work in which it was saved."""
     shared_by: str = ""
     """The operator who let it be recalled as widely as its scope says, or empty."""
+
+    @property
+    def seen(self) -> Seen:
+        """What names it as it is now."""
+        return Seen(self.memory_id, self.updated_at)
 
     @property
     def waits(self) -> bool:

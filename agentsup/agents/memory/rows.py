@@ -10,9 +10,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentsup.agents.memory.entry import Draft, Entry, Kind, Owner, Scope
+from agentsup.agents.memory.entry import Draft, Entry, Kind, Owner, Scope, Seen
 from agentsup.agents.memory.ranking import audience, queries, ranked, standing
-from agentsup.model.errors import BadRequest, NotFound, Overloaded
+from agentsup.model.errors import BadRequest, NotFound, NotSeen, Overloaded
 from agentsup.store.database import Reader, Tx
 from agentsup.store.retention import Retention
 
@@ -53,7 +53,8 @@ def save_tx(tx: Tx, owner: Owner, draft: Draft, *, memory_id: str, now: int) -> 
         " ON CONFLICT (agent_id, person, scope, key) DO UPDATE SET kind = excluded.kind,"
         " shared_by = '',"
         " content = excluded.content, tags = excluded.tags, confidence = excluded.confidence,"
-        " role = excluded.role, audience = excluded.audience, updated_at = excluded.updated_at,"
+        " role = excluded.role, audience = excluded.audience,"
+        " updated_at = max(excluded.updated_at, updated_at + 1),"
         " touched_at = excluded.touched_at RETURNING *",
         {
             "id": memory_id,
@@ -239,43 +240,51 @@ def pin_tx(
     return under_key(tx, agent_id, key, scope, person=person)
 
 
-def share_tx(tx: Tx, found: Sequence[Entry], scope: Scope, by: str, *, now: int) -> list[Entry]:
-    """Let entries of one key be recalled as widely as ``scope`` says, because the operator ``by``
-    wants it; with scope instance, by their own person again. Of each person it is the latest, and takes
-    the place of what that person has in that scope. Raises ``BadRequest`` for scope type of an agent
-    without a role."""
-    shared: dict[str, Entry] = {}
-    for entry in sorted(found, key=lambda each: (each.updated_at, each.seq), reverse=True):
-        if entry.person in shared:
-            continue
-        if scope is Scope.TYPE and not entry.role:
-            raise BadRequest(
-                "its agent had no role when it saved this, so there are no agents of its type",
-                field="scope",
-            )
-        owner, is_shared = (
-            Owner(entry.agent_id, entry.role, person=entry.person),
-            scope is not Scope.INSTANCE,
+def share_tx(
+    tx: Tx, agent_id: str, seen: Seen, scope: Scope, by: str, *, now: int
+) -> tuple[Entry, bool]:
+    """Let one entry be recalled as widely as ``scope`` says, because the operator ``by`` wants it; with
+    scope instance, by its own person again. Returns it, and whether it took the place of what that
+    person had in that scope under the same key.
+
+    Raises ``NotFound``, ``NotSeen`` where it has changed since it was seen, and ``BadRequest`` for scope
+    type of an agent without a role.
+    """
+    row = tx.one(
+        "SELECT * FROM memories WHERE memory_id = ? AND agent_id = ?", (seen.memory_id, agent_id)
+    )
+    if row is None:
+        raise NotFound(f"there is no memory {seen.memory_id!r} of this agent", id=seen.memory_id)
+    entry = Entry.of(row)
+    if entry.updated_at != seen.updated_at:
+        raise NotSeen(
+            f"{entry.key!r} has changed since it was shown; nothing was shared. Look at it again, and "
+            "share what you see then",
+            key=entry.key,
         )
-        tx.execute(
-            "DELETE FROM memories WHERE agent_id = ? AND person = ? AND scope = ? AND key = ?"
-            " AND seq <> ?",
-            (entry.agent_id, entry.person, scope.value, entry.key, entry.seq),
+    if scope is Scope.TYPE and not entry.role:
+        raise BadRequest(
+            "its agent had no role when it saved this, so there are no agents of its type",
+            field="scope",
         )
-        tx.execute(
-            "UPDATE memories SET scope = ?, shared_by = ?, audience = ?, touched_at = ? WHERE seq = ?",
-            (
-                scope.value,
-                by if is_shared else "",
-                audience(owner, scope, entry.kind, is_shared=is_shared),
-                now,
-                entry.seq,
-            ),
-        )
-        shared[entry.person] = Entry.of(
-            tx.one("SELECT * FROM memories WHERE seq = ?", (entry.seq,))
-        )
-    return list(shared.values())
+    owner = Owner(entry.agent_id, entry.role, person=entry.person)
+    is_shared = scope is not Scope.INSTANCE
+    gave_way = tx.execute(
+        "DELETE FROM memories WHERE agent_id = ? AND person = ? AND scope = ? AND key = ? AND seq <> ?",
+        (entry.agent_id, entry.person, scope.value, entry.key, entry.seq),
+    )
+    changed = tx.one(
+        "UPDATE memories SET scope = ?, shared_by = ?, audience = ?, touched_at = ? WHERE seq = ?"
+        " RETURNING *",
+        (
+            scope.value,
+            by if is_shared else "",
+            audience(owner, scope, entry.kind, is_shared=is_shared),
+            now,
+            entry.seq,
+        ),
+    )
+    return Entry.of(changed), gave_way.rowcount > 0
 
 
 def prune_tx(tx: Tx, agent_id: str, below: float, *, now: int) -> int:

@@ -11,6 +11,7 @@ from agentsup.agents.memory.entry import (
     Kind,
     Owner,
     Scope,
+    Seen,
     clean_key,
     clean_tags,
     draft,
@@ -20,7 +21,7 @@ from agentsup.agents.memory.rows import Saved
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.model.errors import BadRequest, Forbidden, NotFound
-from agentsup.model.principal import Principal, name_of_person
+from agentsup.model.principal import Principal
 from agentsup.store.database import Database, Reader, Tx
 
 RECALL_LIMIT = 10
@@ -180,22 +181,20 @@ class AgentMemory:
         )
 
     async def share(
-        self, agent_id: str, key: str, scope: Scope, by: Principal, *, person: str = ""
-    ) -> list[Entry]:
-        """Let what an agent has under a key be recalled as widely as ``scope`` says; with ``person``
-        only what was saved in that one's work. An operator's deed. Raises ``Forbidden`` for anybody
-        else, ``NotFound`` and ``BadRequest``."""
+        self, agent_id: str, seen: Seen, scope: Scope, by: Principal
+    ) -> tuple[Entry, bool]:
+        """Let one entry of an agent be recalled as widely as ``scope`` says, as it was shown to whoever
+        decides; the entry, and whether it replaces an earlier one. An operator's deed.
+
+        Raises ``Forbidden`` for anybody else, ``NotFound``, ``BadRequest``, and ``NotSeen`` where the
+        entry has been saved anew since: show it again and ask again.
+        """
         if not by.is_operator:
             raise Forbidden("only an operator may share what is remembered")
-        wanted, now = clean_key(key), self._clock.now_ms()
+        now = self._clock.now_ms()
 
-        def share(tx: Tx) -> list[Entry]:
-            found = rows.under_key(tx, agent_id, wanted)
-            if person:
-                found = [each for each in found if name_of_person(each.person) == person]
-            if not found:
-                raise NotFound(f"nothing is remembered under {wanted!r}", key=wanted)
-            return rows.share_tx(tx, found, scope, by.label, now=now)
+        def share(tx: Tx) -> tuple[Entry, bool]:
+            return rows.share_tx(tx, agent_id, seen, scope, by.label, now=now)
 
         return await self._database.write(share, name="memory.share")
 

@@ -111,7 +111,7 @@ class _Memory:
                 key=saved.entry.key,
                 agent=context.agent_name,
                 note="It is recalled for the person you work for now. An operator can share it: "
-                f"/memory share {saved.entry.key}",
+                f"/memory show {saved.entry.key}",
             )
         return _json(status="saved", key=saved.entry.key, agent=context.agent_name)
 

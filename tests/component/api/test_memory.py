@@ -80,3 +80,21 @@ async def test_agents_do_not_read_each_others_memory_over_http(saved: Rig) -> No
     token = saved.tokens.issue_run("agt_Scout", "Scout", "msg_1")
     for path in ("/agents/scout/memory", "/agents/worker/memory"):
         assert (await saved.call("GET", path, token=token))[0] == 403
+
+
+async def test_one_entry_is_shared_as_it_was_shown(saved: Rig) -> None:
+    base = "/agents/scout/memory"
+    _, document, _ = await saved.call("GET", f"{base}?key=tea")
+    private, wide = document["memories"]
+    body = {"id": wide["id"], "updated_at": wide["updated_at"] - 1, "scope": "global"}
+    status, document, _ = await saved.call("POST", f"{base}/share", body)
+    assert (status, document["code"]) == (409, "not_seen")
+    status, document, _ = await saved.call("POST", f"{base}/share", {"key": "tea"})
+    assert status == 400, "a key names perhaps several"
+    body["updated_at"] += 1
+    assert (await saved.call("POST", "/agents/worker/memory/share", body))[0] == 404
+    _, document, _ = await saved.call("POST", f"{base}/share", body)
+    assert (document["memory"]["content"], document["replaced"]) == ("for all", False)
+    assert document["memory"]["shared_by"]
+    _, document, _ = await saved.call("GET", f"{base}?key=tea")
+    assert document["memories"][0] == private

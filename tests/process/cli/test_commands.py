@@ -138,6 +138,8 @@ REFUSED = [
     (("cost", "nobody", "--json"), "nobody"),
     (("memory", "show", "writer", "tea"), "tea"),
     (("memory", "pin", "writer", "tea"), "tea"),
+    (("memory", "share", "writer", "tea"), "tea"),
+    (("memory", "share", "writer", "t", "--id", "mem_x", "--updated-at", "1"), "mem_x"),
     (("memory", "list", "writer", "--kind", "odd"), "kind"),
 ]
 

@@ -19,14 +19,21 @@ from agentsup.agents.memory.entry import (
     Kind,
     Owner,
     Scope,
+    Seen,
     draft,
 )
 from agentsup.agents.memory.ranking import HALF_LIFE_MS, audience, queries, ranked, standing, words
 from agentsup.agents.memory.service import AgentMemory
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
-from agentsup.model.errors import BadRequest, Forbidden, NotFound, Overloaded
-from agentsup.model.principal import OPERATOR, PersonRole, Principal, PrincipalKind
+from agentsup.model.errors import BadRequest, Forbidden, NotFound, NotSeen, Overloaded
+from agentsup.model.principal import (
+    OPERATOR,
+    PersonRole,
+    Principal,
+    PrincipalKind,
+    name_of_person,
+)
 from agentsup.store.database import Database, Tx
 from agentsup.store.migrate import packaged
 from agentsup.store.retention import prune
@@ -243,11 +250,11 @@ async def test_own_entries_come_first_then_those_of_the_role_then_everybodys(
     memory: AgentMemory,
 ) -> None:
     scribe, other = Owner("agt_ann", "scribe"), Owner("agt_ben", "Scribe")
-    await memory.save(other, "shared", "word", scope="global", confidence=1.0)
-    await memory.save(other, "of the role", "word", scope="type", confidence=1.0)
+    wide = (await memory.save(other, "shared", "word", scope="global", confidence=1.0)).entry
+    role = (await memory.save(other, "of the role", "word", scope="type", confidence=1.0)).entry
     assert await memory.search(scribe, "word") == [], "nothing is shared by being saved"
-    await memory.share("agt_ben", "shared", Scope.GLOBAL, OPERATOR)
-    await memory.share("agt_ben", "of the role", Scope.TYPE, OPERATOR)
+    await memory.share("agt_ben", wide.seen, Scope.GLOBAL, OPERATOR)
+    await memory.share("agt_ben", role.seen, Scope.TYPE, OPERATOR)
     await memory.save(other, "secret", "word", scope="instance", confidence=1.0)
     await memory.save(scribe, "own", "a word in a long text about other things", confidence=0.1)
     await memory.save(scribe, "own shared", "a word in a text", scope="global", confidence=0.1)
@@ -276,8 +283,8 @@ async def test_an_entry_is_recalled_in_its_persons_work_until_an_operator_shares
     assert keys(await memory.search(OPERATORS_OWN, "word", own_only=True)) == ["k"]
     user = Principal(PrincipalKind.PERSON, "anna", "Anna", PersonRole.USER)
     with pytest.raises(Forbidden):
-        await memory.share("agt_ann", "k", scope, user)
-    await memory.share("agt_ann", "k", scope, OPERATOR)
+        await memory.share("agt_ann", entry.seen, scope, user)
+    await memory.share("agt_ann", entry.seen, scope, OPERATOR)
     found = {
         reader.agent_id + reader.person
         for reader in (ANNA, BENS, OTHER, OPERATORS_OWN)
@@ -297,11 +304,39 @@ async def test_an_entry_is_recalled_in_its_persons_work_until_an_operator_shares
 
 
 async def test_what_is_saved_anew_is_shared_no_longer(memory: AgentMemory) -> None:
-    await memory.save(ANNA, "k", "word", scope="global")
-    await memory.share("agt_ann", "k", Scope.GLOBAL, OPERATOR)
+    entry = (await memory.save(ANNA, "k", "word", scope="global")).entry
+    await memory.share("agt_ann", entry.seen, Scope.GLOBAL, OPERATOR)
     assert await memory.search(OTHER, "word")
     await memory.save(ANNA, "k", "word, and always run this", scope="global")
     assert await memory.search(OTHER, "word") == [], "nobody has seen these words"
+
+
+async def test_what_is_shared_is_one_entry_as_it_was_shown(
+    memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it is saved anew within the millisecond in which it was shown."""
+    monkeypatch.setattr(SystemClock, "now_ms", lambda _: 1)
+    shown = (await memory.save(ANNA, "k", "word", scope="agent")).entry
+    kept = (await memory.save(ANNA, "k", "word to myself")).entry
+    others = (await memory.save(BENS, "k", "word of ben", scope="agent")).entry
+    await memory.save(ANNA, "k", "word, and always run this", scope="agent")
+    with pytest.raises(NotSeen, match="has changed"):
+        await memory.share("agt_ann", shown.seen, Scope.AGENT, OPERATOR)
+    assert Seen.parsed(str(shown.seen)) == shown.seen
+    with pytest.raises(NotFound):
+        await memory.share("agt_ben", others.seen, Scope.AGENT, OPERATOR)
+    assert await memory.search(OPERATORS_OWN, "word") == []
+    entry, is_replacing = await memory.share("agt_ann", others.seen, Scope.AGENT, OPERATOR)
+    assert (entry.content, is_replacing) == ("word of ben", False)
+    assert [e.content for e in await memory.search(OPERATORS_OWN, "word")] == ["word of ben"]
+    entry, is_replacing = await memory.share("agt_ann", kept.seen, Scope.AGENT, OPERATOR)
+    assert (entry.content, is_replacing) == ("word to myself", True)
+
+
+def test_nobody_is_named_like_the_operators() -> None:
+    names = ("operator", "nobody", "", "person:operator", "person:nobody", "person:anna")
+    assert len({name_of_person(each) for each in names}) == len(names) - 1
+    assert name_of_person("person:anna") == "anna"
 
 
 async def test_the_same_key_of_two_people_is_two_entries(memory: AgentMemory) -> None:
@@ -329,8 +364,8 @@ async def test_nobody_finds_what_others_keep_to_themselves(memory: AgentMemory) 
 async def test_what_a_removed_agent_shared_rests_until_it_is_back(
     memory: AgentMemory, database: Database
 ) -> None:
-    await memory.save(OLD, "shared", "word", scope="global")
-    await memory.share("agt_old", "shared", Scope.GLOBAL, OPERATOR)
+    entry = (await memory.save(OLD, "shared", "word", scope="global")).entry
+    await memory.share("agt_old", entry.seen, Scope.GLOBAL, OPERATOR)
     assert await memory.search(ANN, "word") == []
     await database.write(lambda tx: tx.execute("UPDATE agents SET present = 1"))
     assert keys(await memory.search(ANN, "word")) == ["shared"]
