@@ -170,7 +170,8 @@ async def test_persons_are_known_from_roots_and_memories_are_the_operators(tmp_p
         for other in (Owner("agt_ada", person="person:anna"), Owner("agt_ben", person="operator")):
             assert await recalled(other) == [], other
         book = AgentMemory(store, clock, SystemEntropy(clock))
-        await book.share("agt_ada", "procedure", Scope.GLOBAL, OPERATOR)
+        (entry,) = await book.under_key("agt_ada", "procedure")
+        await book.share("agt_ada", entry.seen, Scope.GLOBAL, OPERATOR)
         assert await recalled(Owner("agt_ben", person="person:anna")) == ["procedure global"]
         await store.write(
             lambda tx: tx.execute(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from agentsup.agents.memory.entry import Draft, Entry, Kind, Owner, Scope, Seen
 from agentsup.agents.memory.ranking import audience, queries, ranked, standing
+from agentsup.agents.memory.room import Held, room
 from agentsup.model.errors import BadRequest, NotFound, NotSeen, Overloaded
 from agentsup.store.database import Reader, Tx
 from agentsup.store.retention import Retention
@@ -78,7 +79,8 @@ def save_tx(tx: Tx, owner: Owner, draft: Draft, *, memory_id: str, now: int) -> 
 
 
 def _make_room_tx(tx: Tx, owner: Owner, newest: int, now: int) -> int:
-    """Drop the least valuable entries over the limit, neither pinned ones nor the newest.
+    """Drop the least valuable entries over the limit, neither pinned ones nor the newest, of those
+    who have the most: nobody's saving takes what another has within an equal part.
 
     In a large memory some more go at once, so that not every saving has to weigh them all.
     """
@@ -86,21 +88,28 @@ def _make_room_tx(tx: Tx, owner: Owner, newest: int, now: int) -> int:
     over = int(count) - owner.max_entries
     if over <= 0:
         return 0
-    rows = tx.all(
-        "SELECT seq, confidence, use_count, updated_at FROM memories"
-        " WHERE agent_id = ? AND pinned = 0 AND seq <> ?",
-        (owner.agent_id, newest),
+    people = tx.all(
+        "SELECT person, count(*), sum(pinned = 0 AND seq <> ?) FROM memories WHERE agent_id = ?"
+        " GROUP BY person",
+        (newest, owner.agent_id),
     )
-    if len(rows) < over:
+    held = [Held(*row) for row in people]
+    drops = room(held, owner.person, over=over, limit=owner.max_entries)
+    if sum(drops.values()) < over:
         raise Overloaded(
-            f"this agent keeps {owner.max_entries} memories at most, and all are pinned; forget "
-            "or unpin one first",
+            f"this agent keeps {owner.max_entries} memories at most, and all that could go are "
+            "pinned; forget or unpin one first",
             limit=owner.max_entries,
         )
-    over = min(len(rows), over + owner.max_entries // 50)
-    least = heapq.nsmallest(over, rows, key=lambda r: (standing(r[1], r[2], r[3], now), r[0]))
-    tx.executemany("DELETE FROM memories WHERE seq = ?", [(row[0],) for row in least])
-    return over
+    for person, number in drops.items():
+        rows = tx.all(
+            "SELECT seq, confidence, use_count, updated_at FROM memories"
+            " WHERE agent_id = ? AND person = ? AND pinned = 0 AND seq <> ?",
+            (owner.agent_id, person, newest),
+        )
+        least = heapq.nsmallest(number, rows, key=lambda r: (standing(r[1], r[2], r[3], now), r[0]))
+        tx.executemany("DELETE FROM memories WHERE seq = ?", [(row[0],) for row in least])
+    return sum(drops.values())
 
 
 def search(

@@ -12,7 +12,7 @@ import pytest
 
 from agentsup.agents.memory.summariser import INSTRUCTION
 from agentsup.agents.memory.tokens import tokens
-from agentsup.model.control import CommandReply
+from agentsup.channels.inbox import InboxReply
 from agentsup.model.engine import Done, EngineCaps, EngineEvent, EngineHost, EngineSpec, Segment
 from agentsup.model.engine import Usage as Used
 from agentsup.model.errors import AgentsupError, EngineFailed
@@ -226,7 +226,7 @@ async def test_a_removed_agent_that_comes_back_remembers(household: Open) -> Non
     assert (await tool(house, "ben", "recall tea"))["count"] == 1
 
 
-async def pressed(house: Household, name: str, key: str, label: str = "Share") -> CommandReply:
+async def pressed(house: Household, name: str, key: str, label: str = "Share") -> InboxReply:
     """Press the button of what is shown."""
     shown = await house.command(name, f"/memory show {key}")
     (button,) = [b for row in shown.buttons for b in row if b.label.partition(":")[0] == label]

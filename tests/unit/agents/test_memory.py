@@ -23,6 +23,7 @@ from agentsup.agents.memory.entry import (
     draft,
 )
 from agentsup.agents.memory.ranking import HALF_LIFE_MS, audience, queries, ranked, standing, words
+from agentsup.agents.memory.room import Held, room
 from agentsup.agents.memory.service import AgentMemory
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
@@ -175,6 +176,47 @@ async def test_where_all_is_pinned_a_new_entry_is_refused_and_a_known_one_is_not
     await memory.save(owner, "first", "changed")
     found, count = await memory.all_of("agt_ann")
     assert (count, found[0].content) == (1, "changed")
+
+
+async def test_who_saves_much_takes_nobody_elses_memories(memory: AgentMemory) -> None:
+    anna, ben = (Owner("agt_ann", max_entries=20, person=f"person:{who}") for who in ("a", "b"))
+    for n in range(4):
+        await memory.save(ben, f"b{n}", "c", confidence=0.0)
+    for n in range(100):
+        await memory.save(anna, f"a{n}", "c", confidence=1.0)
+    assert (await memory.all_of("agt_ann", "person:b"))[1] == 4
+    assert (await memory.all_of("agt_ann"))[1] == 20
+    for n in range(30):
+        await memory.save(ben, f"more{n}", "c", confidence=0.0)
+    assert (await memory.all_of("agt_ann", "person:a"))[1] == 10, "an equal part is left"
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcde"), st.tuples(st.integers(1, 60), st.integers(0, 60))),
+    st.integers(1, 120),
+)
+def test_room_is_made_by_those_who_have_the_most(
+    people: dict[str, tuple[int, int]], limit: int
+) -> None:
+    people["saver"] = people.get("a", (1, 0))
+    held = [Held(who, entries, min(entries, loose)) for who, (entries, loose) in people.items()]
+    over = sum(each.entries for each in held) - limit
+    drops = room(held, "saver", over=over, limit=limit)
+    part = limit // len(held)
+    for each in held:
+        left = each.entries - drops[each.person]
+        assert 0 <= drops[each.person] <= each.loose
+        assert each.person == "saver" or not drops[each.person] or left >= part
+    if over > 0 and all(each.loose == each.entries for each in held):
+        assert drops.total() >= over, "where nothing is pinned there is room for everybody"
+
+
+def test_the_saver_gives_way_among_equals() -> None:
+    held = [Held("anna", 10, 10), Held("ben", 10, 10)]
+    assert room(held, "ben", over=1, limit=19) == {"ben": 1}
+    assert room(held, "anna", over=1, limit=19) == {"anna": 1}
+    pinned = [Held("anna", 15, 0), Held("ben", 5, 4)]
+    assert room(pinned, "cid", over=1, limit=19) == {}, "and what is within a part stays"
 
 
 async def test_prune_drops_what_is_below_and_not_pinned(memory: AgentMemory) -> None:
