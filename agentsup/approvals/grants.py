@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agentsup.approvals import patterns
 from agentsup.approvals.rules import grant_id
 from agentsup.kit.clock import Clock
 from agentsup.model.errors import Conflict, NotFound
@@ -119,7 +120,8 @@ class Grants:
                 " AND (?1 IS NULL OR g.agent_id = ?1) ORDER BY g.granted_at DESC, g.grant_id",
                 (agent_id,),
             )
-            return [_grant(row) for row in rows]  # type: ignore[arg-type]  # as above
+            found = [_grant(row) for row in rows]  # type: ignore[arg-type]  # as above
+            return [one for one in found if not one.pattern or patterns.holds(one.pattern)]
 
         return await self._database.read(read, name="approvals.list")
 

@@ -136,7 +136,7 @@ async def test_a_cut_call_is_allowed_by_its_digest_alone(rig: Rig) -> None:
         agent_name="Scout",
         message_id=lease.message.message_id,
         session_id=lease.message.session_id,
-        commands=lambda args: (("make", args["command"]),),
+        commands=lambda args: (("ls", args["command"]),),
     )
     ask = await gate.decide(call)
     assert isinstance(ask, Suspend)
@@ -147,7 +147,7 @@ async def test_a_cut_call_is_allowed_by_its_digest_alone(rig: Rig) -> None:
     assert (document["call"]["args"], document["is_cut"]) == (args, True)
     assert "curl evil.example" not in document["text"]
     assert "curl evil.example" in document["whole"]
-    assert document["options"] == ["once", "run", "pattern:make *", "any", "deny"]
+    assert document["options"] == ["once", "run", "pattern:ls *", "any", "deny"]
     _, listed, _ = await rig.call("GET", "/questions")
     assert listed["questions"][0]["call"]["args"] == args
     for body in ({"answer": "once"}, {"answer": "once", "digest": "0" * 64}, {"answer": "run"}):
@@ -159,12 +159,12 @@ async def test_a_cut_call_is_allowed_by_its_digest_alone(rig: Rig) -> None:
         status, problem, _ = await rig.call("POST", f"{path}/answer", body)
         assert (status, problem["code"]) == (409, "not_confirmed")
     assert (await rig.call("GET", "/approvals"))[1]["approvals"] == []
-    body = {"answer": "pattern:make *", "digest": digest}
+    body = {"answer": "pattern:ls *", "digest": digest}
     status, document, _ = await rig.call("POST", f"{path}/answer", body)
-    assert (status, document["answer"]) == (200, "pattern:make *")
+    assert (status, document["answer"]) == (200, "pattern:ls *")
     (grant,) = (await rig.call("GET", "/approvals"))[1]["approvals"]
-    assert (grant["pattern"], grant["scope"]) == ("make *", "always")
-    assert await gate.decide(replace(call, commands=lambda args: (("make", "y"),))) == Allow()
+    assert (grant["pattern"], grant["scope"]) == ("ls *", "always")
+    assert await gate.decide(replace(call, commands=lambda args: (("ls", "y"),))) == Allow()
     other = replace(call, args={"command": "z"}, call_id=CallId(f"{lease.message.message_id}:z:1"))
     assert isinstance(
         await gate.decide(replace(other, commands=lambda args: (("rm", "y"),))), Suspend

@@ -224,12 +224,12 @@ async def every_command_takes_a_second_press(home: Path) -> None:
 
 
 async def a_pattern_covers_nothing_else(home: Path) -> None:
-    """Leave for `make *`; then a script begins with make and goes on with something else."""
-    script = ["sh", "-c", "make x; rm -rf y"]
-    async with running(home, ["make", "x"], ["make", "-j4", "y"], script) as (house, made):
-        await house.daemon.mailbox.answer(await question(house, claim), "pattern:make *", EVA)
+    """Leave for `ls *`; then a script begins with ls and goes on with something else."""
+    script = ["sh", "-c", "ls x; rm -rf y"]
+    async with running(home, ["ls", "x"], ["ls", "-l", "y"], script) as (house, made):
+        await house.daemon.mailbox.answer(await question(house, claim), "pattern:ls *", EVA)
         asked = await question(house, claim, 2)
-        claim.holds(made == [["make", "x"], ["make", "-j4", "y"]], f"the pattern let run {made}")
+        claim.holds(made == [["ls", "x"], ["ls", "-l", "y"]], f"the pattern let run {made}")
         await house.daemon.mailbox.answer(asked, "deny", EVA)
         await claim.comes(lambda: house.heard("it said:"), 20, "the turn did not end")
         claim.holds(script not in made, "the pattern let a script run")
