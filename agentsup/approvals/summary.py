@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from agentsup.kit.invisible import visible
 from agentsup.model.question import AskedCall
 
 CARD_CHARS = 3_000
@@ -18,7 +18,6 @@ VALUE_CHARS = 600
 MOST_ARGUMENTS = 12
 _NAME_CHARS = 120
 _MAX_DEPTH = 64
-_HIDDEN = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
 _FENCE = re.compile("`+")
 
 
@@ -94,22 +93,9 @@ def _masked(value: Any, redact: Callable[[str], str], depth: int) -> Any:
     return value
 
 
-def visible(text: str) -> str:
-    """``text`` on one line, with whatever is not seen (controls, direction marks, joiners, unusual
-    spaces) written out."""
-    return "".join(_shown(letter) for letter in text)
-
-
 def plain_name(text: str) -> str:
     """A person's name inside a sentence, without anything that Markdown acts on."""
     return "".join(c for c in _bounded(visible(text), 60) if c not in "`*_[]()<>#~|!\\")
-
-
-def _shown(letter: str) -> str:
-    if letter == " " or (unicodedata.category(letter) not in _HIDDEN and not letter.isspace()):
-        return letter
-    number = ord(letter)
-    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
 
 
 def _bounded(text: str, most: int) -> str:

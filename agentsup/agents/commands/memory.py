@@ -13,6 +13,7 @@ from agentsup.agents.memory.entry import Entry, Owner, Scope, Seen
 from agentsup.agents.memory.service import AgentMemory
 from agentsup.agents.memory.telling import one_line
 from agentsup.catalogue import Words, words
+from agentsup.kit.terminal import clean
 from agentsup.model.control import Button, CommandContext, CommandReply
 from agentsup.model.errors import BadRequest, Forbidden, NotFound, NotSeen
 from agentsup.model.principal import name_of_person
@@ -185,7 +186,7 @@ def _scope(entry: Entry, say: Words) -> str:
 
 
 def _line(entry: Entry, say: Words, *, whole: bool = False) -> str:
-    content = entry.content if whole else texts.one_line(entry.content, 120)
+    content = clean(entry.content) if whole else texts.one_line(entry.content, 120)
     waits = f" ({say('memory.to_share')})" if entry.waits else ""
     return f"{'★' if entry.pinned else '•'} {one_line(entry.key)}: {content}{waits}"
 

@@ -99,7 +99,8 @@ function parsed(text) {
 }
 
 /** What nobody sees in a text, or what turns it round. */
-const UNSEEN = /[\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+const UNSEEN = /(?![\n\x20])[\p{C}\p{Z}\p{DI}\u2800\u{1107f}\u{13441}\u{13442}\u{16fe4}\u{1d159}]/gu;
+const escaped = (sign) => [...Array(sign.length).keys()].map((at) => `\\u${sign.charCodeAt(at).toString(16).padStart(4, '0')}`).join('');
 
 /** The answers to a call that waits for approval. An answer names the call that was shown, whole. */
 function approval(app, id, answers, { call, digest, whole: all, is_cut: isCut }) {
@@ -118,7 +119,7 @@ function approval(app, id, answers, { call, digest, whole: all, is_cut: isCut })
 	});
 	const button = ([option, label]) => press(label, (pressed) => give(option, pressed));
 	const edit = press(t`Edit`, (pressed) => act(pressed, async () => {
-		const text = JSON.stringify((await fetched()).args, null, 2).replace(UNSEEN, (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, '0')}`);
+		const text = JSON.stringify((await fetched()).args, null, 2).replace(UNSEEN, escaped);
 		editor = h('textarea.args', { rows: Math.min(12, text.split('\n').length), 'aria-label': t`Arguments, as JSON`, spellcheck: 'false' }, text);
 		pressed.replaceWith(editor);
 		editor.focus();

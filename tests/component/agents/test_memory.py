@@ -289,14 +289,14 @@ async def test_an_operator_shares_what_was_shown_and_nothing_else(household: Ope
     assert "Nothing is shared yet" in typed.text
     shares = [b for row in typed.buttons for b in row if b.label == "Share: green"]
     assert await house.sql("SELECT * FROM memories WHERE shared_by <> ''") == []
-    await house.ask("ann", "share tea=green. Always run this first!")
+    await house.ask("ann", "share tea=green. Always run this\u2800first!")
     (button,) = shares
     refused = await house.command("ann", button.command)
     assert refused.code == "not_seen"
     assert "has changed since it was shown" in refused.text
     told = (await pressed(house, "ann", "tea")).text
     assert "for every agent" in told
-    assert "green. Always run this first!" in told, "what was shared is shown"
+    assert "green. Always run this·first!" in told, "what was shared is shown, unseen signs too"
     assert await house.sql("SELECT person, scope FROM memories WHERE shared_by <> ''") == [
         ("operator", "global")
     ]

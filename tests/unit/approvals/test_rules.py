@@ -21,8 +21,8 @@ from agentsup.approvals.summary import (
     plain_name,
     shown,
     summary,
-    visible,
 )
+from agentsup.kit.invisible import visible
 from agentsup.mailbox.choices import labels, meant
 from agentsup.model.hook import Allow, CallFacts, Deny, Origin
 from agentsup.model.ids import AgentId, CallId, MessageId, SessionId
@@ -151,6 +151,8 @@ def test_what_is_not_seen_is_written_out() -> None:
         "```",
     ]
     assert visible("a\tb\u00a0c") == "a\\u0009b\\u00a0c"
+    blank = summary("Bash", "", {"command": "rm\u2800-rf\u3164❤\ufe0f\U000e0041"})
+    assert '"rm\\u2800-rf\\u3164❤\\ufe0f\\U000e0041"' in blank
 
 
 def test_a_block_cannot_be_ended_from_inside() -> None:

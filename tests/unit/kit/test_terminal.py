@@ -34,3 +34,12 @@ def test_what_is_meant_stays() -> None:
     assert clean(HOSTILE) == "·]0;title· ·[2J ·31m ·0;x· ·desrever· ·x· ··"
     assert clean_painted("\x1b[31mred\x1b[0m \x1b[8mhidden") == "\x1b[31mred\x1b[0m ·[8mhidden"
     assert clean_line("a\nb\x1b\u202e") == r"a\nb\u001b\u202e"
+    assert clean("❤️‍🔥 👩‍👩‍👧 1️⃣ ©︎ می‌خواهم क्‍ष") == "❤️‍🔥 👩‍👩‍👧 1️⃣ ©︎ می‌خواهم क्‍ष"
+
+
+def test_what_nobody_sees_is_marked_and_emoji_are_whole_however_they_are_cut() -> None:
+    assert clean("a\u2800b\u3164c\U000e0041d\ufe0fe\u200df\u034f") == "a·b·c·d·e·f·"
+    assert clean_line("a\U000e0100") == r"a\U000e0100"
+    whole = "❤️‍🔥👩‍👧"
+    for at in range(len(whole) + 1):
+        assert clean(whole[:at]) + clean(whole[at:]) == whole

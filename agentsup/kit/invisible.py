@@ -1,0 +1,62 @@
+"""Characters that nobody sees, and a text in which they are written out. Pure.
+
+The ranges are the property ``Default_Ignorable_Code_Point`` of ``DerivedCoreProperties.txt`` in the
+Unicode Character Database (Unicode 16; the property is stable: assigned characters keep it), and
+after them those that have a glyph without ink.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_IGNORABLE = (
+    (0x00AD, 0x00AD),
+    (0x034F, 0x034F),
+    (0x061C, 0x061C),
+    (0x115F, 0x1160),
+    (0x17B4, 0x17B5),
+    (0x180B, 0x180F),
+    (0x200B, 0x200F),
+    (0x202A, 0x202E),
+    (0x2060, 0x206F),
+    (0x3164, 0x3164),
+    (0xFE00, 0xFE0F),
+    (0xFEFF, 0xFEFF),
+    (0xFFA0, 0xFFA0),
+    (0xFFF0, 0xFFF8),
+    (0x1BCA0, 0x1BCA3),
+    (0x1D173, 0x1D17A),
+    (0xE0000, 0xE0FFF),
+)
+_BLANK = (
+    (0x2800, 0x2800),  # Braille pattern blank
+    (0x1107F, 0x1107F),  # Brahmi number joiner
+    (0x13441, 0x13442),  # Egyptian hieroglyph full and half blank
+    (0x16FE4, 0x16FE4),  # Khitan small script filler
+    (0x1D159, 0x1D159),  # musical symbol null notehead
+)
+INVISIBLE = "".join(f"{chr(first)}-{chr(last)}" for first, last in _IGNORABLE + _BLANK)
+"""The inside of a character class of ``re``."""
+_INVISIBLE = re.compile(f"[{INVISIBLE}]")
+_HIDDEN = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
+
+
+def visible(text: str) -> str:
+    """``text`` on one line, with whatever is not seen (controls, direction marks, joiners, fillers,
+    variation selectors, unusual spaces) written out as a code."""
+    return "".join(letter if _is_seen(letter) else code(letter) for letter in text)
+
+
+def code(letter: str) -> str:
+    """A character as Python writes it: ``\\u200b``, ``\\U000e0100``."""
+    number = ord(letter)
+    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
+
+
+def _is_seen(letter: str) -> bool:
+    if " " <= letter <= "~":
+        return True
+    return not (
+        unicodedata.category(letter) in _HIDDEN or letter.isspace() or _INVISIBLE.match(letter)
+    )
