@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from agentsup.kit import fence
+from agentsup.kit import fence, seccomp
 
 OK: Final = "ok"
 WARN: Final = "warn"
@@ -58,6 +59,13 @@ def look(mode: str) -> Iterator[tuple[str, str, str]]:
     if known < fence.SCOPED:
         text = "what agents run can send signals and reach abstract sockets of other programs"
         yield WARN, text, "Linux 6.12 or newer closes that"
+    if not seccomp.is_available():
+        text = (
+            "what agents run can lower the daemon's limits and priority: this system "
+            f"({platform.machine()}) has no filter of system calls for it"
+        )
+        advice = "a kernel with seccomp, on x86-64 or 64-bit ARM, closes that"
+        yield FAIL if mode == "required" else WARN, text, advice
     if os.geteuid() == 0:
         text = (
             "the daemon runs as root: what agents run can change what this machine starts by itself"

@@ -70,6 +70,7 @@ _PROGRAMS: Final = (
     ".kube",
 )
 _OF_THE_SYSTEM: Final = ("/var/spool/cron", "/var/spool/at")
+_CONTROL_GROUPS: Final = "/sys/fs/cgroup"
 _SYSTEM_PREFIXES: Final = frozenset({"/", "/usr", "/usr/local"})
 _NAME_SERVICES: Final = (
     "/run/nscd",
@@ -95,6 +96,12 @@ def startup_places(environ: Mapping[str, str]) -> tuple[str, ...]:
     user = environ.get("HOME", "")
     below = (*_SHELLS, *_SESSIONS, *_PROGRAMS) if user.startswith("/") else ()
     return (*(f"{user}/{name}" for name in below), *_OF_THE_SYSTEM)
+
+
+def control_groups() -> tuple[str, ...]:
+    """Where the kernel takes orders about groups of processes. Those of a user's services are that
+    user's: who writes there can end or freeze the daemon."""
+    return (_CONTROL_GROUPS,)
 
 
 def installation() -> tuple[str, ...]:

@@ -14,12 +14,16 @@ from agentsup.engines.child.homes import agents_places
 
 def fencing_of(ground: Ground, current: Callable[[], ConfigSnapshot]) -> Callable[[], Fencing]:
     """Closed are the home, where all that is secret and all that is others' lies, other places of
-    keys and sign-ins, and what ``fence.closed`` names. Our own code and the user's start-up files
-    can be read."""
+    keys and sign-ins, and what ``fence.closed`` names. Our own code, the user's start-up files and
+    the control groups can be read."""
     environ = ground.environ
     keys = places.key_places(environ, os.getuid())
     agents = agents_places(environ.get("HOME", ""))
-    read_only = (*places.startup_places(environ), *places.installation())
+    read_only = (
+        *places.startup_places(environ),
+        *places.control_groups(),
+        *places.installation(),
+    )
 
     def fencing() -> Fencing:
         settings = current().settings.fence

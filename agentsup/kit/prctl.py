@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable
 
+from agentsup.kit import seccomp
 from agentsup.kit.descriptors import lower_limit
 from agentsup.kit.fence import stay_inside
 
@@ -37,10 +38,12 @@ def close_memory() -> bool:
 
 def before_exec(*, gains_rights: bool, fence: int | None) -> Callable[[], None] | None:
     """What the child runs between fork and exec: take the usual limit of descriptors, ask to be
-    killed when this thread dies, give up what rights there are to gain, and go behind the fence."""
+    killed when this thread dies, give up what rights there are to gain, and go behind the fence, with
+    the filter of system calls where the system has one."""
     if _libc is None:
         return None
     prctl, daemon_pid = _libc.prctl, os.getpid()
+    refuse_calls = seccomp.installer() if fence is not None else None
 
     def ask() -> None:
         lower_limit()
@@ -49,6 +52,8 @@ def before_exec(*, gains_rights: bool, fence: int | None) -> Callable[[], None] 
             prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         if fence is not None:
             stay_inside(fence)
+        if refuse_calls is not None:
+            refuse_calls()
         if os.getppid() != daemon_pid:  # it died between fork and prctl
             os._exit(1)
 

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -19,7 +20,8 @@ from typing import Any
 
 import pytest
 
-from agentsup.kit import fence
+from agentsup.config.places import control_groups
+from agentsup.kit import fence, seccomp
 from agentsup.kit.fence import Fence, rules_of
 from agentsup.kit.procgroup import ProcessGroup, Stdio
 from tests.process import fence_probe
@@ -31,6 +33,7 @@ pytestmark = [
 
 DOCS = Path(__file__).parents[2] / "docs" / "fence.md"
 NEVER = 0
+FILTERED = -1
 CLOSED_SINCE = {
     **dict.fromkeys(
         (
@@ -105,15 +108,37 @@ CLOSED_SINCE = {
         ),
         2,
     ),
-    "prlimit": NEVER,
-    "setpriority": NEVER,
-    "sched_setaffinity": NEVER,
+    "prlimit: read": NEVER,
+    **dict.fromkeys(
+        (
+            "prlimit: set",
+            "setpriority",
+            "setpriority of a group",
+            "setpriority of a user",
+            "ioprio_set",
+            "ioprio_set of a group",
+            "ioprio_set of a user",
+            "sched_setparam",
+            "sched_setscheduler",
+            "sched_setattr",
+            "sched_setaffinity",
+            "int 0x80: prlimit",
+            "int 0x80: setpriority",
+            "int 0x80: sched_setaffinity",
+            "int 0x80: sched_setscheduler",
+            "int 0x80: ioprio_set",
+            "x32: setpriority",
+            "prlimit with high bits in the number",
+            "setpriority with high bits in the number",
+        ),
+        FILTERED,
+    ),
     "shmat (System V)": NEVER,
     "shm_open (POSIX)": NEVER,
     "mq_open (POSIX)": 2,
     "keyctl (the user's keyring)": NEVER,
 }
-"""From which version of Landlock on each is closed."""
+"""From which version of Landlock on each is closed; or by the filter of system calls."""
 OPEN_TO_ROOT = {"/proc/PID/environ"}
 """Linux 6.15 and newer let it pass for whoever may watch performance (``CAP_PERFMON``)."""
 
@@ -121,8 +146,16 @@ OPEN_TO_ROOT = {"/proc/PID/environ"}
 def table() -> str:
     """As it stands in the docs."""
     rows = ["| call | closed since Landlock |", "|---|---|"]
-    rows += [f"| {name} | {since or 'not closed'} |" for name, since in CLOSED_SINCE.items()]
+    words = {NEVER: "not closed", FILTERED: "by the filter of system calls"}
+    rows += [f"| {name} | {words.get(since, since)} |" for name, since in CLOSED_SINCE.items()]
     return "\n".join(rows)
+
+
+def is_closed(name: str) -> bool:
+    """Whether it has to be on this machine."""
+    if CLOSED_SINCE[name] == FILTERED:
+        return seccomp.is_available()
+    return CLOSED_SINCE[name] != NEVER and fence.version() >= CLOSED_SINCE[name]
 
 
 def test_the_docs_say_what_is_probed() -> None:
@@ -167,7 +200,10 @@ def world(root: Path) -> Iterator[dict[str, Any]]:
             if kind == socket.SOCK_STREAM:
                 one.listen()
         tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        target = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, cwd="/usr")
+        # A group of its own, since the group is aimed at, too.
+        target = subprocess.Popen(
+            ["sleep", "60"], stdin=subprocess.DEVNULL, cwd="/usr", start_new_session=True
+        )
         try:
             yield {
                 **names,
@@ -214,15 +250,14 @@ async def probed(root: Path, *, is_fenced: bool) -> dict[str, str]:
 async def test_each_call_is_closed_from_its_version_on(tmp_path: Path) -> None:
     found = await probed(tmp_path, is_fenced=True)
     assert set(found) == set(CLOSED_SINCE)
-    known = fence.version()
     wrong = {
         name: how
         for name, how in found.items()
         if how != "absent"
         and not (os.geteuid() == 0 and name in OPEN_TO_ROOT)
-        and (how == "closed") != (CLOSED_SINCE[name] != NEVER and known >= CLOSED_SINCE[name])
+        and (how == "closed") != is_closed(name)
     }
-    assert not wrong, f"Landlock {known}"
+    assert not wrong, f"Landlock {fence.version()}"
 
 
 async def test_without_a_fence_each_call_reaches_what_it_is_for(tmp_path: Path) -> None:
@@ -231,3 +266,99 @@ async def test_without_a_fence_each_call_reaches_what_it_is_for(tmp_path: Path) 
     closed = {name for name, how in found.items() if how == "closed"}
     privileged = {"open_by_handle_at", "mount"} if os.geteuid() else set()
     assert closed <= privileged
+
+
+@contextmanager
+def control_group(owner: int) -> Iterator[Path]:
+    """One that belongs to a user, as those of a user's services do."""
+    rows = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
+    top = next((Path(row[1]) for row in rows if row[2] == "cgroup2"), None)
+    if top is None or not top.is_relative_to(control_groups()[0]):
+        pytest.skip("no control groups here")
+    group = top / f"agentsup-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError:
+        pytest.skip("no control group can be made here")
+    try:
+        os.chown(group / "cgroup.freeze", owner, -1)
+        yield group
+    finally:
+        group.rmdir()
+
+
+@pytest.mark.parametrize("places", [(), control_groups()])
+async def test_a_process_can_not_be_frozen_by_its_control_group(
+    tmp_path: Path, places: tuple[str, ...]
+) -> None:
+    with control_group(os.getuid()) as its:
+        rules = await asyncio.to_thread(rules_of, Fence((str(tmp_path),), (), places))
+        try:
+            group = await ProcessGroup.spawn(
+                ["sh", "-c", f"cat {its}/cgroup.procs && echo 1 > {its}/cgroup.freeze"],
+                env={"PATH": os.environ["PATH"]},
+                cwd="/",
+                stderr=Stdio.MERGE,
+                fence=rules,
+            )
+        finally:
+            os.close(rules)
+        async with group:
+            output = await group.communicate(limit_bytes=10_000)
+        is_frozen = (its / "cgroup.freeze").read_text().strip() == "1"
+        assert is_frozen is not bool(places), output
+        assert ("denied" in output.stdout.decode()) is bool(places)
+
+
+PROGRAMS = """
+set -e
+ulimit -c 0; ulimit -n 256
+nice -n 3 sh -c 'echo nice $(nice)'
+taskset -c 0 true; ionice -c 3 true; chrt --batch 0 true
+{python} -c '
+import os, resource, threading, multiprocessing
+from concurrent.futures import ThreadPoolExecutor
+os.nice(1), os.setpriority(os.PRIO_PROCESS, 0, 15)
+os.sched_setaffinity(0, os.sched_getaffinity(0))
+os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 256))
+assert resource.prlimit(os.getpid(), resource.RLIMIT_NOFILE)[0] == 128
+with ThreadPoolExecutor(4) as pool: print("threads", sum(pool.map(abs, range(9))))
+child = multiprocessing.get_context("spawn").Process(target=os.getpid)
+child.start(); child.join(); print("child", child.exitcode)
+'
+git init -q made && git -C made status --short --branch
+sh -c 'kill -9 $$' || echo ended by $?
+"""
+NODE = """
+const os = require("os"), { Worker } = require("worker_threads")
+os.setPriority(5)
+new Worker("1 + 1", { eval: true }).on("exit", (code) => console.log("worker", code, os.getPriority()))
+"""
+
+
+async def test_programs_do_to_themselves_what_they_do(tmp_path: Path) -> None:
+    needed = ("git", "nice", "taskset", "ionice", "chrt")
+    if missing := [name for name in needed if shutil.which(name) is None]:
+        pytest.skip(f"not here: {missing}")
+    space = tmp_path / "space"
+    space.mkdir()
+    (space / "worker.js").write_text(NODE)
+    script = PROGRAMS.format(python=sys.executable)
+    if shutil.which("node"):
+        script += "node worker.js\n"
+    wanted = Fence((str(tmp_path),), (str(space),))
+    rules = await asyncio.to_thread(rules_of, wanted)
+    try:
+        group = await ProcessGroup.spawn(
+            ["nice", "-n", "0", "bash", "-c", script],
+            env={"PATH": os.environ["PATH"], "HOME": str(space)},
+            cwd=str(space),
+            stderr=Stdio.MERGE,
+            fence=rules,
+        )
+    finally:
+        os.close(rules)
+    async with group:
+        output = await group.communicate(limit_bytes=100_000)
+    assert output.code == 0, output.stdout.decode()

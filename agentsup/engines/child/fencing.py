@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from agentsup.engines.failures import EnginesBusy, NotConfigured
+from agentsup.kit import seccomp
 from agentsup.kit.fence import Fence, FenceUnavailable, rules_of
 from agentsup.kit.planted import Folder
 from agentsup.kit.threads import to_its_end
@@ -46,6 +48,11 @@ class Fencing:
         Raises ``NotConfigured``, ``EnginesBusy``."""
         rules: int | None = None
         if self.closed:
+            if self.is_required and not seccomp.is_available():
+                raise NotConfigured(
+                    "programs of agents can't be kept from the daemon's limits, and fence.mode is "
+                    f"required: this system ({platform.machine()}) has no filter of system calls"
+                )
             fence = Fence(self.closed, tuple(opened), self.read_only, tuple(shown), self.sockets)
             try:
                 rules = await to_its_end(lambda: rules_of(fence), undo=os.close)

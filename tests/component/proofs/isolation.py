@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from agentsup.daemon import calls
 from agentsup.daemon.fleet import Fleet, Unit
 from agentsup.engines.child.fencing import Fencing
-from agentsup.kit import fence
+from agentsup.kit import fence, seccomp
 from agentsup.mailbox import place, pump
 from agentsup.mailbox.delivery import RelayLimits
 from agentsup.mailbox.relay import Relay
@@ -230,6 +231,13 @@ def _one_queue(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(place, "check_room", check)
 
 
+_SETS_A_LIMIT = (
+    "from resource import *; now = prlimit({pid}, RLIMIT_CORE); "
+    'prlimit({pid}, RLIMIT_CORE, now); print(*map(str, ("limit", "set")))'
+)
+"""To what it is; a success is told."""
+
+
 async def what_one_runs_reaches_no_other(home: Path) -> None:
     """A program of one agent tries to read and to change what is another's, and the daemon's."""
     call = {"name": "exec", "args": {"argv": ["/bin/sh", "tries"]}}
@@ -244,6 +252,7 @@ async def what_one_runs_reaches_no_other(home: Path) -> None:
             f"cat {theirs} {place.agents_json}",
             f"echo x >> {theirs}",
             f"kill -0 {os.getpid()}",
+            f"{sys.executable} -c '{_SETS_A_LIMIT.format(pid=os.getpid())}'",
             "echo tried",
         )
         (place.workspace("bad") / "tries").write_text("\n".join(lines))
@@ -254,6 +263,7 @@ async def what_one_runs_reaches_no_other(home: Path) -> None:
         claim.holds("engine_options" not in said, "it read the configuration")
         claim.holds(theirs.read_text() == "of good", "it wrote to another agent's file")
         claim.holds("kill" in said, "it may send the daemon a signal")
+        claim.holds("limit set" not in said, "it may set the daemon's limits")
 
 
 def _nothing_closed(patch: pytest.MonkeyPatch) -> None:
@@ -272,6 +282,10 @@ def _workspaces_open(patch: pytest.MonkeyPatch) -> None:
 
 def _signals_go_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fence, "_SCOPE_SIGNAL", {})
+
+
+def _no_filter(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(seccomp, "installer", lambda: None)
 
 
 def _no_queue_limit(patch: pytest.MonkeyPatch) -> None:
@@ -338,6 +352,7 @@ PROOFS = (
             Removal("nothing is closed to programs", _nothing_closed),
             Removal("all workspaces are open", _workspaces_open),
             Removal("signals go out", _signals_go_out),
+            Removal("system calls are not filtered", _no_filter),
         ),
         is_real=True,
     ),
