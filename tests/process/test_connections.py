@@ -59,6 +59,14 @@ def resident_mib(pid: int) -> float:
     return int(line.split()[1]) / 1024
 
 
+def open_files(pid: int) -> tuple[int, int]:
+    """The soft and the hard limit of a process."""
+    lines = Path(f"/proc/{pid}/limits").read_text().splitlines()
+    line = next(line for line in lines if line.startswith("Max open files"))
+    soft, hard = line.split()[3:5]
+    return int(soft), int(hard)
+
+
 async def works(daemon: DaemonProcess, name: str, text: str) -> Any:
     return await daemon.result(await daemon.send(name, text), 8)
 
@@ -83,6 +91,8 @@ async def test_half_open_connections_stop_nothing(
         held = len(list(Path(f"/proc/{daemon.pid}/fd").iterdir()))
         assert held < 512 + 128
         assert held < descriptors or descriptors == 1024  # the soft limit alone is raised
+        soft, hard = open_files(daemon.pid)
+        assert soft == min(hard, 65_536)
         log = (daemon.home / "logs" / "agentsup.log").stat().st_size
         assert log < 100_000, daemon.tail()
     finally:

@@ -176,3 +176,45 @@ async def test_a_card_follows_its_task_in_place(tmp_path: Path) -> None:
             assert texts[told["message_id"]].splitlines()[-1] == "did something else"
         finally:
             await daemon.close()
+
+
+async def test_a_stop_leaves_what_the_agent_has_begun_in_the_background(tmp_path: Path) -> None:
+    """It names the run, with a button that ends it; after SIGKILL the run's result comes all the same."""
+    spawn = {"name": "agent_spawn", "args": {"instruction": "which way to go", "agent": "ben"}}
+    ours = [
+        {"match": "begin.*", "steps": [{"tool": spawn}, {"say": "begun"}]},
+        {"match": ".*To the (hills|sea).*", "steps": [{"say": "ben says: $1"}]},
+    ]
+    async with FakeTelegramProcess(tmp_path / "fake") as fake, TelegramDriver(fake.url) as people:
+        bot = await people.add_bot(TOKEN, username="main_bot")
+        ann = await people.user("Ann")
+        group = await people.group("Home", [ann, bot], administrators=[ann, bot], forum=True)
+        topic = Topic(people, group, await people.topic(group, "Trips", user=ann), ann)
+        main = {
+            "name": "main",
+            "telegram_token": TOKEN,
+            "telegram_base_url": fake.url,
+            "allowed_user_ids": [ann],
+            "allowed_group_ids": [int(group)],
+            "group_mention_only": False,
+            "tools": ["*", "agent_spawn"],
+            "engine": "scripted",
+            "engine_options": {"rules": ours},
+        }
+        home = write_home(tmp_path / "home", [main, {"name": "ben"}], RULES)
+        async with DaemonProcess(home, loaded=WITH_TELEGRAM) as daemon:
+            said = await topic.say("begin")
+            await topic.sees("begun", after=said)
+            asked = await topic.sees("Sea or hills?", after=said)
+            said = await topic.say("/stop@main_bot")
+            stopped = await topic.sees("Nothing was running", after=said)
+            (run,) = daemon.sql("SELECT run_id FROM runs")
+            assert run["run_id"][-8:] in stopped["text"], "the work that goes on is named"
+            assert any(label.startswith("✖") for label in buttons(stopped)), stopped
+            daemon.kill()
+            await daemon.ended()
+            await daemon.start()
+            await topic.press(asked, "hills")
+            await topic.sees("ben says: hills", after=said)
+            (row,) = daemon.sql("SELECT state, outcome FROM messages WHERE kind = 'task'")
+            assert (row["state"], row["outcome"]) == ("done", "ok")

@@ -190,7 +190,8 @@ async def test_the_result_that_comes_while_the_stop_is_being_written_is_not_lost
         )
 
     await house.until(ended)
-    await house.daemon.control.stop(scope, OPERATOR)
+    report = await house.daemon.control.stop(scope, OPERATOR)
+    assert report.queued == 1, "the result had come, and is counted"
     await house.until(lambda: times(house, "dropped") == 1)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import pytest
 from agentsup.agents.delegation import telling
 from agentsup.agents.roles.book import RoleShelf, read_roles
 from agentsup.agents.roles.bounds import Roles
+from agentsup.engines.scripted import ScriptedSession
 from agentsup.model.control import CommandContext
+from agentsup.model.engine import EngineEvent, Segment
 from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.model.tool_names import OURS
 from agentsup.testing.household import Household, agent
@@ -106,6 +109,7 @@ async def test_the_rest_of_a_long_answer_can_be_read(household: Open) -> None:
             call("go", "delegate_task", prompt="dig", agent="ben"),
             call("spawn", "agent_spawn", instruction="dig", agent="ben"),
             call("result (.*)", "task_result", task_id="$1"),
+            call("wait (.*)", "agent_wait", agent_id="$1"),
             read,
             tools=["*"],
         ),
@@ -118,6 +122,7 @@ async def test_the_rest_of_a_long_answer_can_be_read(household: Open) -> None:
         ref = text.partition('ref="')[2].partition('"')[0]
         assert "line 3999" in await said(house, "ann", f"read {ref}")
     # A run's own id is a reference, too, for the session that has started it and no other.
+    assert f'result_read(ref=\\"{run_id}\\"' in await said(house, "ann", f"wait {run_id}")
     assert "line 3999" in await said(house, "ann", f"read {run_id}")
     other = await house.ask("ann", f"read {run_id}", conversation="other")
     assert "there is no stored result" in other.result_text
@@ -225,9 +230,22 @@ def test_a_ceiling_with_an_unknown_name_is_told_and_its_edit_refused(tmp_path: P
     assert read_roles(tmp_path).roles["reader"].allows("fs_list"), "a start takes what there is"
 
 
-async def test_a_model_is_told_which_roles_there_are(household: Open) -> None:
-    seen = await household(agent("ann"), roles=["writer"])
+async def test_a_model_is_told_which_roles_there_are(
+    household: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Segment] = []
+    run = ScriptedSession.run
+
+    def noted(session: ScriptedSession, segment: Segment) -> AsyncIterator[EngineEvent]:
+        asked.append(segment)
+        return run(session, segment)
+
+    monkeypatch.setattr(ScriptedSession, "run", noted)
+    seen = await household(agent("ann", say("hello", "hi"), tools=["*"]), roles=["writer"])
     await command(seen, "/role")
+    await seen.ask("ann", "hello")
+    assert "Roles that it can be done in: " in asked[0].system
+    assert "writer" in asked[0].system
     shelf = RoleShelf(seen.home.roles, seen.daemon.calls.tools.all)
     await shelf.refresh()
     roles = Roles(shelf, seen.db)

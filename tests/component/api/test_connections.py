@@ -191,19 +191,22 @@ async def test_a_missing_descriptor_is_said_once_and_gives_way(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    async with listening() as rig:
-        loop, short = asyncio.get_running_loop(), 3
-        real = type(loop).sock_accept
+    loop, calls, made = asyncio.get_running_loop(), 0, list[Rig]()
+    real = type(loop).sock_accept
 
-        async def accept(self: Any, sock: socket.socket) -> Any:
-            nonlocal short
-            if short:
-                short -= 1
-                raise OSError(errno.EMFILE, "Too many open files")
-            return await real(self, sock)
+    async def accept(self: Any, sock: socket.socket) -> Any:
+        nonlocal calls
+        calls += 1
+        # The first connection has the last descriptor; it takes a while until its own is free.
+        if calls > 1 and (calls <= 3 or not made[0].peers.made_room):
+            raise OSError(errno.EMFILE, "Too many open files")
+        return await real(self, sock)
 
-        _, writer = await rig.connect()
-        monkeypatch.setattr(type(loop), "sock_accept", accept)
+    monkeypatch.setattr(type(loop), "sock_accept", accept)
+    async with listening(replace(LIMITS, header_s=60.0)) as rig:
+        made.append(rig)
+        first, writer = await rig.connect()
+        await ends(first)
         second, other = await rig.connect(WHOLE)
         async with asyncio.timeout(5):
             assert await second.read(100) == b"answered"

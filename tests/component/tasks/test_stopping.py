@@ -12,7 +12,7 @@ from agentsup.model.principal import OPERATOR
 from agentsup.model.task import NewTask, Run, RunKind, TaskState
 from agentsup.tasks.runs import NewRun, to_asker
 from agentsup.testing.mail import BOB
-from agentsup.testing.task_rig import ANN, TaskRig
+from agentsup.testing.task_rig import ANN, BEN, TaskRig
 
 
 async def handed_on(
@@ -95,6 +95,18 @@ async def test_with_a_run_ends_what_it_has_begun_in_the_background(four: TaskRig
     assert await rig.mail.state_of(middle.run_id) == "done"
     assert await rig.mail.claim("ben") == []
     await rig.mail.check()
+
+
+async def test_a_task_that_a_run_has_given_outlives_the_run(rig: TaskRig) -> None:
+    await rig.mail.put("please count")
+    turn = await rig.mail.one()
+    run = await handed_on(rig, turn, waits=False)
+    below = await rig.mail.one("ben")
+    task = await rig.create(agent="eve", caller=BEN, asker=rig.asker(below))
+    report = await rig.runs.stop(run.run_id, BOB)
+    assert report.status == "cancelled"
+    await rig.mail.finish(await rig.mail.one("ben"), "twelve")
+    assert (await rig.again(task)).state is TaskState.DONE
 
 
 @pytest.mark.parametrize("how", ["interrupt", "stop"])
