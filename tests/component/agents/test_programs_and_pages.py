@@ -386,6 +386,17 @@ async def test_a_codec_that_is_no_charset_is_not_obeyed(town: Web, charset: str)
     assert loop.time() - began < 1.0
 
 
+async def test_a_codec_of_python_is_obeyed_where_the_list_lets_it_pass(
+    town: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same without the list, for each way in which it breaks."""
+    every = {name: name for name in ("unicode_escape", "rot13")}
+    monkeypatch.setattr(web_module, "_CHARSETS", {k.replace("_", "-"): v for k, v in every.items()})
+    for charset in every:
+        with pytest.raises((AssertionError, LookupError)):
+            await test_a_codec_that_is_no_charset_is_not_obeyed(town, charset)
+
+
 @pytest.mark.parametrize(
     "charset", ["UTF-8", "utf_8", "ISO-8859-1", "windows-1252", "Shift_JIS", "gb18030", "KOI8-R"]
 )

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentsup.mailbox import ending, waits
+from agentsup.mailbox import background as beyond
+from agentsup.mailbox import ending, handed_on, waits
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.slots import SharedLane
 from agentsup.mailbox.values import Desk, StopCounts
 from agentsup.model.errors import AgentsupError, Conflict, Forbidden
-from agentsup.model.message import DeliverTo, State
+from agentsup.model.message import DeliverTo, Message, State
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
 from agentsup.model.task import NewSchedule, NewTask, Task
 from agentsup.store.database import Reader
@@ -281,6 +282,26 @@ async def a_stop_ends_background_work_for_good(home: Path) -> None:
         await stopped.comes(lambda: house.heard("did water"), 60, "the schedule is gone, too")
 
 
+async def a_stop_in_a_chat_leaves_the_background(home: Path) -> None:
+    """The turn that has begun it still runs; its result comes after a kill, too."""
+    spawn = {"name": "agent_spawn", "args": {"instruction": "slow", "agent": "ben"}}
+    begin = {"match": "begin", "steps": [{"tool": spawn}, {"sleep": 60}]}
+    tell = {"match": ".*slept.*", "steps": [{"say": "ben has slept"}]}
+    agents = [agent("main"), agent("ann", [begin, tell], tools=["*"]), agent("ben", RULES)]
+    async with House(home, agents) as house:
+        await house.say("ann", "begin")
+        await asyncio.sleep(2)
+        ((session_id,),) = await house.sql("SELECT session_id FROM messages WHERE kind = 'chat'")
+        await house.daemon.control.stop(f"session:{session_id}", EVA)
+        ((state,),) = await house.sql("SELECT state FROM messages WHERE kind = 'chat'")
+        stopped.holds(state == "cancelled", f"the turn itself is {state}")
+        await house.crash()
+        await house.open()
+        await stopped.comes(
+            lambda: house.heard("ben has slept"), 60, "what ran in the background is not told"
+        )
+
+
 # -- mechanisms taken out --------------------------------------------------------------------------
 
 
@@ -352,6 +373,19 @@ def an_unwritten_stop(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Mailbox, "stop", stop)
 
 
+def a_stop_that_keeps_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(beyond, "keep_tx", lambda tx, messages, scope, epoch: None)
+
+
+def a_turn_that_takes_all_along(patch: pytest.MonkeyPatch) -> None:
+    ending_with = handed_on.ending_with
+
+    def whole(reader: Reader, messages: Sequence[Message], **_: bool) -> list[Message]:
+        return ending_with(reader, messages, background=True)
+
+    patch.setattr(handed_on, "ending_with", whole)
+
+
 PROOFS = (
     Proof(
         "a task is where its run is",
@@ -415,5 +449,14 @@ PROOFS = (
         "P5",
         a_stop_ends_background_work_for_good,
         (Removal("a stop that is not written", an_unwritten_stop),),
+    ),
+    Proof(
+        "a stop in a chat leaves the background",
+        "P5",
+        a_stop_in_a_chat_leaves_the_background,
+        (
+            Removal("a stop that keeps nothing", a_stop_that_keeps_nothing),
+            Removal("a turn that takes all along", a_turn_that_takes_all_along),
+        ),
     ),
 )

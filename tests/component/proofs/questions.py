@@ -2,12 +2,14 @@
 
 import asyncio
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from agentsup.mailbox import answering
+from agentsup.mailbox import answering, plain_answer
 from agentsup.mailbox.mailbox import Mailbox
+from agentsup.mailbox.plain_answer import Said
 from agentsup.mailbox.rows import find_question
 from agentsup.model.errors import Conflict, Refused
 from agentsup.model.principal import Principal
@@ -23,6 +25,16 @@ ASKS = [
         "steps": [
             {"question": {"text": "May I?", "options": ["yes", "no"], "timeout": 60}},
             {"say": "you said <$result>"},
+        ],
+    }
+]
+NAMES = [
+    {
+        "match": "begin",
+        "steps": [
+            {"question": {"text": "Your name?"}},
+            {"question": {"text": "And your age?"}},
+            {"say": "both are known"},
         ],
     }
 ]
@@ -91,6 +103,31 @@ async def of_two_presses_one_wins(home: Path) -> None:
         await claim.comes(lambda: house.heard(f"you said <{won}>"), 10, f"{won} was not heeded")
 
 
+async def a_plain_text_answers_once(home: Path) -> None:
+    """The next text of a chat is the answer; the same text, heard again, is none to the next question."""
+    async with House(home, [agent("main", NAMES)]) as house:
+        await house.say("main", "begin")
+        await claim.comes(lambda: house.heard("Your name?"), 10, "no question was shown")
+        for heard in range(2):  # as a platform gives it again after a crash
+            await said(house, "Ann")
+            await claim.comes(lambda: house.heard("And your age?"), 10, "the text was no answer")
+            claim.holds(not house.heard("known"), f"heard {heard + 1} times, it answered both")
+
+
+async def said(house: House, text: str) -> None:
+    """One text of a person, each time the same to its platform."""
+    await house.daemon.inbox.say(
+        agent_name="main",
+        channel="console",
+        conversation="c1",
+        text=text,
+        principal=EVA,
+        external_id="the one text",
+        is_private=True,
+    )
+    await asyncio.sleep(1)
+
+
 # -- removals --------------------------------------------------------------------------------------
 
 
@@ -133,6 +170,21 @@ def _in_memory_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Mailbox, "load", load)
 
 
+def _texts_are_messages(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(plain_answer, "meant_by", lambda asked, text: None)
+
+
+def _no_ledger_of_answers(patch: pytest.MonkeyPatch) -> None:
+    """Where each text is another one to the ledger."""
+    texts = count()
+
+    async def answer(self: Mailbox, text: Said) -> Question | None:
+        again = replace(text, external_id=f"{text.external_id} {next(texts)}")
+        return await plain_answer.answer(self.desk, self._db, again)
+
+    patch.setattr(Mailbox, "answer_plain", answer)
+
+
 PROOFS = (
     Proof(
         "an old button works once",
@@ -154,5 +206,14 @@ PROOFS = (
         "P8",
         of_two_presses_one_wins,
         (Removal("the state looked at outside the transaction", _checked_outside),),
+    ),
+    Proof(
+        "a plain text answers once",
+        "P8",
+        a_plain_text_answers_once,
+        (
+            Removal("texts that are messages only", _texts_are_messages),
+            Removal("answers that no ledger knows", _no_ledger_of_answers),
+        ),
     ),
 )

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentsup.config.home import Home
+from agentsup.daemon import modes as modes_module
 from agentsup.daemon.modes import ModeKeeper, Restored, StartModes, restore, told
 from agentsup.daemon.tokens import TokenBook, operator_token
 from agentsup.kit.clock import SystemClock
@@ -60,6 +61,17 @@ def test_each_right_that_was_taken_is_given_back(home: Home, name: str) -> None:
     assert (found.path, found.was, found.was_taken) == (home.root / name, 0, True)
     assert path.stat().st_mode & 0o777 == before
     assert restore(home) == []
+
+
+def test_a_look_that_gives_nothing_back_leaves_what_was_taken(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same without what puts a mode right."""
+    monkeypatch.setattr(modes_module, "_put_right", lambda path, needed, refused: None)
+    with pytest.raises(ValueError, match="not enough values"):
+        test_each_right_that_was_taken_is_given_back(home, "state.db")
+    with pytest.raises(ValueError, match="not enough values"):
+        test_the_home_is_nobody_elses(home)
 
 
 def test_the_home_is_nobody_elses(home: Home) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentsup.channels import poison
+from agentsup.channels import desk, poison
 from agentsup.channels.report import ChannelState
 from agentsup.channels.telegram import updates
 from agentsup.channels.telegram.errors import TokenRefused
@@ -125,9 +125,8 @@ async def test_poison_is_set_aside_and_shown_and_the_rest_is_answered(rig: Rig) 
     assert rig.reports[-1].quarantined == 2
 
 
-async def test_a_shortage_of_the_machine_sets_no_update_aside(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def lacking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine lacks memory, and then a descriptor, when a text is handled."""
     real, short = Saying.handle, [OSError(errno.EMFILE, "Too many open files"), MemoryError()]
 
     async def handle(self: Any, item: Any, event: Any, principal: Any, lane: Any) -> None:
@@ -136,11 +135,30 @@ async def test_a_shortage_of_the_machine_sets_no_update_aside(
         await real(self, item, event, principal, lane)
 
     monkeypatch.setattr(Saying, "handle", handle)
+
+
+async def test_a_shortage_of_the_machine_sets_no_update_aside(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacking(monkeypatch)
     await rig.people.say(rig.chat, "good")
     await rig.start()
     await rig.people.wait_text(rig.chat, "echo: good")
     assert rig.agent.texts == ["good"]
     assert await rig.states() == {"done": 1}
+
+
+async def test_a_shortage_taken_for_a_fault_sets_an_update_aside(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same without what tells the two apart."""
+    lacking(monkeypatch)
+    monkeypatch.setattr(desk, "is_shortage", lambda error: False)
+    await rig.people.say(rig.chat, "good")
+    await rig.start()
+    await rig.people.wait_text(rig.chat, "could not be handled")
+    assert rig.agent.texts == []
+    assert rig.reports[-1].quarantined == 1
 
 
 async def test_a_fault_in_here_costs_one_update_and_says_so(
