@@ -12,6 +12,7 @@ from agentsup.api.route import Route
 from agentsup.channels.inbox import MAX_TEXT_BYTES
 from agentsup.model.errors import BadRequest
 from agentsup.model.principal import OPERATOR
+from agentsup.testing.api_fuzz import ApiFuzz
 from tests.component.api.conftest import Rig
 
 BODY_FIELDS = [
@@ -40,6 +41,46 @@ async def test_a_chat_of_null_is_none_at_all(rig: Rig) -> None:
     del nulls["thread_id"], nulls["reply_to"]
     made = await rig.call("POST", "/tasks/create", {"prompt": "x", "agent": "worker", **nulls})
     assert made[0] == 200
+
+
+WAITS = frozenset(
+    {
+        "GET /events",
+        "GET /ws",
+        "GET /interagent/results/{id}",
+        "GET /tasks/{id}",
+        "POST /interagent/send",
+        "POST /tasks/ask_parent",
+        "POST /v1/chat/completions",
+    }
+)
+"""Answered when somebody has worked, or for as long as one listens."""
+
+
+async def test_no_request_with_an_agents_token_breaks_something(rig: Rig) -> None:
+    """Callers that a running daemon has are in tests/process/test_fuzz_api.py; this token is that of
+    an agent outside its turns."""
+    sent = await rig.call("POST", "/interagent/send_async", {"to": "worker", "message": "x"})
+    made = await rig.call("POST", "/tasks/create", {"prompt": "x", "agent": "worker"})
+    names = [*rig.directory.names(), "nobody"]
+    ids = [sent[1]["task_id"], made[1]["task_id"]]
+    pool = {"id": ids, "task_id": ids, **dict.fromkeys(("name", "agent", "to", "from"), names)}
+    document = (await rig.call("GET", "/openapi.json"))[1]
+    fuzz = ApiFuzz(document, 1, pool, without=WAITS)
+    found: dict[int, set[str]] = {}
+    for _ in range(300):
+        asked = fuzz.next()
+        status, told, _ = await rig.call(
+            asked.method,
+            asked.url,
+            data=asked.body,
+            headers=asked.headers,
+            token=rig.agent_tokens["worker"],
+        )
+        assert status != 500, (asked, told)
+        found.setdefault(status, set()).add(asked.operation)
+    assert len(found[403]) > 10, "an agent is refused what is an operator's"
+    assert len(found[200]) > 5, "and given what is its own"
 
 
 JSON = {"Content-Type": "application/json"}
