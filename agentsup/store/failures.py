@@ -76,6 +76,8 @@ _SENTENCES: dict[Trouble, str] = {
 
 _CONDITIONS: dict[int, Trouble] = {
     sqlite3.SQLITE_FULL: Trouble.FULL,
+    # No room for the memory that the WAL's readers share: by its primary code a broken disk.
+    sqlite3.SQLITE_IOERR_SHMSIZE: Trouble.FULL,
     sqlite3.SQLITE_READONLY: Trouble.READ_ONLY,
     sqlite3.SQLITE_PERM: Trouble.READ_ONLY,
     sqlite3.SQLITE_CANTOPEN: Trouble.NOT_OPENED,
@@ -142,7 +144,7 @@ def condition_of(
     primary = code & _PRIMARY_CODE
     if primary in _DAMAGE:
         return corrupt(path, str(error), last_good())
-    trouble = _CONDITIONS.get(primary)
+    trouble = _CONDITIONS.get(code) or _CONDITIONS.get(primary)
     return None if trouble is None else unavailable(trouble, path, str(error))
 
 

@@ -17,6 +17,7 @@ import aiohttp
 import pytest
 
 from agentsup.testing.daemon_process import Answer, DaemonProcess, group_members, write_home
+from agentsup.testing.loaded_process import DAEMON
 from tests.process.conftest import MakeDaemon
 
 pytestmark = pytest.mark.process
@@ -244,7 +245,7 @@ async def test_a_full_disk_refuses_and_recovers(small_disk: Path, tmp_path: Path
 @pytest.mark.timeout(60)
 async def test_a_start_on_a_full_disk_waits(small_disk: Path, tmp_path: Path) -> None:
     home = write_home(small_disk / "home", [{"name": "main"}], RULES)
-    daemon = DaemonProcess(home)
+    daemon = DaemonProcess(home, loaded=DAEMON)
     daemon.output = tmp_path / "daemon.out"
     ballast = small_disk / "ballast"
 
@@ -263,11 +264,19 @@ async def test_a_start_on_a_full_disk_waits(small_disk: Path, tmp_path: Path) ->
             while True:
                 file.write(b"\0" * 65536)
         daemon.launch()
-        await told("waits for space", 1)
+        await told("agentsup: the start waits for space", 1)
         # Before there is a loop, the signal itself ends it.
         assert await daemon.stop(5) in (0, -signal.SIGTERM)
+        # Room for the lock and the log, and none for what the store needs to be opened.
+        os.truncate(ballast, ballast.stat().st_size - 16 * 1024)
         daemon.launch()
-        await told("waits for space", 2)
+        await told("agentsup: the start waits for space", 2)
+        assert await daemon.stop(5) == 0, daemon.tail()
+        with ballast.open("ab", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(b"\0" * 4096)
+        daemon.launch()
+        await told("agentsup: the start waits for space", 3)
         ballast.unlink()
         await daemon.ready()
         assert (await daemon.result(kept, 0))["text"] == "hello"

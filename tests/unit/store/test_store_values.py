@@ -37,6 +37,7 @@ def test_every_trouble_has_a_sentence_that_names_the_file(trouble: Trouble) -> N
         (sqlite3.SQLITE_FULL, "disk_full"),
         (sqlite3.SQLITE_READONLY | (4 << 8), "read_only"),  # SQLITE_READONLY_DBMOVED
         (sqlite3.SQLITE_IOERR | (3 << 8), "io_error"),  # SQLITE_IOERR_WRITE
+        (sqlite3.SQLITE_IOERR | (19 << 8), "disk_full"),  # SQLITE_IOERR_SHMSIZE
         (sqlite3.SQLITE_BUSY, "busy"),
         (sqlite3.SQLITE_CANTOPEN, "cannot_open"),
         (sqlite3.SQLITE_NOMEM, "out_of_memory"),
