@@ -80,7 +80,7 @@ async def test_what_one_message_asks_of_several_is_asked_at_once(
 ) -> None:
     chat = await daemon.chat()
     _asked_at.clear()
-    answer = await chat.ask("each")
+    answer = await chat.ask("each", timeout_s=20.0)
     assert "dan is done" in answer
     results = [m for m in server.asked[-1].messages if m["role"] == "tool"]
     assert [str(m["content"]) for m in results] == [f"{name} is done" for name in NAMES[1:]]
