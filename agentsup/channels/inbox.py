@@ -81,13 +81,15 @@ class Inbox:
         language: str = "",
         has_buttons: bool = False,
         is_private: bool = False,
+        is_shared: bool = False,
         also: Callable[[Tx, Accepted], None] | None = None,
     ) -> InboxReply:
         """Accept one text. ``external_id`` is the platform's id of it, for the ledger.
 
         ``files`` lie in the agent's workspace already; with them the text may be empty.
         ``language`` (of the person) and ``has_buttons`` are for the replies of commands. ``is_private``:
-        nobody else is in the conversation, so a plain text answers what is open there. ``also``
+        nobody else is in the conversation, so a plain text answers what is open there; a channel that
+        asks for that itself leaves it out. ``is_shared``: others read what a command shows. ``also``
         writes more into the transaction that accepts; it does not run for a command.
 
         Raises ``NotFound``, ``Gone``, ``Forbidden``, ``BadRequest``, ``Overloaded`` and
@@ -116,6 +118,7 @@ class Inbox:
                 principal,
                 language=language,
                 has_buttons=has_buttons,
+                is_shared=is_shared,
                 key=external_id and f"{channel}:{entry.agent_id}:{conversation}:{external_id}",
             )
             return await self._command(text, context)

@@ -52,6 +52,9 @@ class Press(Protocol):
     def conversation(self) -> str: ...
     @property
     def language(self) -> str: ...
+    @property
+    def is_shared(self) -> bool:
+        """Whether others read what is shown there."""
 
 
 P = TypeVar("P", bound=Press)
@@ -312,6 +315,7 @@ class Presses(Generic[P]):
             language=press.language,
             has_buttons=True,
             is_pressed=True,
+            is_shared=press.is_shared,
         )
         return await self._commands.run(command, context)
 

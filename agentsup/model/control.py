@@ -277,6 +277,8 @@ class CommandContext:
     """The channel shows buttons, so long lists come in pages."""
     is_pressed: bool = False
     """It was pressed, not typed."""
+    is_shared: bool = False
+    """Others read the conversation, too: what is shown there is the person's own, and what all share."""
     key: str = ""
     """Names what was typed for good, where it may come once more: a page says again what a daemon
     that was killed had not answered, and what makes something new makes it once."""

@@ -219,6 +219,7 @@ class Household:
         conversation: str = "local",
         who: Principal = OPERATOR,
         external_id: str = "",
+        is_shared: bool = False,
     ) -> InboxReply:
         """A person writes to an agent."""
         return await self.daemon.inbox.say(
@@ -228,6 +229,7 @@ class Household:
             text=text,
             principal=who,
             external_id=external_id or self.entropy.new_id("ext"),
+            is_shared=is_shared,
         )
 
     async def said(self, name: str, text: str, **more: Any) -> str:

@@ -28,7 +28,8 @@ has recalled is below it after seven months."""
 
 class _MemoryCommand:
     """One command with verbs of its own. A person sees and changes what is remembered of their own
-    work, and sees what is shared with all; an operator sees and changes everything."""
+    work, and sees what is shared with all; an operator sees and changes everything, and
+    where others read along what is their own."""
 
     def __init__(self, services: CommandServices, memory: AgentMemory) -> None:
         self._s = services
@@ -173,8 +174,9 @@ def memory_commands(services: CommandServices, memory: AgentMemory) -> tuple[Com
 
 
 def _whose(context: CommandContext) -> str | None:
-    """Whose memories are shown; None: everybody's."""
-    return None if is_operator(context) else context.principal.person
+    """Whose memories are shown and changed; None: everybody's, for an operator whom nobody watches."""
+    sees_all = is_operator(context) and not context.is_shared
+    return None if sees_all else context.principal.person
 
 
 def _scope(entry: Entry, say: Words) -> str:

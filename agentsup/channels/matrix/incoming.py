@@ -68,6 +68,8 @@ class Buttons(TypedAnswers, Protocol):
         principal: Principal | None,
         press_id: str,
         language: str = "",
+        *,
+        is_private: bool = False,
     ) -> bool: ...
 
 
@@ -224,6 +226,7 @@ class Incoming:
                 principal,
                 item.row.external_id,
                 principal.language,
+                is_private=event.is_private,
             )
             await self._done(item)
         elif event.kind is EventKind.REDACTION:

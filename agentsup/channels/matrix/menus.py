@@ -119,6 +119,8 @@ class Menus(Presses[MatrixPress]):
         principal: Principal | None,
         press_id: str,
         language: str = "",
+        *,
+        is_private: bool = False,
     ) -> bool:
         """A reaction set under an event: True if it pressed something, or is answered honestly.
 
@@ -133,7 +135,7 @@ class Menus(Presses[MatrixPress]):
             return False
         if principal is not None:
             language = language or principal.language
-        await self._pressed(offer, choice, principal, press_id, language)
+        await self._pressed(offer, choice, principal, press_id, language, is_private)
         return True
 
     async def _offer(self, room_id: str, event_id: str) -> Offer | None:
@@ -213,7 +215,7 @@ class Menus(Presses[MatrixPress]):
             if choice is not None and is_menu:
                 if is_bare and await self._asked.is_open_in(conversation):
                     return words(language)("choice.several")
-                await self._pressed(offer, choice, principal, press_id, language)
+                await self._pressed(offer, choice, principal, press_id, language, is_private)
                 return ""
         said = await self._asked.text(
             conversation,
@@ -236,9 +238,16 @@ class Menus(Presses[MatrixPress]):
         principal: Principal | None,
         press_id: str,
         language: str,
+        is_private: bool,
     ) -> None:
         press = MatrixPress(
-            choice.data, press_id, offer.conversation, offer.event_id, offer.text, language
+            choice.data,
+            press_id,
+            offer.conversation,
+            offer.event_id,
+            offer.text,
+            language,
+            is_shared=not is_private,
         )
         await self.on_press(press, principal)
         at = self._clock.now_ms()

@@ -217,6 +217,7 @@ class Saying:
                     files=files,
                     language=principal.language,
                     has_buttons=True,
+                    is_shared=not event.is_private,
                     also=also,
                 )
             except (StoreUnavailable, NotReady) as error:

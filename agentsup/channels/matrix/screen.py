@@ -62,6 +62,7 @@ class MatrixPress:
     text: str
     """What stands there above the choices."""
     language: str = ""
+    is_shared: bool = True
 
 
 class MatrixScreen:

@@ -249,6 +249,7 @@ class Following:
             language=str(card.live["language"]),
             has_buttons=True,
             is_pressed=True,
+            is_shared=not parse(card.conversation).is_private,
         )
         reply = await self._commands.run(card.live["command"], context)
         if not reply.ok or not reply.live:

@@ -270,6 +270,7 @@ class Saying:
                     files=files,
                     language=event.language,
                     has_buttons=True,
+                    is_shared=not event.place.is_private,
                     also=also,
                 )
             except (StoreUnavailable, NotReady) as error:

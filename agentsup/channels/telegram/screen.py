@@ -53,6 +53,10 @@ class Press:
     """The message with the button; None if the platform has forgotten it."""
     language: str = ""
 
+    @property
+    def is_shared(self) -> bool:
+        return not parse(self.conversation).is_private
+
 
 class Screen:
     """Shows what a press led to, in the chats of one agent's bot."""

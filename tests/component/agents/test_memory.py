@@ -280,9 +280,7 @@ async def test_an_operator_shares_what_was_shown_and_nothing_else(household: Ope
     """Neither what was saved since, nor what others have under that key."""
     house = await household(agent("ann", *RULES))
     await house.ask("ann", "share tea=green")
-    await house.ask("ann", "save tea=for me alone")
-    eves = "UPDATE memories SET person = 'person:eve' WHERE scope = 'instance'"
-    await house.db.write(lambda tx: tx.execute(eves))
+    await house.ask("ann", "save tea=for me alone", who=EVE)
     await house.ask("ann", "share tea=green")
     typed = await house.command("ann", "/memory share tea agent")
     assert (typed.ok, typed.code) == (False, "not_seen")
@@ -305,6 +303,20 @@ async def test_an_operator_shares_what_was_shown_and_nothing_else(household: Ope
     told = (await house.command("ann", f"/memory share {refs[0]} agent")).text
     assert "for me alone" in told or "Always run" in told
     assert (await house.command("ann", "/memory share mem_x@1")).code == "not_found"
+
+
+async def test_in_a_group_an_operator_sees_what_is_their_own_or_shared(household: Open) -> None:
+    house = await household(agent("ann", *RULES))
+    await house.ask("ann", "save secret=Eve looks for another job", who=EVE)
+    await house.ask("ann", "save tea=green")
+    assert "another job" in (await house.command("ann", "/memory")).text
+    for verb in ("", " search job", " show secret", " pin secret", " forget secret"):
+        told = await house.command("ann", f"/memory{verb}", is_shared=True)
+        assert "another job" not in told.text, verb
+    told = await house.command("ann", "/memory", is_shared=True)
+    assert "tea: green" in told.text
+    assert not [b for row in told.buttons for b in row if "secret" in b.label]
+    assert await house.sql("SELECT count(*) FROM memories") == [(2,)]
 
 
 # -- a session that grows too long -------------------------------------------------------------------

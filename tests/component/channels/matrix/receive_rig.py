@@ -122,6 +122,7 @@ class Buttons:
 
     def __init__(self) -> None:
         self.pressed: list[tuple[str, str, str]] = []
+        self.private: list[bool] = []
         """Who (empty: nobody who may), the event, the emoji."""
         self.texts: list[tuple[str, str | None, str]] = []
 
@@ -148,7 +149,10 @@ class Buttons:
         principal: Principal | None,
         press_id: str,
         language: str = "",
+        *,
+        is_private: bool = False,
     ) -> bool:
+        self.private.append(is_private)
         self.pressed.append((principal.subject if principal else "", event_id, emoji))
         return True
 
@@ -168,6 +172,8 @@ class ReceiveRig:
         self.buttons = Buttons()
         self.told: list[str] = []
         self.ran: list[str] = []
+        self.shared: list[bool] = []
+        """Of each command, whether others read what it shows."""
         self.set_aside: list[int] = []
         self.numbers = 0
         identity = MatrixIdentity(user_id=ME, allowed_users=(ANN, BEN))
@@ -183,6 +189,7 @@ class ReceiveRig:
         self.open()
 
     async def _run(self, context: CommandContext, rest: str) -> CommandReply:
+        self.shared.append(context.is_shared)
         self.ran.append(f"{context.conversation} {rest}".strip())
         return CommandReply("ran")
 

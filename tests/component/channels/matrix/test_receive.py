@@ -374,6 +374,16 @@ async def test_an_old_reaction_presses_nothing(rig: ReceiveRig) -> None:
     assert rig.buttons.pressed == [(f"matrix:{ANN}", "$q", "2️⃣")]
 
 
+async def test_commands_know_whether_others_read_along(rig: ReceiveRig) -> None:
+    await rig.say("/stop")
+    await rig.react("$x", "👍")
+    rig.group()
+    rig.rooms.forget(ROOM)
+    await rig.say("/stop")
+    await rig.react("$x", "👍")
+    assert (rig.shared, rig.buttons.private) == ([False, True], [True, False])
+
+
 async def test_nothing_is_run_because_of_what_may_have_been_handled_before(
     rig: ReceiveRig,
 ) -> None:

@@ -120,6 +120,8 @@ class Rig:
             lambda: AGENT_ID,
         )
         self.ran: list[str] = []
+        self.shared: list[bool] = []
+        """Of each ping, whether others read what it shows."""
         self.live = LiveHub()
         self.channel = TelegramChannel()
         self.http = SharedHttp()
@@ -140,6 +142,7 @@ class Rig:
 
     async def _ping(self, context: CommandContext, rest: str) -> CommandReply:
         self.ran.append(f"ping {rest}")
+        self.shared.append(context.is_shared)
         rows = ((Button("again", "/ping again"),),)
         return CommandReply(f"pong {rest} for {context.principal.label}", buttons=rows)
 

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import random
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -344,6 +345,19 @@ async def test_a_long_pause_of_polls_is_shown_at_once_and_told(rig: Rig) -> None
     assert not rig.reports[-1].is_well
     await asyncio.sleep(0.6)  # a second word would come by now
     assert len(rig.told) == 1
+
+
+async def test_commands_know_whether_others_read_along(rig: Rig) -> None:
+    group = await rig.people.group("Group", [rig.ann, rig.bot.bot_id])
+    rig.allow(groups=(int(group),))
+    rig.spec = replace(rig.spec, group_mention_only=False)
+    await rig.start()
+    for chat in (rig.chat, group):
+        await rig.people.say(chat, "/ping@bob_bot", user=rig.ann)
+        record = await rig.people.wait_text(chat, "pong")
+        await rig.people.press(chat, record["message_id"], text="again", user=rig.ann)
+        await rig.people.wait_text(chat, "pong again")
+    assert rig.shared == [False, False, True, True]
 
 
 async def test_strangers_get_nothing(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
