@@ -88,8 +88,7 @@ class Inbox:
 
         ``files`` lie in the agent's workspace already; with them the text may be empty.
         ``language`` (of the person) and ``has_buttons`` are for the replies of commands. ``is_private``:
-        nobody else is in the conversation, so a plain text answers what is open there; a channel that
-        asks for that itself leaves it out. ``is_shared``: others read what a command shows. ``also``
+        a plain text answers what is open there. ``is_shared``: others read along. ``also``
         writes more into the transaction that accepts; it does not run for a command.
 
         Raises ``NotFound``, ``Gone``, ``Forbidden``, ``BadRequest``, ``Overloaded`` and

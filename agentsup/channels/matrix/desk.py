@@ -23,6 +23,7 @@ from agentsup.model.principal import Principal
 from agentsup.store.database import Database
 
 __all__ = [
+    "Buttons",
     "Item",
     "Lane",
     "SayDeps",
@@ -62,6 +63,22 @@ class TypedAnswers(Protocol):
         quoted: str = "",
         is_private: bool = False,
     ) -> str | None: ...
+
+
+class Buttons(TypedAnswers, Protocol):
+    """Reactions and typed answers."""
+
+    async def on_reaction(
+        self,
+        room_id: str,
+        event_id: str,
+        emoji: str,
+        principal: Principal | None,
+        press_id: str,
+        language: str = "",
+        *,
+        is_private: bool = False,
+    ) -> bool: ...
 
 
 class Watching(Protocol):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from agentsup.catalogue import words
 from agentsup.channels import compose, poison
@@ -24,10 +23,10 @@ from agentsup.channels.matrix.access import (
 from agentsup.channels.matrix.clear import tell_tx
 from agentsup.channels.matrix.context import Context
 from agentsup.channels.matrix.desk import (
+    Buttons,
     Item,
     Lane,
     SayDeps,
-    TypedAnswers,
     Watching,
     notice_tx,
     shown,
@@ -48,29 +47,13 @@ from agentsup.model.principal import Principal
 from agentsup.observe.logging import get_logger
 from agentsup.store.database import Tx
 
-__all__ = ["Buttons", "Doors", "Incoming"]
+__all__ = ["Doors", "Incoming"]
 
 _log = get_logger(__name__)
 
 _TOLD_MAX = 1000
 _STORE_PAUSE_S = 1.0
 _MESSAGES = frozenset({EventKind.MESSAGE, EventKind.EDITED})
-
-
-class Buttons(TypedAnswers, Protocol):
-    """Reactions and typed answers."""
-
-    async def on_reaction(
-        self,
-        room_id: str,
-        event_id: str,
-        emoji: str,
-        principal: Principal | None,
-        press_id: str,
-        language: str = "",
-        *,
-        is_private: bool = False,
-    ) -> bool: ...
 
 
 class Incoming:
