@@ -44,18 +44,24 @@ def answering(place: Place) -> Client | None:
 
 
 def ensure_running(
-    place: Place, screen: Screen, *, port: int | None = None, tether: int | None = None
+    place: Place,
+    screen: Screen,
+    *,
+    port: int | None = None,
+    tether: int | None = None,
+    accept_store: bool = False,
 ) -> Client:
     """A client of the ready daemon of `place`, which is started if none runs. Raises `Failed`.
 
     With `tether`, a descriptor to read from, the one that is started ends at its end of file.
+    `accept_store` lets it take the store as it is.
     """
     found = answering(place)
     if found is not None:
         return _until_ready(place, screen, pid=None)
     holder = holder_of(place.home)
     if holder is None:
-        return _until_ready(place, screen, pid=_start(place, port, tether))
+        return _until_ready(place, screen, pid=_start(place, port, tether, accept_store))
     screen.say(f"A daemon (pid {holder}) is starting or stopping; waiting for it.")
     with contextlib.suppress(Failed):
         return _until_ready(place, screen, pid=None, watched=holder)
@@ -64,12 +70,14 @@ def ensure_running(
             f"the process {holder} holds {place.home.root} and does not answer; see "
             f"{place.home.logs}, or end it with `kill {holder}`"
         )
-    return _until_ready(place, screen, pid=_start(place, port, tether))
+    return _until_ready(place, screen, pid=_start(place, port, tether, accept_store))
 
 
-def _start(place: Place, port: int | None, tether: int | None) -> int:
+def _start(place: Place, port: int | None, tether: int | None, accept_store: bool) -> int:
     program = "agentsup" if tether is None else "agentsup.cli.tethered"
     argv = [sys.executable, "-m", program, "--home", str(place.home.root), "run"]
+    if accept_store:
+        argv.append("--accept-store")
     if port is not None:
         argv += ["--port", str(port)]
     env = {name: value for name, value in os.environ.items() if name not in _OF_SUPERVISORS}

@@ -86,6 +86,7 @@ def up(
     home: HomeHere = None,
     port: Port = None,
     chat: Annotated[bool, typer.Option(help="Open a chat with main afterwards.")] = True,
+    accept_store: AcceptStore = False,
 ) -> None:
     """Make the home if there is none, start the daemon in the background, chat."""
     del home
@@ -99,7 +100,7 @@ def up(
     if not place.home.root.is_dir() or not any(path.exists() for path in place.home.watched):
         create_home(place.home)
         screen.say(f"made the home {place.home.root}")
-    client = ensure_running(place, screen, port=port)
+    client = ensure_running(place, screen, port=port, accept_store=accept_store)
     _tell_engines(screen, client, place)
     # Where it goes to a file, it would be kept there; `agentsup link` makes another.
     if screen.is_terminal or not chat:

@@ -98,7 +98,7 @@ def setup_logging(
     stream = stream or sys.stderr
     console = logging.StreamHandler(stream)
     is_json = json or not (plain or stream.isatty())
-    console.setFormatter(_JsonFormatter() if is_json else _LineFormatter())
+    console.setFormatter(_JsonFormatter() if is_json else _LineFormatter(stream.isatty()))
     targets: list[logging.Handler] = [console]
     if file is not None:
         kept = FILES_KEPT if files_kept is None else files_kept
@@ -283,15 +283,19 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _LineFormatter(logging.Formatter):
-    """Time, level, agent, event, key=value; for people."""
+    """Time, level, agent, event, key=value; for people. Only terminals get colours."""
 
     COLOURS: Final = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31;1m"}
+
+    def __init__(self, has_colours: bool) -> None:
+        super().__init__()
+        self._has_colours = has_colours
 
     def format(self, record: logging.LogRecord) -> str:
         facts = dict(getattr(record, _FACTS))
         exception, stack = facts.pop("exception", None), facts.pop("stack", None)
         at = time.strftime("%H:%M:%S", time.localtime(record.created))
-        colour = self.COLOURS.get(record.levelname, "")
+        colour = self.COLOURS.get(record.levelname, "") if self._has_colours else ""
         level = f"{colour}{record.levelname.lower():<8}{chr(27) + '[0m' if colour else ''}"
         agent, event = facts.pop("agent", ""), clean_line(facts.pop("event", ""))
         known = [name for name in _FIRST if name in facts]

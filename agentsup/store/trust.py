@@ -155,7 +155,7 @@ def refusal(
     accepted = _ACCEPTED.get(doubt, "takes the file as it is: what it lacks is gone")
     return StoreLost(
         f"{sentence}; nothing was started. Put the right files back, if you have them. {restore} "
-        f"`{command} run --accept-store` {accepted}, and finished work may be done again.",
+        f"`{command} run --accept-store` (or `up`) {accepted}, and finished work may be done again.",
         reason=doubt.value,
         path=str(path),
         last_good_backup=None if last_good is None else str(last_good[0]),

@@ -326,6 +326,18 @@ def test_up_tells_why_the_daemon_does_not_start(cli: Cli) -> None:
     assert "too short" in done.stderr
 
 
+def test_up_takes_the_store_as_it_is_on_demand_alone(cli: Cli) -> None:
+    cli.good("up", "--no-chat")
+    cli.good("stop")
+    for path in cli.home.glob("state.db*"):
+        path.unlink()
+    refused = cli.run("up", "--no-chat")
+    assert refused.returncode == 1
+    assert "--accept-store" in refused.stderr
+    cli.good("up", "--no-chat", "--accept-store")
+    cli.good("stop")
+
+
 def test_an_engine_uses_the_cli_with_its_own_token(cli: Cli) -> None:
     """Without a home in its environment, `AGENTSUP_URL` and `AGENTSUP_TOKEN` are what counts."""
     cli.daemon()

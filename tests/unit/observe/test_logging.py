@@ -301,8 +301,8 @@ def test_closing_puts_back_what_was_there(bench: Bench) -> None:
     assert (root.level, root.handlers) == before
 
 
-def test_a_traceback_steers_no_terminal() -> None:
-    stream = io.StringIO()
+@pytest.mark.parametrize("stream, colours", [(Terminal(), 1), (io.StringIO(), 0)])
+def test_a_traceback_steers_no_terminal(stream: io.StringIO, colours: int) -> None:
     log = setup_logging(
         level="info", json=False, file=None, redactor=Redactor(), stream=stream, plain=True
     )
@@ -313,6 +313,6 @@ def test_a_traceback_steers_no_terminal() -> None:
     log.close()
     text = stream.getvalue()
     assert "said" in text
-    assert text.count("\x1b[31merror") == text.count("\x1b[0m") == 1, "our own colour"
+    assert text.count("\x1b[31merror") == text.count("\x1b[0m") == colours, "our own colour"
     text = text.replace("\x1b[31merror", "").replace("\x1b[0m", "")
     assert [c for c in text if c in "\x1b\x07\x9b\u202e\u2066"] == []
