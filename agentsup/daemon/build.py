@@ -404,7 +404,7 @@ class _Assembly:
                     lambda: self.snapshot.settings.limits.keep_days,
                     self.work.purge,
                     g.keep_lock,
-                    g.mode_keeper(self.alarm.tell).look,
+                    g.keepers(self.alarm.tell),
                 ),
                 services.watchdog_spec(self.watchdog),
                 self.roles.spec(),

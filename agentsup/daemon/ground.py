@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from agentsup.api.ports import WebDeps
@@ -18,6 +19,7 @@ from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.daemon import boot as boots
 from agentsup.daemon.modes import ModeKeeper, StartModes
 from agentsup.daemon.recorder import Recorder
+from agentsup.daemon.resources import ResourceKeeper
 from agentsup.daemon.roster import Roster
 from agentsup.daemon.tokens import TokenBook
 from agentsup.engines.registry import EngineRegistry
@@ -76,15 +78,20 @@ class Ground:
     """Where the daemon works on what agents can write."""
     config_files: ConfigFiles = field(default_factory=ConfigFiles)
     """Reads what people keep in the home."""
+    resources: ResourceKeeper = field(default_factory=ResourceKeeper)
+    """Keeps the limits and the priority that this process has now."""
     after_imports: Callable[[], None] = lambda: None
     """Called when a large library was loaded. A process of our own freezes it: a full collection
     among all that is loaded would hold up the loop for tens of milliseconds."""
 
-    def mode_keeper(self, tell: Callable[[str], Awaitable[None]]) -> ModeKeeper:
-        """What keeps the modes of the home; ``tell`` reaches an operator."""
-        return ModeKeeper(
+    def keepers(
+        self, tell: Callable[[str], Awaitable[None]]
+    ) -> Mapping[str, Callable[[], Awaitable[None]]]:
+        """What puts right what other programs changed, by name; ``tell`` reaches an operator."""
+        modes = ModeKeeper(
             self.home, self.tokens, self.entropy, self.redactor, tell, self.start_modes
         )
+        return {"modes": modes.look, "resources": partial(self.resources.look, tell)}
 
 
 async def redact_secrets(

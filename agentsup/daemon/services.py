@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from agentsup.agents.memory import rows as memories
 from agentsup.agents.pipeline import results
@@ -16,8 +16,8 @@ from agentsup.daemon.housekeeping import (
     BACKUP_EVERY_S,
     EXPIRE_EVERY_S,
     KEEP_EVERY_S,
-    MODES_EVERY_S,
-    MODES_FIRST_S,
+    LOOK_EVERY_S,
+    LOOK_FIRST_S,
     PRUNE_EVERY_S,
     REAP_EVERY_S,
     Chore,
@@ -74,10 +74,10 @@ def housekeeping_spec(
     keep_days: Callable[[], int],
     purge: Callable[[int], Awaitable[object]],
     keep_lock: Callable[[], bool],
-    modes: Callable[[], Awaitable[object]],
+    keepers: Mapping[str, Callable[[], Awaitable[object]]],
 ) -> ChildSpec:
     """Deadlines, retention, backups, dead orphans, the home's lock; ``purge`` removes what was put
-    away long before the time (wall ms) it is given, ``modes`` puts those of the home right."""
+    away long before the time (wall ms) it is given, ``keepers`` put right what others changed."""
     dead: frozenset[int] = frozenset()
     due_at: int | None = None
     looked_at = -1
@@ -114,7 +114,7 @@ def housekeeping_spec(
     chores = (
         Chore("expire", EXPIRE_EVERY_S, EXPIRE_EVERY_S, expire),
         Chore("reap", REAP_EVERY_S, REAP_EVERY_S, reap),
-        Chore("modes", MODES_EVERY_S, MODES_FIRST_S, modes),
+        *(Chore(name, LOOK_EVERY_S, LOOK_FIRST_S, look) for name, look in keepers.items()),
         Chore("prune", PRUNE_EVERY_S, 300.0, prune_all),
         Chore("backup", BACKUP_EVERY_S, 600.0, database.back_up),
         lock_chore(keep_lock),

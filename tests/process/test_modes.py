@@ -1,6 +1,8 @@
 """P3, P7: a program that changes modes in the home takes nothing from the daemon for long."""
 
 import asyncio
+import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,24 @@ async def test_a_start_puts_modes_right_and_makes_a_new_token(tmp_path: Path) ->
         assert "The operator's token could be read" in told
 
 
+async def test_what_a_program_outside_the_fence_takes_is_given_back(tmp_path: Path) -> None:
+    async with DaemonProcess(laid(tmp_path)) as daemon:
+        pid, number = daemon.pid, resource.RLIMIT_CORE
+        _, hard = resource.prlimit(pid, resource.RLIMIT_NPROC)
+        limits, cpus = resource.prlimit(pid, number), os.sched_getaffinity(pid)
+        resource.prlimit(pid, resource.RLIMIT_NPROC, (900, hard))
+        os.sched_setaffinity(pid, {min(cpus)})
+        async with asyncio.timeout(20):
+            while not (told := await notices(daemon)):
+                await asyncio.sleep(0.05)
+        assert resource.prlimit(pid, resource.RLIMIT_NPROC) != (900, hard)
+        assert (resource.prlimit(pid, number), os.sched_getaffinity(pid)) == (limits, cpus)
+        assert "limit nproc" in told
+        assert ("processors" in told) is (len(cpus) > 1)
+        ready = await daemon.get("/readyz")
+        assert {each["name"]: each["ok"] for each in ready["probes"]}["resources"]
+
+
 async def notices(daemon: DaemonProcess) -> str:
-    rows = daemon.sql("SELECT body FROM outbox WHERE body LIKE '%put right%'")
+    rows = daemon.sql("SELECT body FROM outbox WHERE lower(body) LIKE '%put right%'")
     return " ".join(row["body"] for row in rows)

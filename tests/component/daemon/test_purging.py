@@ -23,13 +23,11 @@ async def test_a_clock_that_is_a_year_ahead_removes_no_folder_of_last_week(tmp_p
         given.append(now_ms)
         was_called.set()
 
-    async def nothing() -> None: ...
-
     async def life() -> int:
         """The time that one start of the daemon purges by first."""
         was_called.clear()
         spec = housekeeping_spec(
-            rig.db, rig.mailbox, rig.clock, lambda: 30, purge, lambda: True, nothing
+            rig.db, rig.mailbox, rig.clock, lambda: 30, purge, lambda: True, {}
         )
         child = SupervisedChild(spec, clock=rig.clock, entropy=rig.entropy, record=lambda _: None)
         child.start()
