@@ -10,12 +10,9 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from agentsup.cli.failure import Failed, Unreachable
-from agentsup.cli.locate import Address, Place
+from agentsup.cli.locate import MISDIRECTED, Address, Place
 
 _MOST_BYTES = 64 * 1024 * 1024
-BOOT_HEADER = "X-Agentsup-Boot"
-MISDIRECTED = 421
-"""A daemon that is not the one whose boot the header names answers so: another one got its port."""
 REQUEST_S = 30.0
 """How long a request may take unless a command waits for an answer."""
 
@@ -85,9 +82,7 @@ class Client:
         kind = (
             http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         )
-        headers = {"Authorization": f"Bearer {self.address.token}", "Accept": "application/json"}
-        if self.address.boot_id:
-            headers[BOOT_HEADER] = self.address.boot_id
+        headers = {**self.address.headers, "Accept": "application/json"}
         data = None
         if body is not None:
             data = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")

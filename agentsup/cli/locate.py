@@ -14,6 +14,9 @@ from agentsup.kit import machine
 
 URL_VARIABLE = "AGENTSUP_URL"
 TOKEN_VARIABLE = "AGENTSUP_TOKEN"  # noqa: S105 - a variable's name
+BOOT_HEADER = "X-Agentsup-Boot"
+MISDIRECTED = 421
+"""A daemon that is not the one whose boot the header names answers so: another one got its port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,12 @@ class Address:
     token: str
     pid: int | None = None
     boot_id: str = ""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Of every request: who asks, and which daemon is meant."""
+        meant = {BOOT_HEADER: self.boot_id} if self.boot_id else {}
+        return {"Authorization": f"Bearer {self.token}", **meant}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import aiohttp
 
 from agentsup.cli.chat.conversation import Conversation, HelloRefused, Shown
 from agentsup.cli.failure import Failed, Unreachable
-from agentsup.cli.locate import Address, Place
+from agentsup.cli.locate import MISDIRECTED, Address, Place
 from agentsup.kit.clock import Clock
 from agentsup.kit.outbound.aiohttp_client import Session, new_session, whole
 from agentsup.kit.outbound.limits import MIB, AnswerLimits, LimitExceeded
@@ -96,13 +96,14 @@ class Link:
             address = self._place.address()
             async with http.ws_connect(
                 address.url + "/ws",
-                headers={"Authorization": f"Bearer {address.token}"},
+                headers=address.headers,
                 heartbeat=HEARTBEAT_S,
                 max_msg_size=MAX_FRAME,
             ) as socket:
                 return await self._serve(socket, address, is_first=is_first)
         except aiohttp.WSServerHandshakeError as error:
-            if error.status in _TRY_AGAIN and not is_first:
+            is_another = error.status == MISDIRECTED
+            if is_another or (error.status in _TRY_AGAIN and not is_first):
                 return Unreachable(self._place.not_running())
             raise Failed(_handshake(error)) from None
         except (aiohttp.ClientError, LimitExceeded, OSError, TimeoutError, ValueError):
@@ -172,7 +173,7 @@ class Link:
             self._conversation.closed_elsewhere(frozenset(str(one["id"]) for one in listed))
 
     def _http(self, address: Address) -> Session:
-        return new_session(_ANSWER, headers={"Authorization": f"Bearer {address.token}"})
+        return new_session(_ANSWER, headers=address.headers)
 
     async def _get(self, http: Session, address: Address, path: str) -> dict[str, Any]:
         async with http.get(address.url + path) as response:

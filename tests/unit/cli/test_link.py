@@ -26,6 +26,7 @@ class Daemon:
     def __init__(self, script: Script) -> None:
         self.script = script
         self.frames: list[list[dict[str, Any]]] = []
+        self.boot_id = "boot_1"
 
     async def next(self, socket: web.WebSocketResponse) -> dict[str, Any]:
         frame: dict[str, Any] = json.loads(await socket.receive_str())
@@ -41,6 +42,8 @@ class Daemon:
     async def serve(self, request: web.Request) -> web.StreamResponse:
         if request.headers.get("Authorization") != "Bearer t0ken":
             return web.Response(status=401)
+        if request.headers.get("X-Agentsup-Boot") != self.boot_id:
+            return web.Response(status=421)
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         self.frames.append([])
@@ -56,7 +59,7 @@ class Daemon:
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        (home / "daemon.json").write_text(json.dumps({"pid": 1, "url": url}))
+        (home / "daemon.json").write_text(json.dumps({"pid": 1, "url": url, "boot_id": "boot_1"}))
         (home / "api.token").write_text("t0ken")
         try:
             yield
@@ -93,6 +96,18 @@ class Client:
             yield
         finally:
             await self.tasks.close(5)
+
+
+async def test_a_daemon_that_has_the_port_of_the_one_meant_hears_nothing(tmp_path: Path) -> None:
+    async def script(daemon: Daemon, socket: web.WebSocketResponse, number: int) -> None:
+        await daemon.welcome(socket, seq=1)
+
+    daemon = Daemon(script)
+    daemon.boot_id = "boot_of_another"
+    async with daemon.running(tmp_path):
+        with pytest.raises(Unreachable, match="no daemon runs"):
+            await Client(tmp_path).link.run()
+    assert daemon.frames == []
 
 
 async def test_a_text_that_was_not_confirmed_is_said_again_under_the_same_id(
