@@ -16,7 +16,7 @@ from agentsup.model.control import Button, CommandContext, CommandReply
 from agentsup.model.errors import BadRequest, Conflict, Forbidden
 from agentsup.model.message import DeliverTo
 from agentsup.model.principal import PersonRole
-from agentsup.model.question import Question, QuestionState
+from agentsup.model.question import APPROVAL, Question, QuestionState
 from agentsup.model.task import WORKING, NewTask, Schedule, Task, TaskState
 from agentsup.tasks.hub import TaskHub
 
@@ -136,7 +136,7 @@ class _TaskCommands:
             text += "\n" + say("tasks.how_answer", id=task_texts.short_id(task.task_id))
         return CommandReply(
             f"{head}\n\n{text}" if head else text,
-            buttons=(*_answers(task, question, say), *_acts(task, schedule, say)),
+            buttons=(*_answers(task.task_id, question, say), *_acts(task, schedule, say)),
             live=f"/task {task.task_id}",
         )
 
@@ -248,19 +248,30 @@ def _meant(question: Question, text: str) -> str:
     return found
 
 
-def _answers(task: Task, question: Question | None, say: Words) -> Rows:
+def _answers(task_id: str, question: Question | None, say: Words) -> Rows:
     if question is None:
         return ()
-    labels = choices.labels(question.kind, question.options, say.language)
-    return tuple(
+    offered = list(
+        zip(
+            choices.labels(question.kind, question.options, say.language),
+            question.options,
+            strict=True,
+        )
+    )
+    rows: Rows = ()
+    if question.kind == APPROVAL:
+        # The card has a line of the call: what allows it stands below all of it.
+        look = Button(say("approval.show_all"), f"/question {question.question_id}")
+        rows, offered = ((look,),), [each for each in offered if each[1] == choices.DENY]
+    return rows + tuple(
         (
             Button(
                 shown,
-                f"/task answer {task.task_id} {question.question_id} {option}",
+                f"/task answer {task_id} {question.question_id} {option}",
                 once=True,
             ),
         )
-        for shown, option in zip(labels, question.options, strict=True)
+        for shown, option in offered
     )
 
 
