@@ -15,14 +15,13 @@ import asyncio
 import contextlib
 import json
 import os
-import resource
 import signal
 import socket
 import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -30,16 +29,15 @@ from typing import Any, Final, Self
 
 import aiohttp
 
+from agentsup.testing.bound import BOUND_S
 from agentsup.testing.chat_client import Chat
-from agentsup.testing.loaded_process import LoadedProcess, Process
+from agentsup.testing.fork_server import ADDRESS, INHERITED, Cage
+from agentsup.testing.loaded_process import LoadedProcess, Process, modules_of
 
 __all__ = ["Answer", "DaemonProcess", "group_members", "marked_by", "write_home"]
 
 GIB: Final = 1024**3
-READY_S: Final = 20.0
-REQUEST_S: Final = 15.0
 _STEP_S: Final = 0.02
-_ALLOWED_ENV: Final = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONHASHSEED", "PYTHONPATH")
 
 
 def write_home(
@@ -61,18 +59,6 @@ def write_home(
     if config:
         (home / "config.toml").write_text(config)
     return home
-
-
-def cage_of(memory: int, descriptors: int) -> Callable[[], None]:
-    """What a process sets for itself before it becomes the daemon."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = hard if descriptors >= 1024 else min(hard, descriptors)
-
-    def cage() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(descriptors, most), most))
-
-    return cage
 
 
 def group_members(pgid: int) -> list[int]:
@@ -116,7 +102,7 @@ class DaemonProcess:
         *,
         env: Mapping[str, str] | None = None,
         command: Sequence[str] = ("-m", "agentsup"),
-        loaded: Sequence[str] = (),
+        loaded: Sequence[str] | None = None,
         memory: int = 2 * GIB,
         descriptors: int = 256,
     ) -> None:
@@ -124,13 +110,17 @@ class DaemonProcess:
 
         `env` is added to the few variables that each life inherits. With the notify socket the
         daemon sees a service manager above it: set `restart_in_place` where that matters. Where
-        `loaded` names modules, lives are forks of one process that has loaded them. Each life has
+        `loaded` names modules, lives are forks of one process that has loaded them; left out, they are
+        so where a fork server runs. An empty one has each life load everything itself. Each life has
         a limit of address space (`memory`, in bytes) and of `descriptors`: 1024 is what a machine
         gives, which a daemon may raise; with fewer it has to do. Its programs inherit both."""
-        self._cage = cage_of(memory, descriptors)
+        self._cage = Cage(memory, descriptors)
         self.home = home
         self._env = dict(env or {})
         self._command = tuple(command)
+        if loaded is None:
+            can_fork = ADDRESS in os.environ and self._command[0] in {"-m", "-c"}
+            loaded = modules_of(home) if can_fork else ()
         self.loaded = tuple(loaded)
         """May be changed between lives; none of them: the next life loads everything itself."""
         self._parent: LoadedProcess | None = None
@@ -157,7 +147,7 @@ class DaemonProcess:
     ) -> None:
         await self.close()
 
-    async def start(self, *, timeout_s: float = READY_S, **env: str) -> None:
+    async def start(self, *, timeout_s: float = BOUND_S, **env: str) -> None:
         """Start and wait until it says READY=1. Raises `RuntimeError` if it ends before."""
         self.launch(**env)
         await self.ready(timeout_s)
@@ -166,7 +156,7 @@ class DaemonProcess:
         """Start without waiting; `env` is added for this life."""
         assert self._process is None or self._process.poll() is not None, "it runs already"
         self._listen()
-        given = {name: os.environ[name] for name in _ALLOWED_ENV if name in os.environ}
+        given = {name: os.environ[name] for name in INHERITED if name in os.environ}
         # Each thread's heap would take its part of the address space.
         given |= {"MALLOC_ARENA_MAX": "2", "NOTIFY_SOCKET": self._notify_path, **self._env, **env}
         line = ["--home", str(self.home), "run", *(arguments or ("--port", "0"))]
@@ -191,7 +181,7 @@ class DaemonProcess:
         if self.loaded:
             if self._parent is None:
                 self._parent = LoadedProcess(
-                    self.loaded, self._command, env, self.output, before=self._cage
+                    self.loaded, self._command, env, self.output, self._cage
                 )
             return self._parent.launch(line, env, self.output)
         with self.output.open("ab") as output:
@@ -202,10 +192,10 @@ class DaemonProcess:
                 stderr=output,
                 env=env,
                 start_new_session=True,
-                preexec_fn=self._cage,  # noqa: PLW1509 - system calls, no locks
+                preexec_fn=self._cage.close,  # noqa: PLW1509 - system calls, no locks
             )
 
-    async def ready(self, timeout_s: float = READY_S) -> None:
+    async def ready(self, timeout_s: float = BOUND_S) -> None:
         """Wait for the next READY=1 (a re-execution in place says it again)."""
         assert self._notify is not None
         assert self._end is not None
@@ -233,7 +223,7 @@ class DaemonProcess:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._process.pid, number)
 
-    async def ended(self, timeout_s: float = 20.0) -> int:
+    async def ended(self, timeout_s: float = BOUND_S) -> int:
         """Wait for the end; the exit code (negative: a signal)."""
         assert self._end is not None
         async with asyncio.timeout(timeout_s):
@@ -241,7 +231,7 @@ class DaemonProcess:
         await self.leave()
         return code
 
-    async def stop(self, timeout_s: float = 20.0) -> int:
+    async def stop(self, timeout_s: float = BOUND_S) -> int:
         """SIGTERM and wait."""
         self.signal(signal.SIGTERM)
         return await self.ended(timeout_s)
@@ -315,7 +305,7 @@ class DaemonProcess:
         return self._http
 
     async def request(
-        self, method: str, path: str, *, timeout_s: float = REQUEST_S, **options: Any
+        self, method: str, path: str, *, timeout_s: float = BOUND_S, **options: Any
     ) -> Answer:
         """One request; `options` are aiohttp's (`json`, `data`, `headers`). Raises `ConnectionError`
         once this life is over."""
@@ -345,7 +335,7 @@ class DaemonProcess:
         assert answer.status == 202, answer
         return str(answer.body["task_id"])
 
-    async def result(self, message_id: str, wait_s: float = 10.0) -> dict[str, Any]:
+    async def result(self, message_id: str, wait_s: float = BOUND_S) -> dict[str, Any]:
         """The result document, after at most `wait_s`."""
         path = f"/interagent/results/{message_id}?wait={wait_s}"
         return dict(await self.get(path, timeout_s=wait_s + 5))
@@ -355,7 +345,7 @@ class DaemonProcess:
         return {view["name"]: view for view in (await self.get("/agents"))["agents"]}
 
     async def until(
-        self, name: str, *states: str, timeout_s: float = 10.0, **members: Any
+        self, name: str, *states: str, timeout_s: float = BOUND_S, **members: Any
     ) -> dict[str, Any]:
         """Follow the daemon's events until agent `name` is in one of `states`; its view."""
         try:

@@ -7,39 +7,46 @@ line; only what that imports is there already. Its parent is the waiting process
 to run line by line on its standard input and says pid and exit code on its standard output.
 """
 
-import importlib
+import contextlib
 import json
 import os
-import runpy
+import select
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from agentsup.kit import faults
-from agentsup.kit.loading import loading
+from agentsup.testing import fork_server, loaded_life
+from agentsup.testing.fork_server import Cage
 
-__all__ = ["DAEMON", "WITH_MODEL", "WITH_TELEGRAM", "LoadedProcess", "Process"]
+__all__ = ["DAEMON", "WITH_MODEL", "WITH_TELEGRAM", "LoadedProcess", "Process", "modules_of"]
 
-DAEMON: Final = (
+DAEMON: Final[tuple[str, ...]] = (
     "agentsup.cli.reads",
     "agentsup.cli.app",
     "agentsup.daemon.main",
     "agentsup.engines.scripted_rules",
 )
 """What every `agentsup run` imports before it opens its store."""
-WITH_TELEGRAM: Final = (
-    *DAEMON,
+_TELEGRAM: Final = (
     "agentsup.channels.telegram.library",
     "agentsup.channels.telegram.life",
 )
+_MODEL: Final = ("agentsup.engines.llm.client", "agentsup.engines.llm.session")
+WITH_TELEGRAM: Final = (*DAEMON, *_TELEGRAM)
 """The same of a daemon with a bot; the library behind it is loaded by the channel's own door."""
-WITH_MODEL: Final = (*DAEMON, "agentsup.engines.llm.client", "agentsup.engines.llm.session")
+WITH_MODEL: Final = (*DAEMON, *_MODEL)
 """The same of a daemon whose agents have a model by the engine `llm`."""
-_LIBRARY: Final = "agentsup.channels.telegram.library"
+
+
+def modules_of(home: Path) -> tuple[str, ...]:
+    """What a daemon loads for the agents of a home, as far as they are written."""
+    agents = home / "agents.json"
+    text = agents.read_text(errors="replace") if agents.exists() else ""
+    telegram = _TELEGRAM if '"telegram_token"' in text else ()
+    return (*DAEMON, *telegram, *(_MODEL if '"llm"' in text else ()))
 
 
 class Process:
@@ -51,14 +58,27 @@ class Process:
         self._code: int | None = None
 
     def poll(self) -> int | None:
-        """The exit code, once it was waited for."""
+        """The exit code, once it has ended."""
+        if self._code is None:
+            with contextlib.suppress(TimeoutError):
+                self._code = self._parent.told(0)
         return self._code
 
-    def wait(self) -> int:
-        """Wait (blocking) for the end; the exit code (negative: a signal)."""
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait (blocking) for the end; the exit code (negative: a signal). Raises `TimeoutError`
+        after `timeout` seconds."""
         if self._code is None:
-            self._code = self._parent.told()
+            self._code = self._parent.told(timeout)
         return self._code
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
 
 
 class LoadedProcess:
@@ -70,22 +90,34 @@ class LoadedProcess:
         command: Sequence[str],
         env: Mapping[str, str],
         output: Path,
-        *,
-        before: Callable[[], None] | None = None,
+        cage: Cage,
+        files: tuple[int, int, int] | None = None,
     ) -> None:
-        """Start it. `modules` is what it loads, `command` what each life runs (`-m` or `-c`);
-        limits that `before` sets are those of each life too."""
+        """Have it forked where a fork server runs, else start it, with `env`. `modules` is what it
+        loads, `command` what each life runs (`-m` or `-c`), `cage` shuts it in with each life. With
+        `files`, which needs a fork server, it has one life, and those are its standard files."""
         self._command = tuple(command)
+        orders, self._orders = os.pipe()
+        told, says = os.pipe()
+        self._told, self._text = told, b""
+        self._has_files = files is not None
+        self._process: subprocess.Popen[bytes] | None = None
         with output.open("ab") as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, *modules],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env=dict(env),
-                start_new_session=True,
-                preexec_fn=before,  # noqa: PLW1509 - system calls, no locks
-            )
+            if fork_server.ADDRESS in os.environ:
+                fork_server.fork(modules, cage, (orders, says, errors.fileno(), *(files or ())))
+            else:
+                assert files is None, "only a fork server hands files on"
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", loaded_life.__name__, *modules],
+                    stdin=orders,
+                    stdout=says,
+                    stderr=errors,
+                    env=dict(env),
+                    start_new_session=True,
+                    preexec_fn=cage.close,  # noqa: PLW1509 - system calls, no locks
+                )
+        os.close(orders)
+        os.close(says)
 
     def launch(self, arguments: Sequence[str], env: Mapping[str, str], output: Path) -> Process:
         """Begin a life; the first call waits until all is loaded."""
@@ -94,87 +126,27 @@ class LoadedProcess:
             "arguments": list(arguments),
             "env": dict(env),
             "output": str(output),
+            "has_files": self._has_files,
         }
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(order).encode() + b"\n")
-        self._process.stdin.flush()
+        os.write(self._orders, json.dumps(order).encode() + b"\n")
         return Process(self.told(), self)
 
-    def told(self) -> int:
-        """The next number that it says."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line, "the loaded process has ended"
+    def told(self, timeout_s: float | None = None) -> int:
+        """The next number that it says. Raises `TimeoutError` if it says none for so long."""
+        while b"\n" not in self._text:
+            if not select.select([self._told], [], [], timeout_s)[0]:
+                raise TimeoutError(f"nothing was told within {timeout_s} s")
+            text = os.read(self._told, 4096)
+            assert text, "the loaded process has ended"
+            self._text += text
+        line, _, self._text = self._text.partition(b"\n")
         return int(line)
 
     def close(self) -> None:
         """End it; a life that still runs has to be ended before."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait()
-        self._process.stdout.close()
-
-
-def _load(names: Sequence[str]) -> None:
-    os.environ["PYDANTIC_AI_NO_BANNER"] = "1"  # as the engine has it before it imports the library
-    with loading():
-        for name in names:
-            module = importlib.import_module(name)
-            if name == _LIBRARY:
-                module._load()
-
-
-def _serve() -> dict[str, Any] | None:
-    """Fork for each order; in the fork the order is returned, at the end of all orders None."""
-    last = 0
-    for line in sys.stdin.buffer:
-        if last:
-            os.waitpid(last, 0)
-        assert threading.active_count() == 1, "threads do not live through a fork"
-        last = os.fork()
-        if not last:
-            order: dict[str, Any] = json.loads(line)
-            return order
-        os.write(1, b"%d\n" % last)
-        # It stays a zombie until the next order, so that its pid means nobody else meanwhile.
-        found = os.waitid(os.P_PID, last, os.WEXITED | os.WNOWAIT)
-        assert found is not None
-        killed = found.si_code != os.CLD_EXITED
-        os.write(1, b"%d\n" % (-found.si_status if killed else found.si_status))
-    return None
-
-
-def _become(order: Mapping[str, Any]) -> None:
-    """Be what an `exec` would have made of this process, as far as the program can see."""
-    os.setsid()
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    output = os.open(order["output"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    for descriptor, place in ((nothing, 0), (output, 1), (output, 2)):
-        os.dup2(descriptor, place)
-    os.close(nothing)
-    os.close(output)
-    os.environ.clear()
-    os.environ.update(order["env"])
-    faults._plan = faults.FaultPlan.from_env(os.environ)
-    sys.argv = [order["command"][0], *order["arguments"]]
-    sys.orig_argv = [sys.executable, *order["command"], *order["arguments"]]
-
-
-def _run(command: Sequence[str]) -> None:
-    """Run `-m module` or `-c text` as the interpreter would."""
-    way, what = command
-    if way == "-m":
-        runpy.run_module(what, run_name="__main__", alter_sys=True)
-    else:
-        exec(compile(what, "<string>", "exec"), {"__name__": "__main__"})
-
-
-if __name__ == "__main__":
-    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _load(sys.argv[1:])
-    given = _serve()
-    if given is not None:
-        signal.signal(signal.SIGINT, interrupt)
-        _become(given)
-        _run(given["command"])
+        os.close(self._orders)
+        while os.read(self._told, 4096):
+            continue
+        os.close(self._told)
+        if self._process is not None:
+            self._process.wait()

@@ -1,5 +1,6 @@
 """Real daemons on temporary homes; whatever still runs at the end of a test is ended."""
 
+import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,16 @@ from typing import Any
 import pytest
 
 from agentsup.testing.daemon_process import DaemonProcess, write_home
+from agentsup.testing.fork_server import ADDRESS, ForkServer
+from agentsup.testing.loaded_process import DAEMON
 
 MakeDaemon = Callable[..., DaemonProcess]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One server for all workers: they inherit its address."""
+    if ADDRESS not in os.environ:
+        config.add_cleanup(ForkServer.start(DAEMON).close)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from agentsup.testing.bound import BOUND_S
 from agentsup.testing.daemon_process import DaemonProcess, marked_by, write_home
 from agentsup.testing.kill_traffic import Record
 from agentsup.testing.loaded_process import WITH_TELEGRAM
@@ -108,7 +109,7 @@ class Storm:
         await self._start()
         work = self._begin(lambda: True)
         await asyncio.sleep(self.chance.uniform(0.1, 1.2))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_S):
             while self.in_flight < NEEDED_IN_FLIGHT or len(
                 self.record.items
             ) < NEEDED_PER_LIFE * len(self.lives):

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from agentsup.kit.faults import TASK_POINTS
+from agentsup.testing.bound import BOUND_S
 from agentsup.testing.chat_oracle import check_chats, place_of, plain
 from agentsup.testing.daemon_process import DaemonProcess, write_home
 from agentsup.testing.loaded_process import DAEMON, WITH_TELEGRAM
@@ -161,7 +162,7 @@ class Kills:
 
     async def _busy(self, seconds: float) -> None:
         """A random instant, but not before enough is in flight."""
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(BOUND_S):
             if self.model is not None:
                 await self.model.wait_asked(len(self.model.asked) + self.chance.randint(1, GIVERS))
             await asyncio.sleep(seconds)
@@ -176,7 +177,7 @@ class Kills:
         return [asyncio.create_task(each) for each in work]
 
     async def _over(self, work: list[asyncio.Task[None]]) -> None:
-        done, pending = await asyncio.wait(work, timeout=10)
+        done, pending = await asyncio.wait(work, timeout=BOUND_S)
         for task in pending:
             task.cancel()
         assert not pending, pending

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agentsup.testing.bound import BOUND_S
 from agentsup.testing.daemon_process import DaemonProcess
 from agentsup.testing.telegram import TelegramDriver
 from agentsup.testing.telegram_process import FakeTelegramProcess
@@ -184,9 +185,14 @@ async def test_an_agent_added_live_gets_its_bot_and_loses_it_again(
     assert (await daemon.post("/agents/bob/stop")).status == 200
     said = await town.people.say(second, "do it")
     rewrite(daemon, town.entry("main", telegram_token=None))
-    await daemon.until("main", "running")
+    async with asyncio.timeout(BOUND_S):
+        while "bob" in await daemon.agents():
+            await asyncio.sleep(0.02)
     assert await town.people.texts(second, after=said) == []
     rewrite(daemon, town.entry("main", telegram_token=None), town.entry("bob"))
+    async with asyncio.timeout(BOUND_S):
+        while "bob" not in await daemon.agents():
+            await asyncio.sleep(0.02)
     assert (await daemon.post("/agents/bob/start")).status == 200
     await town.people.wait_text(second, "did it", 15, after=said)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from agentsup.testing.bound import BOUND_S
 from tests.process.cli.process_cli import RULES, Cli
 
 
@@ -30,10 +31,14 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
     if written is not None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(written["pid"], signal.SIGKILL)  # started by `up`, so not our child
+    for daemon in made.daemons:
+        daemon.kill()
+        daemon.wait()
+    made.ends.close()
     for process in made.started:
         if process.poll() is None:
             process.kill()
-        process.wait(5)
+        process.wait(BOUND_S)
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:
                 stream.close()

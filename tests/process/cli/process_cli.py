@@ -1,18 +1,25 @@
 """Real `agentsup` processes over a home, for the tests of this folder."""
 
+import contextlib
 import json
 import os
-import signal
+import resource
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-WAIT_S = 15.0
+from agentsup.testing.bound import BOUND_S
+from agentsup.testing.fork_server import Cage
+from agentsup.testing.loaded_process import DAEMON, LoadedProcess, Process
+
+WAIT_S = BOUND_S
+UNCAGED = Cage(resource.RLIM_INFINITY, 1024)
 ENV = {
     name: value
     for name, value in os.environ.items()
@@ -48,6 +55,9 @@ class Cli:
     home: Path
     port: int
     started: list["subprocess.Popen[str]"] = field(default_factory=list)
+    daemons: list[Process] = field(default_factory=list)
+    ends: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    """Lets go of what daemons are forked from."""
 
     @property
     def output(self) -> Path:
@@ -60,15 +70,55 @@ class Cli:
     def run(
         self, *words: str, stdin: str = "", timeout_s: float = WAIT_S, **env: str
     ) -> "subprocess.CompletedProcess[str]":
+        """One command to its end: a fork of a process that has loaded what commands load."""
+        reading, writing = os.pipe()
+        with (
+            tempfile.TemporaryFile() as output,
+            tempfile.TemporaryFile() as errors,
+            os.fdopen(reading, "rb") as given,
+            os.fdopen(writing, "wb") as said,
+        ):
+            said.write(stdin.encode())
+            said.close()
+            files = (given.fileno(), output.fileno(), errors.fileno())
+            with self.forked(words, {**ENV, **env}, files) as life:
+                try:
+                    code = life.wait(timeout_s)
+                except TimeoutError:
+                    life.kill()
+                    life.wait()
+                    raise
+            output.seek(0)
+            errors.seek(0)
+            return subprocess.CompletedProcess(
+                self.argv(*words), code, output.read().decode(), errors.read().decode()
+            )
+
+    def run_alone(self, *words: str, **env: str) -> "subprocess.CompletedProcess[str]":
+        """One command in an interpreter of its own, which loads all it needs."""
         return subprocess.run(
             self.argv(*words),
-            input=stdin,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=timeout_s,
+            timeout=WAIT_S,
             env={**ENV, **env},
             check=False,
         )
+
+    @contextlib.contextmanager
+    def forked(
+        self,
+        words: Sequence[str],
+        env: Mapping[str, str],
+        files: tuple[int, int, int] | None = None,
+    ) -> Iterator[Process]:
+        """One command that has begun; with `files` as its standard input, output and error."""
+        parent = LoadedProcess(DAEMON, ("-m", "agentsup"), env, self.output, UNCAGED, files)
+        try:
+            yield parent.launch(["--home", str(self.home), *words], env, self.output)
+        finally:
+            parent.close()
 
     def good(self, *words: str, stdin: str = "") -> str:
         done = self.run(*words, stdin=stdin)
@@ -89,18 +139,11 @@ class Cli:
         self.started.append(made)
         return made
 
-    def daemon(self) -> "subprocess.Popen[str]":
+    def daemon(self) -> Process:
         """`agentsup run`, ready."""
-        with self.output.open("ab") as output:
-            made = subprocess.Popen(
-                self.argv("run", "--port", str(self.port)),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                text=True,
-                env=ENV,
-            )
-        self.started.append(made)
+        words = ("run", "--port", str(self.port))
+        made = self.ends.enter_context(self.forked(words, ENV))
+        self.daemons.append(made)
 
         def ready() -> bool:
             assert made.poll() is None, self.output.read_text()[-2000:]
@@ -127,6 +170,6 @@ class Cli:
         except (FileNotFoundError, ValueError):
             return None
 
-    def kill(self, daemon: "subprocess.Popen[str]") -> None:
-        daemon.send_signal(signal.SIGKILL)
-        daemon.wait(5)
+    def kill(self, daemon: Process) -> None:
+        daemon.kill()
+        daemon.wait(WAIT_S)

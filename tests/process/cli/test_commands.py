@@ -99,7 +99,7 @@ def test_plain_reads_load_nothing_heavy(cli: Cli) -> None:
         ("messages", "list", "--json"),
         ("tasks", "list", "--json"),
     ):
-        done = cli.run(*words, PYTHONPROFILEIMPORTTIME="1")
+        done = cli.run_alone(*words, PYTHONPROFILEIMPORTTIME="1")
         assert done.returncode == 0, done.stderr
         loaded = {
             line.rpartition("|")[2].strip().partition(".")[0]

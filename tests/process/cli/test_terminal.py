@@ -7,14 +7,14 @@ import pty
 import re
 import signal
 import subprocess
-import sys
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import typer.main
 
 from agentsup.cli.app import app
-from agentsup.cli.main import main
+from agentsup.testing.bound import BOUND_S
 from tests.process.cli.process_cli import ENV, Cli, until
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202edesrever\u2066x\x7f"
@@ -30,38 +30,26 @@ FEW = {"init", "up", "demo", "run", "restart", "stop", "stop-all"}
 """They start or end daemons; what they print of others' words is the daemon's log, seen below."""
 
 
-def in_terminal(argv: list[str], said: str | None = None) -> str:
+def in_terminal(cli: Cli, words: Sequence[str], said: str = "") -> str:
     """What one command prints on a terminal. ``said`` is its standard input, as a pipe."""
     reading, writing = os.pipe()
     with os.fdopen(writing, "w") as pipe:
-        pipe.write(said or "")
-    pid, terminal = pty.fork()
-    if pid == 0:
-        code = 1
-        try:
-            if said is not None:
-                os.dup2(reading, 0)
-            os.environ["TERM"] = "xterm"
-            sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w")
-            main(argv)
-        except SystemExit as end:
-            code = int(end.code or 0)
-        finally:
-            sys.stdout.flush()
-            os._exit(code)
-    os.close(reading)
-    found = b""
-    while True:
-        try:
-            chunk = os.read(terminal, 65536)
-        except OSError:
-            break
-        if not chunk:
-            break
-        found += chunk
-    os.close(terminal)
-    os.waitpid(pid, 0)
+        pipe.write(said)
+    ours, terminal = pty.openpty()
+    with cli.forked(words, {**ENV, "TERM": "xterm"}, (reading, terminal, terminal)) as life:
+        os.close(reading)
+        os.close(terminal)
+        found = b"".join(iter(lambda: _read(ours), b""))
+        os.close(ours)
+        life.wait(BOUND_S)
     return found.decode("utf-8", "replace")
+
+
+def _read(terminal: int) -> bytes:
+    """Nothing once nobody has the other end."""
+    with contextlib.suppress(OSError):
+        return os.read(terminal, 65536)
+    return b""
 
 
 def leaves(command: Any, name: tuple[str, ...] = ()) -> set[str]:
@@ -94,12 +82,11 @@ def test_no_command_passes_a_control_code_on(cli: Cli) -> None:
         return cli.is_ready()
 
     until("the daemon is ready", ready)
-    home = ["--home", str(cli.home)]
     message = json.loads(cli.good("send", "writer", f"hello {EVIL}", "--json"))["message_id"]
     cli.run("send", "writer", "fail", "--json")
     task = json.loads(cli.good("tasks", "create", f"do {EVIL}", "--json"))
-    assert in_terminal([*home, "chat"], f"hello {EVIL}\nfail\n"), "nothing was shown"
-    asked = in_terminal([*home, "chat"], "ask\n1\n")
+    assert in_terminal(cli, ["chat"], f"hello {EVIL}\nfail\n"), "nothing was shown"
+    asked = in_terminal(cli, ["chat"], "ask\n1\n")
     assert "desrever" in asked
     ids = {
         "ID": message,
@@ -111,7 +98,7 @@ def test_no_command_passes_a_control_code_on(cli: Cli) -> None:
         words = [*leaf.split(), *ARGUMENTS.get(leaf, "").format(**ids).split()]
         has_words = leaf in ARGUMENTS or leaf.endswith("list")
         for extra in ([], ["--json"]) if has_words else ([],):
-            shown[" ".join([leaf, *extra])] = in_terminal([*home, *words, *extra], "")
+            shown[" ".join([leaf, *extra])] = in_terminal(cli, [*words, *extra])
     process.send_signal(signal.SIGTERM)
     os.set_blocking(daemon, True)
     while True:
