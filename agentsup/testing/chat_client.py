@@ -7,6 +7,8 @@ from typing import Any
 
 import aiohttp
 
+from agentsup.testing.bound import BOUND_S
+
 __all__ = ["Chat"]
 
 
@@ -43,7 +45,7 @@ class Chat:
         await self._arrived.wait()
 
     async def frame(
-        self, timeout_s: float = 10.0, *, start: int = 0, **wanted: Any
+        self, timeout_s: float = BOUND_S, *, start: int = 0, **wanted: Any
     ) -> dict[str, Any]:
         """The first frame from number `start` on whose members are as `wanted`, awaited.
 
@@ -61,7 +63,7 @@ class Chat:
         raise TimeoutError(f"chat with {self._name}: no {wanted} in {self.frames[start:]}")
 
     async def event(
-        self, message_id: str, kind: str = "answer", timeout_s: float = 10.0
+        self, message_id: str, kind: str = "answer", timeout_s: float = BOUND_S
     ) -> dict[str, Any]:
         """The data of the delivered part of `kind` for a message."""
         found = await self._event(message_id, kind, timeout_s)
@@ -91,18 +93,18 @@ class Chat:
         await self._socket.send_str(json.dumps({"type": "say", "id": say_id, "text": text}))
         return say_id
 
-    async def say(self, text: str, say_id: str = "", timeout_s: float = 10.0) -> str:
+    async def say(self, text: str, say_id: str = "", timeout_s: float = BOUND_S) -> str:
         """Send a text and wait until it is accepted; returns the message id."""
         say_id = await self.send(text, say_id)
         accepted = await self.frame(timeout_s, type="accepted", id=say_id)
         return str(accepted["message_id"])
 
-    async def command(self, text: str, timeout_s: float = 15.0) -> dict[str, Any]:
+    async def command(self, text: str, timeout_s: float = BOUND_S) -> dict[str, Any]:
         """Run a command; the reply frame."""
         say_id = await self.send(text)
         return await self.frame(timeout_s, type="reply", id=say_id)
 
-    async def ask(self, text: str, timeout_s: float = 10.0) -> str:
+    async def ask(self, text: str, timeout_s: float = BOUND_S) -> str:
         """Say, and the text of the answer."""
         data = await self.event(await self.say(text), timeout_s=timeout_s)
         return str(data["text"])

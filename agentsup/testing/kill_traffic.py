@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import aiohttp
 
+from agentsup.testing.bound import BOUND_S
 from agentsup.testing.chat_client import Chat
 from agentsup.testing.daemon_process import DaemonProcess
 from agentsup.testing.web_client import Tab
@@ -231,7 +232,7 @@ class User:
 async def _ended_in_chat(chat: Chat, message_id: str) -> tuple[str, str]:
     """The answer, or the notice that there is none, as delivered to the conversation."""
     seen = 0
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(BOUND_S):
         while True:
             for frame in chat.frames[seen:]:
                 event = frame.get("event", {})

@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 import aiohttp
 
+from agentsup.testing.bound import BOUND_S
 from agentsup.testing.matrix_view import RoomView, Seen, fold
 
 __all__ = ["MatrixPerson", "MatrixRefused", "Seen"]
@@ -213,7 +214,7 @@ class MatrixPerson:
         return {one["state_key"]: one["content"]["membership"] for one in found["chunk"]}
 
     async def wait_member(
-        self, room: str, user_id: str, membership: str = "join", timeout_s: float = 15.0
+        self, room: str, user_id: str, membership: str = "join", timeout_s: float = BOUND_S
     ) -> None:
         """Until someone is in that relation to the room."""
         await self.wait_for(
@@ -333,7 +334,7 @@ class MatrixPerson:
             self._since = document["next_batch"]
 
     async def wait_for(
-        self, room: str, predicate: Callable[[RoomView], Any], timeout_s: float = 15.0
+        self, room: str, predicate: Callable[[RoomView], Any], timeout_s: float = BOUND_S
     ) -> Any:
         """What `predicate(view of the room)` returns once that is true.
 
@@ -352,7 +353,7 @@ class MatrixPerson:
         self,
         room: str,
         fits: Callable[[Seen], bool],
-        timeout_s: float = 15.0,
+        timeout_s: float = BOUND_S,
         *,
         by: str = "",
         after: str = "",
@@ -371,7 +372,7 @@ class MatrixPerson:
         self,
         room: str,
         part: str,
-        timeout_s: float = 15.0,
+        timeout_s: float = BOUND_S,
         *,
         by: str = "",
         after: str = "",
@@ -387,7 +388,7 @@ class MatrixPerson:
         room: str,
         event_id: str,
         fits: Callable[[Seen], bool] = lambda _: True,
-        timeout_s: float = 15.0,
+        timeout_s: float = BOUND_S,
     ) -> Seen:
         """One message, of anybody, once it is there and fits (an edit, a reaction, a deletion)."""
 
@@ -398,7 +399,7 @@ class MatrixPerson:
         seen: Seen = await self.wait_for(room, look, timeout_s)
         return seen
 
-    async def invitations(self, timeout_s: float = 15.0) -> list[str]:
+    async def invitations(self, timeout_s: float = BOUND_S) -> list[str]:
         """Rooms one is invited to, once there is one."""
         async with asyncio.timeout(timeout_s):
             while not (found := [view.room for view in self._rooms.values() if view.is_invitation]):

@@ -15,6 +15,7 @@ from typing import Any
 from agentsup.channels.matrix.errors import Refused, RoomGone, error_of
 from agentsup.channels.upload import UploadFile
 from agentsup.kit.clock import Clock
+from agentsup.testing.bound import BOUND_S
 
 __all__ = ["ANN", "BOT", "RoomEvent", "Rooms", "Trouble"]
 
@@ -112,7 +113,7 @@ class Rooms:
         content: Mapping[str, Any],
         *,
         txn_id: str,
-        timeout_s: float = 20.0,
+        timeout_s: float = BOUND_S,
     ) -> str:
         relation = content.get("m.relates_to") or {}
         is_edit = relation.get("rel_type") == "m.replace"

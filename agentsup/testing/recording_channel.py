@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from agentsup.model.channel import Begin, Delivery, DeliveryOutcome, OutboxPart
+from agentsup.testing.bound import BOUND_S
 
 Act = Delivery | BaseException | asyncio.Event
 """What a delivery does: say this, raise this, or hang until this event is set and then deliver."""
@@ -54,14 +55,14 @@ class RecordingChannel:
             if conversation is None or part.conversation == conversation
         ]
 
-    async def wait_for(self, is_so: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    async def wait_for(self, is_so: Callable[[], bool], timeout_s: float = BOUND_S) -> None:
         """Return once `is_so()`, looked at after each attempt; `TimeoutError` after `timeout_s`."""
         async with asyncio.timeout(timeout_s):
             while not is_so():
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def wait_sent(self, count: int, timeout_s: float = 10.0) -> None:
+    async def wait_sent(self, count: int, timeout_s: float = BOUND_S) -> None:
         """Return once at least `count` parts have arrived."""
         await self.wait_for(lambda: len(self.sent) >= count, timeout_s)
 

@@ -15,9 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from agentsup.testing.bound import BOUND_S
+
 __all__ = ["UNHURRIED", "FakeTelegramProcess", "paced"]
 
-_START_S: Final = 20.0
 UNHURRIED: Final = (
     "import sys\n"
     "from agentsup.channels.telegram import flood\n"
@@ -60,7 +61,7 @@ class FakeTelegramProcess:
         self._process = self._spawned()
         output = self._process.stdout
         assert output is not None
-        async with asyncio.timeout(_START_S):
+        async with asyncio.timeout(BOUND_S):
             line = await asyncio.to_thread(output.readline)
         if not line:
             raise RuntimeError((self._folder / "stderr.out").read_text()[-2000:])

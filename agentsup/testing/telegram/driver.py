@@ -20,6 +20,8 @@ from typing import Any, Final, Self
 
 import aiohttp
 
+from agentsup.testing.bound import BOUND_S
+
 __all__ = ["ControlRefused", "TelegramDriver"]
 
 Json = dict[str, Any]
@@ -194,7 +196,7 @@ class TelegramDriver:
         )
         return str(done["callback_query_id"])
 
-    async def pressed(self, query_id: str, timeout_s: float = 10.0) -> Json:
+    async def pressed(self, query_id: str, timeout_s: float = BOUND_S) -> Json:
         """The bot's answer to a press: text, show_alert, at_ms; awaited."""
 
         async def answer() -> Json | None:
@@ -247,7 +249,7 @@ class TelegramDriver:
         self,
         chat: str,
         predicate: Callable[[Json], Any],
-        timeout_s: float = 10.0,
+        timeout_s: float = BOUND_S,
         *,
         after: int = 0,
     ) -> Any:
@@ -266,7 +268,7 @@ class TelegramDriver:
         self,
         chat: str,
         matches: Callable[[Json], bool],
-        timeout_s: float = 10.0,
+        timeout_s: float = BOUND_S,
         *,
         after: int = 0,
     ) -> Json:
@@ -286,7 +288,7 @@ class TelegramDriver:
         return record
 
     async def wait_text(
-        self, chat: str, part: str, timeout_s: float = 10.0, *, after: int = 0
+        self, chat: str, part: str, timeout_s: float = BOUND_S, *, after: int = 0
     ) -> Json:
         """The first record of a bot whose text or caption contains `part`."""
         return await self.wait_message(

@@ -4,6 +4,8 @@ A fault is a document; the first one that fits a call and still has tries left i
 comes from a seed kept with the fault, so that a run repeats.
 """
 
+import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
@@ -12,18 +14,18 @@ from agentsup.testing.telegram.refusals import bad
 from agentsup.testing.telegram.requests import Call
 from agentsup.testing.telegram.world import Json, World
 
-__all__ = ["KINDS", "Fault", "add", "pick", "remove"]
+__all__ = ["KINDS", "Fault", "add", "lasts", "pick", "remove"]
 
 KINDS: Final = {
     "flood": "429 with retry_after; not applied",
     "edit_penalty": "429 on edits whose retry_after grows with each edit that comes too early",
     "error": "an error document with status and description; not applied",
     "server_error": "a status (502) with an HTML body; not applied",
-    "hang": "no answer for seconds, then the connection is cut; not applied",
+    "hang": "no answer for seconds or until it is taken back, then the connection is cut; not applied",
     "slow": "applied, the answer drips in pieces of bytes, one every seconds",
     "cut_before": "the connection is cut; not applied",
     "cut_after": "applied, the connection is cut without an answer",
-    "late": "applied at once, answered after seconds",
+    "late": "applied at once, answered after seconds or once it is taken back",
     "malformed": "applied, answered with broken JSON",
 }
 _DEFAULTS: Final[Json] = {
@@ -75,6 +77,15 @@ def remove(world: World, fault_id: str | None = None) -> None:
     for fault in world.journal.all("fault"):
         if fault_id in {None, fault["fault_id"]}:
             world.journal.drop("fault", fault["fault_id"])
+    world.wake()
+
+
+async def lasts(world: World, fault: Fault) -> None:
+    """Return when its seconds have passed, or when it was taken back."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(fault.number("seconds")):
+            while world.journal.get("fault", fault.facts["fault_id"]) is not None:
+                await world.next_change()
 
 
 def pick(world: World, bot: Json, call: Call, counts_as: str) -> Fault | None:

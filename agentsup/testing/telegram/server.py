@@ -240,7 +240,7 @@ class FakeTelegram:
             )
         if kind in {"hang", "cut_before"}:
             if kind == "hang":
-                await self._clock.sleep(fault.number("seconds"))
+                await faults.lasts(self.world, fault)
             return _cut(request)
         return await self._spoiled(request, await self._outcome(bot, method, call), fault)
 
@@ -262,7 +262,7 @@ class FakeTelegram:
                 body=answer.body[: len(answer.body) // 2], content_type="application/json"
             )
         if fault.kind == "late":
-            await self._clock.sleep(fault.number("seconds"))
+            await faults.lasts(self.world, fault)
             return answer
         dripping = web.StreamResponse(status=answer.status)
         dripping.content_type = "application/json"

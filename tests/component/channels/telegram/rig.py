@@ -37,6 +37,7 @@ from agentsup.model.principal import PersonRole, Principal, PrincipalKind
 from agentsup.observe.live import LiveHub
 from agentsup.store.database import Database
 from agentsup.store.events import EventLog
+from agentsup.testing.bound import BOUND_S
 from agentsup.testing.fresh_store import lay_store
 from agentsup.testing.telegram import Bot, FakeTelegram, TelegramDriver
 
@@ -241,7 +242,7 @@ class Rig:
             await asyncio.wait({self._life})
             self._life = None
 
-    async def until(self, is_so: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    async def until(self, is_so: Callable[[], bool], timeout_s: float = BOUND_S) -> None:
         """Wait for a report or a word to the operator that makes it so."""
         async with asyncio.timeout(timeout_s):
             while not is_so():
@@ -279,13 +280,13 @@ class Rig:
     def spec_with(self, **changes: Any) -> AgentSpec:
         return replace(self.spec, **changes)
 
-    async def updates_done(self, count: int, timeout_s: float = 10.0) -> None:
+    async def updates_done(self, count: int, timeout_s: float = BOUND_S) -> None:
         """Wait until that many updates were handled."""
         async with asyncio.timeout(timeout_s):
             while (await self.states()).get("done", 0) < count:
                 await asyncio.sleep(0.01)
 
-    async def settled(self, timeout_s: float = 10.0) -> None:
+    async def settled(self, timeout_s: float = BOUND_S) -> None:
         """Wait until no update is left to do and no message is open."""
         async with asyncio.timeout(timeout_s):
             while await self.rows(

@@ -19,6 +19,7 @@ from agentsup.mailbox.sessions import point_tx
 from agentsup.model.control import CommandContext, CommandReply
 from agentsup.model.errors import StoreUnavailable
 from agentsup.model.principal import SYSTEM
+from agentsup.testing.bound import BOUND_S
 from tests.component.channels.telegram.rig import AGENT_ID, Rig, rigged
 
 
@@ -28,9 +29,16 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
         yield rig
 
 
-async def until(is_so: Callable[[], bool], timeout_s: float) -> None:
-    async with asyncio.timeout(timeout_s):
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(BOUND_S):
         while not is_so():
+            await asyncio.sleep(0.01)
+
+
+async def received(rig: Rig, count: int) -> None:
+    """Wait until that many updates are kept and not handled."""
+    async with asyncio.timeout(BOUND_S):
+        while (await rig.states()).get("received", 0) < count:
             await asyncio.sleep(0.01)
 
 
@@ -56,19 +64,19 @@ def add_command(rig: Rig, name: str) -> asyncio.Event:
 
 async def test_a_stop_passes_a_slow_download_which_is_dropped(rig: Rig) -> None:
     await rig.start()
-    await rig.people.fault("hang", method="getFile", skip=1, count=1, seconds=8)
+    await rig.people.fault("hang", method="getFile", skip=1, count=1, seconds=BOUND_S)
     for name in ("a.txt", "b.txt"):
         await rig.people.send_file(
             rig.chat, b"data", name=name, caption="slow", media_group_id="both"
         )
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         while "getFile" not in (await rig.people.report())["calls"]:
             await asyncio.sleep(0.01)
     await rig.people.say(rig.chat, "and this text")
     await rig.people.say(rig.chat, "/stop that")
     await rig.people.wait_text(rig.chat, "3 messages that were not read yet were dropped too")
     await rig.people.say(rig.chat, "after it")
-    await rig.people.wait_text(rig.chat, "echo: after it", timeout_s=4)
+    await rig.people.wait_text(rig.chat, "echo: after it")
     await rig.settled()
     assert rig.agent.texts == ["after it"]
     assert [path for path in (rig.folder / "workspace").rglob("*") if path.is_file()] == []
@@ -79,9 +87,9 @@ async def test_a_stop_passes_a_slow_command(rig: Rig) -> None:
     gate = add_command(rig, "restart")
     await rig.start()
     await rig.people.say(rig.chat, "/restart")
-    await until(lambda: "restart began" in rig.ran, 5)
+    await until(lambda: "restart began" in rig.ran)
     await rig.people.say(rig.chat, "/stop")
-    await rig.people.wait_text(rig.chat, "stopped", timeout_s=5)
+    await rig.people.wait_text(rig.chat, "stopped")
     gate.set()
     await rig.people.wait_text(rig.chat, "restart is done")
 
@@ -92,29 +100,29 @@ async def test_a_press_passes_a_slow_command_and_a_stop_a_slow_press(rig: Rig) -
     await rig.people.say(rig.chat, "/ping one")
     record = await rig.people.wait_text(rig.chat, "pong one")
     await rig.people.say(rig.chat, "/slow")
-    await until(lambda: "slow began" in rig.ran, 5)
+    await until(lambda: "slow began" in rig.ran)
     await rig.people.press(rig.chat, record["message_id"], text="again")
-    await until(lambda: "ping again" in rig.ran, 5)
+    await until(lambda: "ping again" in rig.ran)
     rig.commands._table["ping"] = rig.commands._table["slow"]
     record = await rig.people.wait_text(rig.chat, "pong again")
     await rig.people.press(rig.chat, record["message_id"], text="again")
-    await until(lambda: rig.ran.count("slow began") == 2, 5)
+    await until(lambda: rig.ran.count("slow began") == 2)
     await rig.people.say(rig.chat, "/stop")
-    await rig.people.wait_text(rig.chat, "stopped", timeout_s=5)
+    await rig.people.wait_text(rig.chat, "stopped")
     gate.set()
 
 
 async def test_downloads_in_all_places_hold_up_no_stop_and_no_text_elsewhere(rig: Rig) -> None:
     rig.limits = rig.quick(chats_at_once=3)
     await rig.start()
-    await rig.people.fault("hang", method="getFile", seconds=8)
+    await rig.people.fault("hang", method="getFile", seconds=BOUND_S)
     for number in range(4):
         chat = await another(rig, f"U{number}")
         await rig.people.send_file(chat, b"d", name="a.txt", caption="x")
     await rig.people.say(rig.chat, "/stop")
-    await rig.people.wait_text(rig.chat, "stopped", timeout_s=5)
+    await rig.people.wait_text(rig.chat, "stopped")
     await rig.people.say(rig.chat, "a text")
-    await rig.people.wait_text(rig.chat, "echo: a text", timeout_s=5)
+    await rig.people.wait_text(rig.chat, "echo: a text")
     await rig.people.clear_faults()
 
 
@@ -124,10 +132,10 @@ async def test_commands_in_all_places_hold_up_no_stop(rig: Rig) -> None:
     chat = await another(rig, "Zoe")
     await rig.start()
     await rig.people.say(chat, "/slow")
-    await until(lambda: "slow began" in rig.ran, 5)
+    await until(lambda: "slow began" in rig.ran)
     await rig.people.say(rig.chat, "waits for a place")
     await rig.people.say(rig.chat, "/stop")
-    await rig.people.wait_text(rig.chat, "stopped", timeout_s=5)
+    await rig.people.wait_text(rig.chat, "stopped")
     gate.set()
     await rig.settled()
     assert rig.agent.texts == []
@@ -137,14 +145,15 @@ async def test_a_full_memory_holds_up_no_stop_and_keeps_the_order(rig: Rig) -> N
     rig.limits = rig.quick(backlog=10)
     other = await another(rig, "Zoe")
     await rig.start()
-    await rig.people.fault("hang", method="getFile", count=1, seconds=3)
+    await rig.people.fault("hang", method="getFile", count=1, seconds=BOUND_S)
     await rig.people.send_file(rig.chat, b"d", name="a.txt", caption="first")
     wanted = [f"t{number}" for number in range(30)]
     for text in wanted:
         await rig.people.say(rig.chat, text)
     await rig.people.say(other, "/stop")
-    await rig.people.wait_text(other, "stopped", timeout_s=2.5)
-    await until(lambda: len(rig.agent.seen) == 31, 12)
+    await rig.people.wait_text(other, "stopped")
+    await rig.people.clear_faults()
+    await until(lambda: len(rig.agent.seen) == 31)
     assert rig.agent.texts == ["first", *wanted]
 
 
@@ -158,7 +167,7 @@ async def test_what_memory_could_not_hold_is_handled_once_across_lives(rig: Rig)
         await rig.die()
     await rig.start()
     await rig.people.say(rig.chat, "the last")
-    await until(lambda: len(rig.agent.seen) >= 41, 10)
+    await until(lambda: len(rig.agent.seen) >= 41)
     await rig.settled()
     assert rig.agent.texts == [*wanted, "the last"]
 
@@ -179,7 +188,7 @@ async def test_a_stop_behind_many_texts_drops_them_all(rig: Rig) -> None:
 
     rig.commands._table["stop"] = Command("stop", "", "", stop)
     await rig.start()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         await stopped.wait()
     rig.agent.gate.set()
     await rig.people.wait_text(rig.chat, "echo: after it")
@@ -194,10 +203,11 @@ async def test_who_may_not_stop_drops_nothing(rig: Rig) -> None:
     )
     chat = await another(rig, "Ben")
     await rig.start()
-    await rig.people.fault("hang", method="getFile", count=1, seconds=2)
+    await rig.people.fault("hang", method="getFile", count=1, seconds=BOUND_S)
     await rig.people.send_file(rig.chat, b"data", name="a.txt", caption="stays")
     await rig.people.say(chat, "/stop_all")
     await rig.people.wait_text(chat, "operator")
+    await rig.people.clear_faults()
     await rig.people.wait_text(rig.chat, "echo: stays")
 
 
@@ -207,10 +217,11 @@ async def test_a_stop_of_all_chats_is_told_where_it_dropped_something(rig: Rig) 
     )
     chat = await another(rig, "Ben")
     await rig.start()
-    await rig.people.fault("hang", method="getFile", count=1, seconds=1)
+    await rig.people.fault("hang", method="getFile", count=1, seconds=BOUND_S)
     await rig.people.send_file(chat, b"data", name="a.txt", caption="goes")
     await rig.people.say(rig.chat, "/stop_all")
     await rig.people.wait_text(rig.chat, "stopped")
+    await rig.people.clear_faults()
     await rig.people.wait_text(chat, "not read yet was dropped")
     await rig.settled()
     assert rig.agent.texts == []
@@ -245,15 +256,15 @@ async def test_what_a_stop_from_another_chat_has_dropped_is_told_after_a_restart
     chat = await another(rig, "Ben")
     if is_read:
         await rig.start()
-        await rig.people.fault("hang", method="getFile", count=1, seconds=2.5)
+        await rig.people.fault("hang", method="getFile", count=1, seconds=BOUND_S)
         await rig.people.send_file(chat, b"data", name="a.txt", caption="goes")
         await rig.people.say(chat, "behind it")
-        async with asyncio.timeout(5):
-            while (await rig.states()).get("received", 0) < 2:
-                await asyncio.sleep(0.01)
-        found = await rig.database.read(lambda r: updates.waiting(r, before=1 << 40))
-        await rig.database.write(lambda tx: updates.skip_tx(tx, found, ELSEWHERE))
+        await received(rig, 2)
+        # A life that goes on would tell of it at once; the stop is written as that life left it.
         await rig.die()
+        found = await rig.database.read(lambda r: updates.waiting(r, before=1 << 40))
+        assert len(found) == 2
+        await rig.database.write(lambda tx: updates.skip_tx(tx, found, ELSEWHERE))
         await rig.people.clear_faults()
     else:
         rig.agent.gate.clear()
@@ -277,7 +288,7 @@ async def test_a_stop_counts_what_would_have_been_answered(rig: Rig) -> None:
     rig.allow(groups=(int(group),))
     rig.spec = replace(rig.spec, group_mention_only=False)
     await rig.start()
-    await rig.people.fault("hang", method="getFile", count=1, seconds=2.5)
+    await rig.people.fault("hang", method="getFile", count=1, seconds=BOUND_S)
     await rig.people.send_file(group, b"data", name="a.txt", caption="a file", user=rig.ann)
     await rig.people.say(group, "a stranger's", user=eve)
     await rig.people.say(group, "for us", user=rig.ann)
@@ -290,8 +301,8 @@ async def test_many_presses_are_a_bounded_number_of_tasks(rig: Rig) -> None:
     await rig.start()
     await rig.people.say(rig.chat, "/ping one")
     record = await rig.people.wait_text(rig.chat, "pong one")
-    await rig.people.fault("hang", method="getFile", count=1, seconds=5)
-    await rig.people.fault("hang", method="answerCallbackQuery", seconds=5)
+    await rig.people.fault("hang", method="getFile", count=1, seconds=BOUND_S)
+    await rig.people.fault("hang", method="answerCallbackQuery", seconds=BOUND_S)
     await rig.people.send_file(rig.chat, b"d", name="a.txt", caption="slow")
     data = record["message"]["reply_markup"]["inline_keyboard"][0][0]["callback_data"]
     before = len(asyncio.all_tasks())
@@ -320,15 +331,13 @@ async def test_a_stop_needs_no_name_in_a_group(rig: Rig) -> None:
 @asynccontextmanager
 async def a_file_that_takes_long(rig: Rig) -> AsyncIterator[None]:
     """Ann's file is on its way, with a text behind it; neither can be read before the end."""
-    await rig.people.fault("hang", method="getFile", count=1, seconds=2.5)
+    await rig.people.fault("hang", method="getFile", count=1, seconds=BOUND_S)
     await rig.people.send_file(rig.chat, b"data", name="a.txt", caption="a file")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         while "getFile" not in (await rig.people.report())["calls"]:
             await asyncio.sleep(0.01)
     await rig.people.say(rig.chat, "behind the file")
-    async with asyncio.timeout(5):
-        while (await rig.states()).get("received", 0) < 2:
-            await asyncio.sleep(0.01)
+    await received(rig, 2)
     yield
     await rig.people.clear_faults()
 
@@ -348,7 +357,8 @@ async def test_a_stop_given_elsewhere_holds_for_what_nobody_has_read(
         await stop_elsewhere(rig, scope)
         if is_killed:
             await rig.die()
-            await rig.people.clear_faults()
+        await rig.people.clear_faults()
+        if is_killed:
             await rig.start()
         await rig.people.say(rig.chat, "after it")
         await rig.people.wait_text(rig.chat, "echo: after it")
@@ -402,7 +412,7 @@ async def test_a_stop_that_could_not_be_written_holds_for_them_when_it_is(
             with pytest.raises(StoreUnavailable):
                 await stop_elsewhere(rig, "all")
         await rig.database.write(lambda tx: tx.touch(f"agent:{AGENT_ID}"))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND_S):
             while not await rig.rows("SELECT 1 FROM stop_marks"):
                 await asyncio.sleep(0.01)
     await rig.people.say(rig.chat, "after it")
