@@ -110,8 +110,9 @@ $(CLIS): requirements/clis/package-lock.json scripts/live.sh
 	@scripts/live.sh clis
 	@touch $@
 
-sim: setup ## 100,000 seeds of the simulation (AGENTSUP_SIM_SEEDS to change)
+sim: setup ## 100,000 seeds of the simulation (AGENTSUP_SIM_SEEDS to change), 5,000 interleavings of approvals
 	@AGENTSUP_SIM_SEEDS=$${AGENTSUP_SIM_SEEDS:-100000} $(PYTEST) -q -n 2 -m "simulation and not live" --timeout=0 tests/simulation
+	@AGENTSUP_APPROVALS=$${AGENTSUP_APPROVALS:-5000} $(PYTEST) -q -n 2 tests/component/agents/test_approval_races.py
 
 kill: setup synapse ## all hostile servers, 20,000 odd requests, 500 SIGKILLs of a real daemon, 300 under tasks, 300 under Telegram traffic, 100 under Matrix
 	@AGENTSUP_KILLS=$${AGENTSUP_KILLS:-500} $(PYTEST) -q -m "process and not live" --timeout=0 tests/process

@@ -1,4 +1,4 @@
-"""The simulation finds what it is for: each bug below, planted into the running code, within 2,000
+"""The simulation finds what it is for: each bug below, planted into the running code, within 1,000
 seeds and by the invariant that it breaks.
 
 Where a bug needs a rare situation, histories lean towards it, which finds it after ten seeds and
@@ -37,7 +37,7 @@ from agentsup.store.transaction import Tx
 from agentsup.testing.sim_leaning import PLAIN, Leaning
 from agentsup.testing.simulation import Violation, run_simulation
 
-MOST_SEEDS = 2_000
+MOST_SEEDS = 1_000
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -161,6 +161,7 @@ FEW_CALLS = {"work": 60, "ask": 2, "async": 2, "question": 1, "fail": 1, "stubbo
 MUCH_LATE = Leaning(late=0.6, steps={**FEW_CALLS, "effect": 2, "crash": 1, "exit": 1, "refuse": 1})
 """Turns that do not obey, and little else."""
 MANY_STOPS = Leaning(acts={"stop": 30, "send_async": 40})
+MANY_CHATS = Leaning(acts={"chat": 400, "stop": 0})
 DEATH_IN_COMMITS = Leaning(deaths=("store.before_commit", "mailbox.accept.before_insert"))
 DEATH_AFTER_DELIVERY = Leaning(
     deaths=("outbox.after_deliver",),
@@ -176,6 +177,7 @@ PLANTS = (
         "the filter of busy sessions",
         double_claim,
         frozenset({"one-turn-per-session", "session-order"}),
+        MANY_CHATS,
     ),
     Plant(
         "early-acknowledgement",

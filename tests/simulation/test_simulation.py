@@ -10,8 +10,8 @@ import pytest
 from agentsup.testing.simloop import seeds
 from agentsup.testing.simulation import run_simulation
 
-SEEDS = 2_000
-CHUNKS = 40
+SEEDS = 1_000
+CHUNKS = 20
 CORPUS = (
     *(291, 2199),  # an answer committed as the caller's patience ended was told to nobody
     *(1481, 2088, 2462, 2499, 2782, 3054, 3841),  # a returning turn took a slot promised to a claim

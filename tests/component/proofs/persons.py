@@ -395,6 +395,8 @@ def _foreign(text: str, whose: str) -> str:
 
 
 async def _judge(flow: Flow, seed: int) -> None:
+    """Of all that there is once everything is still: what is broken early is told early."""
+    await flow.settle()
     house, again = flow.house, f" (replay: AGENTSUP_FLOW_SEEDS={seed})"
     owners = await _owners(house)
 
@@ -455,19 +457,19 @@ async def _history(home: Path, seed: int) -> None:
         await _equip(house, tools)
         for who in PEOPLE:
             await flow.say(who, "ada", f"WORK at ada: secret {flow.mark(who)}")
-        await flow.settle()
+        await _judge(flow, seed)
         for number in range(ROUNDS):
             at = flow.random.sample(list(PEOPLE), len(PEOPLE))
             turns = [(who, AGENTS[(n + number) % 2]) for n, who in enumerate(at)]
             await asyncio.gather(
                 *(flow.say(who, to, f"HOSTILE {flow.mark(who)}") for who, to in turns)
             )
+            await _judge(flow, seed)
         await flow.say("ben", "ada", f"HOSTILE RUN {flow.mark('ben')}")
-        await flow.settle()
+        await _judge(flow, seed)
         for who in PEOPLE:
             for to in AGENTS:
                 await flow.say(who, to, f"tell me of the secret procedure house {flow.mark(who)}")
-        await flow.settle()
         await _judge(flow, seed)
         wanted = {_name(r) for r in ROUTES if r.access in (Access.ANY, Access.RUN)}
         wanted |= set(tools) - IN_THE_WORKSPACE - NOT_HERE

@@ -154,7 +154,7 @@ def has_split_table(answer: Answer, pieces: tuple[Piece, ...]) -> bool:
 
 def check_all(source: str, limit: int = PIECE_BYTES) -> tuple[Piece, ...]:
     answer = parse(source)
-    pieces = render(source, limit=limit)
+    pieces = render_answer(answer, limit=limit)
     texts = "".join(visible(check(piece, limit).text) for piece in pieces)
     wanted = shown_by(answer)
     if has_split_table(answer, pieces):
