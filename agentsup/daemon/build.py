@@ -154,7 +154,7 @@ class _Assembly:
             tell=self.alarm.tell,
             ending=lambda: self.supervisor.ends_with,
         )
-        self.processes = ProcessTable(g.database, g.clock, g.boot.boot_id)
+        self.processes = ProcessTable(g.database, g.clock, g.boot.boot_id, g.reaper)
         self.registry = g.engines or engines_of(g, lambda: self.snapshot)
         self.engines = DaemonEngines(self.registry, g.home.root, g.environ)
         self.channels = Channels(
@@ -395,7 +395,7 @@ class _Assembly:
         g = self.ground
         spine = Spine(
             (
-                services.lag_spec(self.lag),
+                *services.own_process_specs(self.lag, g.reaper, self.processes),
                 services.relay_spec(self.relay),
                 services.housekeeping_spec(
                     g.database,

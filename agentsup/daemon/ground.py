@@ -26,6 +26,7 @@ from agentsup.engines.registry import EngineRegistry
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.kit.pool import BoundedPool
+from agentsup.kit.reaper import Reaper
 from agentsup.mailbox.mailbox import Mailbox, MailboxLimits
 from agentsup.mailbox.pump import Handler
 from agentsup.model.agent import AgentSpec
@@ -73,6 +74,8 @@ class Ground:
     """Shows whoever started the daemon the link to the web page, once it listens."""
     keep_lock: Callable[[], bool] = lambda: True
     """Puts the lock's file back where it is gone; False: the home itself is another directory now."""
+    reaper: Reaper | None = None
+    """Ends processes that belong to no program of ours, in a process of our own to which they fall."""
     dropped_log_lines: Callable[[], int] = lambda: 0
     files: BoundedPool = field(default_factory=lambda: BoundedPool("files"))
     """Where the daemon works on what agents can write."""

@@ -1,4 +1,4 @@
-"""Housekeeping: deadlines, retention, backups, dead orphans. Small work on a slow beat."""
+"""Housekeeping: deadlines, retention, backups. Small work on a slow beat."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ _log = get_logger(__name__)
 
 EXPIRE_EVERY_S = 1.0
 KEEP_EVERY_S = 60.0
-REAP_EVERY_S = 5.0
 LOOK_EVERY_S = 60.0
 LOOK_FIRST_S = 5.0
 PRUNE_EVERY_S = 3600.0

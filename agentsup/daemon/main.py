@@ -36,6 +36,7 @@ from agentsup.kit.entropy import Entropy, SystemEntropy
 from agentsup.kit.files import HomeLock, HomeLocked
 from agentsup.kit.planted import read_plain
 from agentsup.kit.pool import in_time
+from agentsup.kit.reaper import OrphansStuck, Reaper
 from agentsup.kit.terminal import clean
 from agentsup.model.errors import AgentsupError, ConfigErrors
 from agentsup.model.ids import BootId
@@ -148,7 +149,7 @@ async def _boot(
 ) -> tuple[Ending, bool]:
     clock = SystemClock()
     entropy = SystemEntropy(clock)
-    prctl.become_subreaper()
+    reaper = Reaper(clock) if prctl.become_subreaper() else None
     files = ConfigFiles()
 
     async def token_there() -> tuple[str, bool]:
@@ -182,11 +183,12 @@ async def _boot(
             port=port,
             announce=_show_link if _is_watched() else None,
             keep_lock=lock.restore,
+            reaper=reaper,
             dropped_log_lines=lambda: log.dropped,
             after_imports=gc.freeze,
         )
         gc.freeze()
-        ending = await _serve(build(ground), begun)
+        ending = await _serve(build(ground), begun, reaper)
         await boot.end(database, clock, begun.boot_id, ending.code, ending.reason)
         in_place = _restarts_in_place(snapshot)
     finally:
@@ -262,7 +264,7 @@ def _show_link(url: str) -> None:
         sys.stdout.flush()
 
 
-async def _serve(daemon: Daemon, begun: boot.Boot) -> Ending:
+async def _serve(daemon: Daemon, begun: boot.Boot, reaper: Reaper | None) -> Ending:
     swept = await daemon.processes.sweep_earlier_boots()
     if swept:
         _log.warning("ended processes of an earlier boot", groups=[r.argv0 for r in swept])
@@ -272,6 +274,9 @@ async def _serve(daemon: Daemon, begun: boot.Boot) -> Ending:
         ending = await daemon.supervisor.run()
     finally:
         await daemon.engines.close()
+        if reaper is not None:
+            with contextlib.suppress(OrphansStuck):  # told by its beat; the next start tries again
+                await reaper.clear()
     if ending.code == REBUILD_CODE and boot.restart_storm(
         begun, REBUILD_CODE, limit=STORM_LIMIT, window_ms=STORM_WINDOW_MS
     ):

@@ -39,8 +39,8 @@ FREE_DESCRIPTORS = 64
 
 def probes(ground: Ground, fleet: Fleet, channels: Channels) -> dict[str, Probe]:
     """The store writes and reads, main runs, bots that are connected finish their polls, and each
-    pool of threads gets a step of no work done, and nobody took from what this process may use. One
-    that hangs is told as that."""
+    pool of threads gets a step of no work done, nobody took from what this process may use, and no
+    process escapes its end. One that hangs is told as that."""
     database, roster = ground.database, ground.roster
 
     async def store() -> str | None:
@@ -77,6 +77,7 @@ def probes(ground: Ground, fleet: Fleet, channels: Channels) -> dict[str, Probe]
         "threads": threads,
         "descriptors": free,
         "resources": ground.resources.probe,
+        **({"orphans": ground.reaper.probe} if ground.reaper is not None else {}),
     }
 
 

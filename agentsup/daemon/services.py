@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from agentsup.agents.memory import rows as memories
 from agentsup.agents.pipeline import results
+from agentsup.agents.processes import ProcessTable
 from agentsup.approvals import grants
 from agentsup.channels.matrix import kept
 from agentsup.channels.telegram import updates
@@ -19,15 +21,14 @@ from agentsup.daemon.housekeeping import (
     LOOK_EVERY_S,
     LOOK_FIRST_S,
     PRUNE_EVERY_S,
-    REAP_EVERY_S,
     Chore,
     Housekeeper,
     lock_chore,
 )
 from agentsup.daemon.reconcile import Reconciler
-from agentsup.kit import procgroup
 from agentsup.kit.clock import Clock
 from agentsup.kit.lag import LagProbe
+from agentsup.kit.reaper import Reaper
 from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.budget import keeping as budgets
 from agentsup.mailbox.mailbox import Mailbox
@@ -76,16 +77,11 @@ def housekeeping_spec(
     keep_lock: Callable[[], bool],
     keepers: Mapping[str, Callable[[], Awaitable[object]]],
 ) -> ChildSpec:
-    """Deadlines, retention, backups, dead orphans, the home's lock; ``purge`` removes what was put
-    away long before the time (wall ms) it is given, ``keepers`` put right what others changed."""
-    dead: frozenset[int] = frozenset()
+    """Deadlines, retention, backups, the home's lock; ``purge`` removes what was put away long before
+    the time (wall ms) it is given, ``keepers`` put right what others changed."""
     due_at: int | None = None
     looked_at = -1
     pruning = PruningClock(database, clock)
-
-    async def reap() -> None:
-        nonlocal dead
-        dead = procgroup.reap_orphans(dead)
 
     async def expire() -> None:
         nonlocal due_at, looked_at
@@ -113,7 +109,6 @@ def housekeeping_spec(
 
     chores = (
         Chore("expire", EXPIRE_EVERY_S, EXPIRE_EVERY_S, expire),
-        Chore("reap", REAP_EVERY_S, REAP_EVERY_S, reap),
         *(Chore(name, LOOK_EVERY_S, LOOK_FIRST_S, look) for name, look in keepers.items()),
         Chore("prune", PRUNE_EVERY_S, 300.0, prune_all),
         Chore("backup", BACKUP_EVERY_S, 600.0, database.back_up),
@@ -128,9 +123,15 @@ def housekeeping_spec(
     return ChildSpec("housekeeping", life, Restart.PERMANENT, grace=SHORT, policy=FOR_EVER)
 
 
-def lag_spec(lag: LagProbe) -> ChildSpec:
-    """Measures the loop's lag and dumps stacks when it is stuck."""
-    return _endless("lag", lag.run)
+def own_process_specs(
+    lag: LagProbe, reaper: Reaper | None, processes: ProcessTable
+) -> tuple[ChildSpec, ...]:
+    """What looks after this process: measures the loop's lag and dumps stacks when it is stuck, and,
+    where orphans fall to us, ends those that belong to no program of ours."""
+    measured = _endless("lag", lag.run)
+    if reaper is None:
+        return (measured,)
+    return measured, _endless("reaper", partial(reaper.run, processes.record_strays))
 
 
 def watchdog_spec(watchdog: Watchdog) -> ChildSpec:

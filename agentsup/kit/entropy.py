@@ -14,7 +14,7 @@ from typing import Protocol
 
 from agentsup.kit.clock import Clock
 
-__all__ = ["Entropy", "SeededEntropy", "SystemEntropy"]
+__all__ = ["Entropy", "SeededEntropy", "SystemEntropy", "new_token"]
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
@@ -103,6 +103,11 @@ class _Stock:
         return int.from_bytes(taken, "big") >> (8 * size - count)
 
 
+def new_token() -> str:
+    """A url-safe secret of 256 bits, where no `Entropy` is at hand and nothing is to be repeated."""
+    return secrets.token_urlsafe(_TOKEN_BYTES)
+
+
 class SystemEntropy:
     """Randomness of the operating system."""
 
@@ -117,7 +122,7 @@ class SystemEntropy:
 
     def token(self) -> str:
         """A url-safe secret of 256 bits."""
-        return secrets.token_urlsafe(_TOKEN_BYTES)
+        return new_token()
 
     def uniform(self, low: float, high: float) -> float:
         """A number in [low, high]."""

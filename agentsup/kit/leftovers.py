@@ -27,17 +27,21 @@ class GroupRecord:
     argv0: str
 
 
-def sweep(records: Iterable[GroupRecord]) -> list[GroupRecord]:
-    """SIGKILL what an earlier run of the daemon left behind; returns the groups that had members.
+def sweep(records: Iterable[GroupRecord], strays: Iterable[GroupRecord] = ()) -> list[GroupRecord]:
+    """SIGKILL what an earlier run of the daemon left behind; returns those that were alive.
+
+    `records` are groups; `strays` single processes that had left theirs, ended with what descends
+    from them and what is still in their sessions.
 
     A number that now belongs to someone else is recognised by its start time and left alone. If
     the leader is gone, only members that carry our mark are killed. Descendants that left the group
     are found by the leader that their environment names. Blocks for some milliseconds.
     """
-    records = list(records)
-    if not records:
+    records, strays = list(records), list(strays)
+    if not records and not strays:
         return []
     rows = [row for row in proctable.table() if row.pid != os.getpid()]
+    living = {(row.pid, row.started_ticks) for row in rows if row.is_alive}
     leaders = {row.pid: proctable.environ_value(row.pid, LEADER) for row in rows}
     swept = []
     for record in records:
@@ -60,9 +64,19 @@ def sweep(records: Iterable[GroupRecord]) -> list[GroupRecord]:
             and row.started_ticks >= record.started_ticks
             and row not in group
         ]
-        for row in group:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(row.pid, signal.SIGKILL)
         if group:
             swept.append(record)
+        _kill(row.pid for row in group)
+    for record in strays:
+        if (record.pgid, record.started_ticks) in living:
+            swept.append(record)
+            sessions = [row.pid for row in rows if row.session == record.pgid and row.is_alive]
+            below = [row.pid for row in proctable.descendants([record.pgid])]
+            _kill({record.pgid, *sessions, *below})
     return swept
+
+
+def _kill(pids: Iterable[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)

@@ -3,9 +3,10 @@
 A child is started as the leader of its own session, so that it and everything it starts can be
 signalled as one group. Its end is watched through a pidfd, never through its pipes, because a
 grandchild may hold those open. A group counts as gone when no member is left in a state other
-than zombie; a descendant that left the group (`setsid`, double fork) is recognised by a mark in
-its environment. Serves P5, and P1 when the daemon is killed: children die with it
-(`PR_SET_PDEATHSIG`) or are swept at the next start.
+than zombie; a descendant that left the group (`setsid`, double fork) is known by its parents or by
+a mark in its environment (`kit.strays`); one that hides from both is ended by `kit.reaper`. Serves
+P5, and P1 when the daemon is killed: children die with it (`PR_SET_PDEATHSIG`) or are swept at the
+next start.
 
 Linux has all of this. Elsewhere the exit is polled, nothing dies with the daemon, descendants
 that leave the group are not found, and `members` and `sweep` know nothing.
@@ -27,11 +28,13 @@ from typing import IO, Self
 
 from agentsup.kit import proctable
 from agentsup.kit.childenv import BASE_ENV_NAMES, child_env
+from agentsup.kit.entropy import new_token
 from agentsup.kit.exits import collect, peek_exit
 from agentsup.kit.leftovers import MARK, GroupRecord, sweep
 from agentsup.kit.pipes import PipeReader, PipeTail, PipeWriter
 from agentsup.kit.prctl import before_exec
 from agentsup.kit.proctable import members
+from agentsup.kit.strays import LiveGroups, Strays
 
 __all__ = [
     "BASE_ENV_NAMES",
@@ -41,6 +44,7 @@ __all__ = [
     "ProcessGroup",
     "Stdio",
     "child_env",
+    "live_groups",
     "members",
     "reap_orphans",
     "sweep",
@@ -53,8 +57,9 @@ _LAST_LOOK_S = 0.032
 _BURIAL_LOOK_S = 0.25
 _KILL_LIMIT_S = 2.0
 _serial = itertools.count(1)
+_TIGHT_S = 0.003
 # A mirror of kernel state: which children of this process are leaders that a group watches.
-_leaders: set[int] = set()
+_live = LiveGroups()
 
 
 class Stdio(Enum):
@@ -79,13 +84,22 @@ class Output:
 
 
 class GroupStuck(RuntimeError):
-    """Members survived SIGKILL for two seconds, as in uninterruptible disk sleep; see `pids`."""
+    """Members survived SIGKILL for two seconds, as in uninterruptible disk sleep, or started others
+    faster than they were killed; see `pids`. They are killed again at the next start."""
 
-    def __init__(self, pgid: int, pids: list[int]) -> None:
+    def __init__(self, pgid: int, argv0: str, pids: list[int]) -> None:
         """Remember the group and who is left of it."""
-        super().__init__(f"process group {pgid} survived SIGKILL: {pids}")
+        super().__init__(
+            f"of the process group {pgid} ({argv0}) the processes {pids} are left 2 s after SIGKILL;"
+            " look at them with ps, end what they wait for, or restart the daemon"
+        )
         self.pgid = pgid
         self.pids = pids
+
+
+def live_groups() -> LiveGroups:
+    """The groups of this process that are not gone yet."""
+    return _live
 
 
 def reap_orphans(seen: frozenset[int] = frozenset()) -> frozenset[int]:
@@ -96,7 +110,8 @@ def reap_orphans(seen: frozenset[int] = frozenset()) -> frozenset[int]:
     of our groups are left to their groups.
     """
     rows = (proctable.read_row(pid) for pid in proctable.child_pids(os.getpid()))
-    dead = {row.pid for row in rows if row is not None and not row.is_alive} - _leaders
+    found = {row.pid for row in rows if row is not None and not row.is_alive}
+    dead = {pid for pid in found if not _live.leads(pid)}
     for pid in dead & seen:
         collect(pid)
     return frozenset(dead - seen)
@@ -111,19 +126,17 @@ class ProcessGroup:
     def __init__(self, popen: "subprocess.Popen[bytes]", argv0: str, mark: str) -> None:
         """Internal: use `spawn`."""
         self._popen = popen
-        self._mark = mark
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         self._pidfd: int | None = None
         self._gone = asyncio.Event()
-        self._is_killed = False
         self._burial: asyncio.TimerHandle | None = None
-        self._strays: dict[int, int] = {}
+        self._strays = Strays(popen.pid, argv0, mark)
         self.pid = popen.pid
         self.pgid = popen.pid
         row = proctable.read_row(self.pid)
         self.record = GroupRecord(self.pgid, row.started_ticks if row else 0, argv0)
-        _leaders.add(self.pid)
+        _live.add(self._strays)
         self.stdin: PipeWriter | None = None
         self.stdout: PipeReader | None = None
         self.stderr: PipeTail | None = None
@@ -152,7 +165,7 @@ class ProcessGroup:
         """
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("child processes are started from the main thread only")
-        mark = f"{os.getpid()}.{next(_serial)}"
+        mark = f"{os.getpid()}.{next(_serial)}.{new_token()}"
         try:
             popen = subprocess.Popen(  # noqa: ASYNC220 - about 1 ms; a thread would be its "parent"
                 list(argv),
@@ -222,8 +235,8 @@ class ProcessGroup:
                 async with asyncio.timeout(_KILL_LIMIT_S):
                     await self._gone.wait()
         if not self._gone.is_set():
-            left = sorted({*members(self.pgid), *(row.pid for row in self._live_strays())})
-            raise GroupStuck(self.pgid, left)
+            left = sorted({*members(self.pgid), *(row.pid for row in self._strays.living())})
+            raise GroupStuck(self.pgid, self.record.argv0, left)
 
     def kill_now(self) -> None:
         """SIGKILL the whole group without waiting and close our ends of its pipes.
@@ -234,7 +247,7 @@ class ProcessGroup:
             if stream is not None:
                 stream.close()
         if not self._gone.is_set():
-            self._is_killed = True
+            self._strays.is_ending = True
             self._signal(signal.SIGKILL)
             if self._ended.is_set():
                 self._bury(_FIRST_LOOK_S)
@@ -298,7 +311,7 @@ class ProcessGroup:
         if self.stdin is not None:
             self.stdin.close()
         self._ended.set()
-        if self._is_killed:
+        if self._strays.is_ending:
             self._bury(_FIRST_LOOK_S)
 
     def _bury(self, pause_s: float) -> None:
@@ -314,28 +327,34 @@ class ProcessGroup:
         self._find_strays()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pgid, number)
-        for row in self._live_strays():
+        for row in self._strays.living():
             _signal_pid(row.pid, number)
 
-    def _find_strays(self) -> None:
-        """Remember descendants outside the group: still linked to it, or orphaned to us."""
-        orphans = [
-            pid
-            for pid in proctable.child_pids(os.getpid())
-            if pid not in _leaders and proctable.environ_value(pid, MARK) == self._mark
-        ]
-        rows = [row for row in map(proctable.read_row, orphans) if row is not None]
-        for row in [*rows, *proctable.descendants([self.pgid, *self._strays, *orphans])]:
+    def _find_strays(self) -> bool:
+        """Take in descendants outside the group: still linked to it, or orphaned to us. True if
+        there were living ones that were not known."""
+        strays = self._strays
+        orphans = _live.orphans_of(strays)
+        roots = {self.pgid, *strays.pids, *(row.pid for row in orphans)}
+        known = strays.pids
+        for row in [*orphans, *proctable.descendants(roots)]:
             if row.is_alive and row.pgid != self.pgid:
-                self._strays[row.pid] = row.started_ticks
+                strays.add(row)
+        return not strays.pids <= known
 
-    def _live_strays(self) -> list[proctable.ProcessRow]:
-        rows = (proctable.read_row(pid) for pid in self._strays)
-        return [
-            row
-            for row in rows
-            if row is not None and row.is_alive and row.started_ticks == self._strays[row.pid]
-        ]
+    def _kill_strays(self) -> bool:
+        """Kill those outside the group; at once again while there are new ones, as one that forks
+        and exits is another each time. True if any was there."""
+        was_any = False
+        until_s = self._loop.time() + _TIGHT_S
+        while True:
+            are_new = self._find_strays()
+            living = self._strays.living()
+            for row in living:
+                _signal_pid(row.pid, signal.SIGKILL)
+            was_any |= bool(living) or are_new
+            if not are_new or self._loop.time() > until_s:
+                return was_any
 
     async def _see_gone(self, limit_s: float) -> None:
         """The polite wait: until nothing of the group is alive, at most `limit_s` seconds."""
@@ -352,23 +371,22 @@ class ProcessGroup:
         if self._gone.is_set():
             return True
         self._collect_dead()
-        self._find_strays()
-        strays = self._live_strays()
-        if strays and self._is_killed:
-            for row in strays:
-                _signal_pid(row.pid, signal.SIGKILL)
-        if strays or self._has_members():
+        if self._strays.is_ending:
+            is_any_away = self._kill_strays()
+        else:
+            self._find_strays()
+            is_any_away = bool(self._strays.living())
+        if is_any_away or self._has_members():
             return False
         self._collect_dead()
-        _leaders.discard(self.pid)
+        _live.discard(self._strays)
         self._gone.set()
         return True
 
     def _collect_dead(self) -> None:
         while collect(-self.pgid) is not None:
             pass
-        for pid in self._strays:
-            collect(pid)
+        self._strays.collect_dead()
 
     def _has_members(self) -> bool:
         try:

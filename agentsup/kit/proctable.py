@@ -11,9 +11,11 @@ from dataclasses import dataclass
 
 __all__ = [
     "ProcessRow",
+    "adopted_pids",
     "child_pids",
     "descendants",
     "environ_value",
+    "is_being_executed",
     "members",
     "private_bytes",
     "read_row",
@@ -110,6 +112,14 @@ def child_pids(pid: int) -> list[int]:
     return found
 
 
+def adopted_pids(pid: int) -> list[int]:
+    """The direct children of the main thread of `pid`, to which the kernel gives orphans."""
+    try:
+        return [int(word) for word in _read(f"/proc/{pid}/task/{pid}/children").split()]
+    except OSError:  # a kernel without that list
+        return [row.pid for row in table() if row.parent == pid]
+
+
 def descendants(roots: Iterable[int]) -> list[ProcessRow]:
     """The children of `roots`, their children and so on, zombies included, roots left out."""
     rows: dict[int, ProcessRow] = {}
@@ -125,6 +135,20 @@ def descendants(roots: Iterable[int]) -> list[ProcessRow]:
                 rows[child] = row
                 waiting.append(child)
     return list(rows.values())
+
+
+def is_being_executed(pid: int) -> bool:
+    """Whether `pid` is just exchanging its program, and its environment can't be read yet."""
+    try:
+        fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        return fields[0] not in b"ZX" and int(fields[48]) == 0 and _can_open(f"/proc/{pid}/environ")
+    except (OSError, IndexError):
+        return False
+
+
+def _can_open(path: str) -> bool:
+    os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    return True
 
 
 def environ_value(pid: int, name: str) -> str | None:

@@ -16,11 +16,12 @@ from agentsup.engines.child.memory import group_mib
 from agentsup.engines.child.quoting import concealer
 from agentsup.engines.child.surroundings import find_program
 from agentsup.engines.failures import EnginesBusy, NotConfigured, OutOfMemory
+from agentsup.kit import proctable
 from agentsup.kit.clock import Clock
 from agentsup.kit.leftovers import LEADER
 from agentsup.kit.planted import Folder
 from agentsup.kit.pool import BoundedPool
-from agentsup.kit.procgroup import GroupStuck, ProcessGroup, Stdio
+from agentsup.kit.procgroup import GroupStuck, ProcessGroup, Stdio, live_groups
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.engine import EngineSpec
 from agentsup.model.tool import Children, TurnPlace
@@ -201,8 +202,13 @@ class ChildManager:
     async def _watch_memory(self) -> None:
         while self._open:
             await self._clock.sleep(self._look_s)
+            rows, live = await asyncio.to_thread(proctable.table), live_groups()
+            live.learn(rows)
+            members = live.members(rows)
             allowed = {child.pgid: (child, limit) for child, limit in self._open.items()}
-            used = await asyncio.to_thread(group_mib, set(allowed))
+            used = await asyncio.to_thread(
+                group_mib, {pgid: pids for pgid, pids in members.items() if pgid in allowed}
+            )
             for pgid, mib in used.items():
                 child, limit = allowed[pgid]
                 if mib > limit and child in self._open:

@@ -137,7 +137,7 @@ def _leader_only(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(ProcessGroup, "_signal", signal_leader)
     patch.setattr(ProcessGroup, "_has_members", lambda self: False)
-    patch.setattr(ProcessGroup, "_find_strays", lambda self: None)
+    patch.setattr(ProcessGroup, "_find_strays", lambda self: False)
     patch.setattr(procgroup, "sweep", sweep)
 
 

@@ -9,11 +9,23 @@ from typing import Any
 
 import pytest
 
-from agentsup.engines.failures import EnginesBusy, NotConfigured
+from agentsup.engines.child import ChildLimits, ChildManager, ProgramHome
+from agentsup.engines.failures import EnginesBusy, NotConfigured, OutOfMemory
 from agentsup.engines.guard import GuardedSession, RunLimits
 from agentsup.kit import proctable
-from agentsup.model.engine import Done, EngineEvent, Segment, TextDelta, ToolStarted, Usage
+from agentsup.kit.clock import SystemClock
+from agentsup.kit.procgroup import child_env
+from agentsup.model.engine import (
+    Done,
+    EngineEvent,
+    EngineSpec,
+    Segment,
+    TextDelta,
+    ToolStarted,
+    Usage,
+)
 from agentsup.model.errors import StoreUnavailable
+from agentsup.testing import escapee
 from agentsup.testing.engine_host import MemoryHost, segment
 from tests.contract.engines.conftest import Fail, Hang, ProgramRig, Say, Use, collect, done
 
@@ -302,6 +314,22 @@ async def test_a_program_over_its_memory_is_ended(tmp_path: Path) -> None:
     assert "64 MiB" in end.error
     await session.close()
     await rig.close()
+
+
+async def test_memory_of_who_left_the_group_counts(tmp_path: Path) -> None:
+    tag = str(tmp_path)
+    argv = [*escapee.PROGRAM, tag, "linked-eat"]
+    manager = ChildManager(SystemClock(), look_s=0.05)
+    spec = EngineSpec("command", workspace=str(tmp_path))
+    surroundings: dict[str, Any] = {"env": child_env(), "home": ProgramHome(tmp_path / "home")}
+    limits = ChildLimits(memory_mb=64)
+    async with manager.open(argv, spec, MemoryHost(), **surroundings, limits=limits) as child:
+        assert await child.read() == b"they are away\n"
+        assert escapee.escaped(tag)
+        with pytest.raises(OutOfMemory):
+            await child.read()
+    assert escapee.escaped(tag) == []
+    await manager.close()
 
 
 async def test_a_closing_daemon_ends_its_programs(tmp_path: Path) -> None:

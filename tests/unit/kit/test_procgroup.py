@@ -296,20 +296,31 @@ async def test_a_zombie_does_not_count_as_a_member() -> None:
         assert members(zombie.pid) == []
 
 
-async def test_fifty_groups_die_in_parallel() -> None:
+async def test_fifty_groups_die_in_parallel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of them waits for another's end before it is killed, however slow the machine is."""
     groups = [await start(f"({IGNORES_TERM}) & {IGNORES_TERM}") for _ in range(50)]
     for group in groups:
         await first_line(group)
-    owner = TaskOwner("stopping")
-    began = time.monotonic()
-    stops = [owner.spawn(group.stop(term_grace_s=0), name=f"stop:{group.pid}") for group in groups]
-    await asyncio.wait(stops)
-    took_s = time.monotonic() - began
-    assert all(stop.exception() is None for stop in stops)
+    killed: set[int] = set()
+    killed_at_an_end: list[int] = []
+    killpg = os.killpg
+
+    def kill(pgid: int, number: int) -> None:
+        killpg(pgid, number)
+        if number == signal.SIGKILL:
+            killed.add(pgid)
+
+    async def stop(group: ProcessGroup) -> None:
+        await group.stop(term_grace_s=0)
+        killed_at_an_end.append(len(killed))
+
+    monkeypatch.setattr(os, "killpg", kill)
+    async with asyncio.TaskGroup() as stopping:
+        for group in groups:
+            stopping.create_task(stop(group), name=f"stop:{group.pid}")
+    assert killed_at_an_end == [50] * 50
     left = {pid for row in proctable.table() if row.is_alive for pid in (row.pgid, row.session)}
     assert not left & {group.pgid for group in groups}
-    # 0.1 s on a quiet machine; five times that where the processor has slow phases.
-    assert took_s < 0.5, f"killing 50 groups took {took_s:.3f} s"
     reap_orphans(reap_orphans())
 
 
@@ -357,7 +368,7 @@ async def test_cancelled_anywhere_it_leaves_no_process_and_no_descriptor(
         await asyncio.wait({user})
         assert user.cancelled() or user.exception() is None
         await until(lambda: fds() == before)
-        await until(lambda: not procgroup._leaders)
+        await until(lambda: not len(procgroup.live_groups()))
         assert not any(members(pgid) for pgid in pids)
     reap_orphans(reap_orphans())
 
