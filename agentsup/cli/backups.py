@@ -11,6 +11,7 @@ from agentsup.cli.failure import Failed
 from agentsup.cli.options import place_of
 from agentsup.cli.show import Screen, when
 from agentsup.config.home import Home
+from agentsup.model.errors import StoreUnavailable
 
 
 def register(app: typer.Typer) -> None:
@@ -76,21 +77,23 @@ def restore(
     if not home.root.is_dir():
         raise Failed(f"there is no home at {home.root}")
     chosen = restoring.choose(home.root, which)
-    found = restoring.unfinished(chosen)
+    for path, why in chosen.passed_over:
+        screen.say(f"passed over {path}: {why}")
+    found = chosen.holds
     made = when(found.made_at) if found.made_at else "a time that it does not tell"
-    screen.say(f"{chosen} is whole: of {made}, {found.messages} messages")
+    screen.say(f"{chosen.path} is whole: of {made}, {found.messages} messages")
     _tell(screen, made, found.unfinished)
     if dry_run:
         return
     try:
         with HomeLock(home.lock):
-            done = restoring.restore(home.state_db, chosen, at_ms=SystemClock().now_ms())
+            done = restoring.restore(home.state_db, chosen.path, at_ms=SystemClock().now_ms())
     except HomeLocked:
         raise Failed(
             f"a daemon runs for {home.root}; end it first with `{place.command('stop')}`. Nothing "
             "was changed"
         ) from None
-    except OSError as error:
+    except (OSError, StoreUnavailable) as error:
         raise Failed(_cut(home, error)) from None
     if done.aside is not None:
         screen.say(f"The files that were there lie in {done.aside}.")
@@ -109,8 +112,9 @@ def _tell(screen: Screen, made: str, unfinished: int) -> None:
         )
 
 
-def _cut(home: Home, error: OSError) -> str:
+def _cut(home: Home, error: OSError | StoreUnavailable) -> str:
+    why = getattr(error, "strerror", None) or error
     return (
-        f"the backup can't be put in place: {error.strerror or error}. {home.state_db} is as it was, "
+        f"the backup can't be put in place: {why}. {home.state_db} is as it was, "
         f"or lies in {home.backups}; once that is mended, run the same command again"
     )

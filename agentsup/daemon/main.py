@@ -38,7 +38,7 @@ from agentsup.kit.planted import read_plain
 from agentsup.kit.pool import in_time
 from agentsup.kit.reaper import OrphansStuck, Reaper
 from agentsup.kit.terminal import clean
-from agentsup.model.errors import AgentsupError, ConfigErrors
+from agentsup.model.errors import AgentsupError, ConfigErrors, StoreUnavailable
 from agentsup.model.ids import BootId
 from agentsup.observe.logging import LogSystem, get_logger, setup_logging
 from agentsup.observe.redact import Redactor
@@ -159,7 +159,8 @@ async def _boot(
         token, is_new = await space.wait_in_loop(token_there)
         redactor.add(token)
         ready = await space.wait_in_loop(
-            lambda: _prepare(home, clock, entropy, redactor, files, accept_store=accept_store)
+            lambda: _prepare(home, clock, entropy, redactor, files, accept_store=accept_store),
+            undo=lambda prepared: prepared.database.close(),
         )
     except space.Stopped:
         return Ending(0, "asked to end while it waited for space"), False
@@ -189,7 +190,10 @@ async def _boot(
         )
         gc.freeze()
         ending = await _serve(build(ground), begun, reaper)
-        await boot.end(database, clock, begun.boot_id, ending.code, ending.reason)
+        try:
+            await boot.end(database, clock, begun.boot_id, ending.code, ending.reason)
+        except StoreUnavailable as error:  # a full disk must not turn a restart into an end
+            _log.error("the end could not be noted", code=ending.code, reason=str(error))
         in_place = _restarts_in_place(snapshot)
     finally:
         await database.close()

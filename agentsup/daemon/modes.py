@@ -22,6 +22,7 @@ from agentsup.daemon.tokens import TokenBook, is_loose, renewed_token
 from agentsup.kit.entropy import Entropy
 from agentsup.observe.logging import get_logger
 from agentsup.observe.redact import Redactor
+from agentsup.store import record
 
 _log = get_logger(__name__)
 
@@ -73,6 +74,7 @@ def _places(home: Home) -> Iterator[tuple[Path, int]]:
     for folder in (home.logs, home.backups, home.roles, root / "applied"):
         for path in _entries(folder):
             yield path, _needed(path)
+    yield record.path_beside(home.state_db), 0o600
     for path in (home.state_db, home.daemon_json, home.lock, *home.watched):
         for end in ("", "-wal", "-shm"):
             yield path.with_name(f"{path.name}{end}"), 0o600

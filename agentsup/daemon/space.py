@@ -77,21 +77,30 @@ def wait_for_space(step: Callable[[], T]) -> T:
         select.select([], [], [], pause_s)
 
 
-async def wait_in_loop(step: Callable[[], Awaitable[T]]) -> T:
-    """As `wait_for_space`, on the loop. Raises `Stopped` on SIGTERM or SIGINT while it waits."""
+async def wait_in_loop(
+    step: Callable[[], Awaitable[T]], *, undo: Callable[[T], Awaitable[object]] | None = None
+) -> T:
+    """As `wait_for_space`, on the loop. Raises `Stopped` on SIGTERM or SIGINT once it has had to wait;
+    what the step made by then is undone."""
     waiting, stopped = _Waiting(), asyncio.Event()
     loop = asyncio.get_running_loop()
     caught = (signal.SIGTERM, signal.SIGINT)
     try:
         while True:
             try:
-                return await step()
+                made = await step()
             except (StoreUnavailable, OSError) as error:
                 if not is_full(error):
                     raise
                 for number in caught:
                     loop.add_signal_handler(number, stopped.set)
                 pause_s = waiting.next_s(error)
+            else:
+                if not stopped.is_set():
+                    return made
+                if undo is not None:
+                    await undo(made)
+                raise Stopped
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await stopped.wait()

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["HomeLock", "HomeLocked", "is_locked", "write_atomic"]
+__all__ = ["HomeLock", "HomeLocked", "is_locked", "overwrite", "write_atomic"]
 
 _TRIES = 5
 _TRY_AGAIN_S = 0.02
@@ -48,6 +48,19 @@ def write_atomic(
             Path(temp_name).unlink()
         raise
     _sync_directory(target.parent)
+
+
+def overwrite(path: Path, data: bytes) -> None:
+    """Write `data` over the beginning of the file at `path`, durably, where no room is left for a new
+    file. For data of at most one sector (512 bytes) in a file that is no longer than it. Raises
+    `OSError`.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.pwrite(descriptor, data, 0)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _sync_directory(path: Path) -> None:

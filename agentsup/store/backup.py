@@ -15,13 +15,24 @@ from pathlib import Path
 from agentsup.store import integrity
 from agentsup.store.failures import corrupt
 
-__all__ = ["backups", "by_hand", "copy_into", "latest", "stamp", "sync", "taken_at", "write_copy"]
+__all__ = [
+    "PARTIAL",
+    "backups",
+    "by_hand",
+    "copy_into",
+    "latest",
+    "stamp",
+    "sync",
+    "taken_at",
+    "write_copy",
+]
 
 _STAMP = "%Y%m%dT%H%M%S.%f"
 _NAME = re.compile(r"(?:state|hand)-([0-9T.]+)Z(?:-([0-9]+))?\.db")
 _DAILY = "state-"
 _BY_HAND = "hand-"
-_PARTIAL = ".partial"
+PARTIAL = ".partial"
+"""At the end of the name of a backup that is being written."""
 
 
 def backups(directory: Path) -> list[Path]:
@@ -78,10 +89,10 @@ def copy_into(
     failed its check; then no file of it is left and the older backups stand.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for leftover in directory.glob(f"*{_PARTIAL}*"):
+    for leftover in directory.glob(f"*{PARTIAL}*"):
         leftover.unlink()  # of a process that was killed while it wrote
     target = _next(directory, _DAILY, at_ms)
-    partial = directory / (target.name + _PARTIAL)
+    partial = directory / (target.name + PARTIAL)
     try:
         # Created empty first: VACUUM INTO accepts that and would otherwise use the umask.
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))

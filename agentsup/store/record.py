@@ -7,6 +7,7 @@ here blocks on the disk. See docs/decisions/0044-a-store-is-known-from-outside.m
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import sqlite3
@@ -16,7 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from agentsup.kit.files import write_atomic
+from agentsup.kit.files import overwrite, write_atomic
 from agentsup.store import backup, trust
 from agentsup.store.connection import connect_unlogged
 from agentsup.store.trust import Condition, Doubt, MainFile, Remembered
@@ -25,6 +26,8 @@ __all__ = ["StoreRecord", "describe", "put_aside", "remembered"]
 
 _log = logging.getLogger(__name__)
 
+_SIZE = 512
+"""Bytes of the record: one sector of a disk."""
 APPLIED = "applied"
 """The directory, beside the store, of the configuration that was applied last."""
 
@@ -151,7 +154,7 @@ class StoreRecord:
                 at=self._now_ms(),
             )
             try:
-                self._write(what)
+                self._write_last(what)
             except OSError as error:
                 _log.warning("the end of %s could not be noted: %s", self._store, error)
 
@@ -173,8 +176,19 @@ class StoreRecord:
             self._write(what)
 
     def _write(self, what: Remembered) -> None:
-        write_atomic(self._path, json.dumps(asdict(what)).encode() + b"\n")
+        write(self._store, what)
         self._noted = what
+
+    def _write_last(self, what: Remembered) -> None:
+        try:
+            self._write(what)
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                raise
+            # No room for a second file, but the first one's block can be written over: a record
+            # of a fixed size is one sector, which a power failure leaves old or new.
+            overwrite(self._path, _encoded(what))
+            self._noted = what
 
 
 def path_beside(store: Path) -> Path:
@@ -203,7 +217,12 @@ def remembered(path: Path) -> Remembered | None:
 
 def write(store: Path, what: Remembered) -> None:
     """Replace the record of the store at `store`. Raises `OSError`."""
-    write_atomic(path_beside(store), json.dumps(asdict(what)).encode() + b"\n")
+    write_atomic(path_beside(store), _encoded(what))
+
+
+def _encoded(what: Remembered) -> bytes:
+    """The record, filled up with spaces to `_SIZE` bytes, which is more than any needs."""
+    return json.dumps(asdict(what)).encode().ljust(_SIZE - 1) + b"\n"
 
 
 def describe(connection: sqlite3.Connection) -> MainFile:

@@ -7,6 +7,7 @@ blocks, and needs the home's lock to be held.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import sqlite3
@@ -20,7 +21,7 @@ from agentsup.store.connection import connect_reader, connect_unlogged
 from agentsup.store.failures import condition_of
 from agentsup.store.trust import Condition, Remembered
 
-__all__ = ["Restored", "Unfinished", "choose", "copy_to", "restore", "unfinished"]
+__all__ = ["Chosen", "Restored", "Unfinished", "choose", "copy_to", "restore", "unfinished"]
 
 _PATIENCE_MS = 2_000
 
@@ -43,14 +44,38 @@ class Restored:
     aside: Path | None
 
 
-def choose(home: Path, given: str | None) -> Path:
-    """The backup that is meant: the newest, a name in `backups/`, or a path. Raises `NotFound`."""
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A backup that has passed its check, and the newer ones that have not, with the reason."""
+
+    path: Path
+    holds: Unfinished
+    passed_over: tuple[tuple[Path, str], ...] = ()
+
+
+def choose(home: Path, given: str | None) -> Chosen:
+    """The backup that is meant: a name in `backups/`, a path, or the newest that can be used.
+
+    Raises `NotFound`; for a named one, or where none can be used, what `unfinished` raises.
+    """
     directory = home / "backups"
-    if given is None:
-        newest = backup.latest(directory)
-        if newest is None:
-            raise NotFound(f"there is no backup in {directory}; name a file to restore")
-        return newest
+    if given is not None:
+        path = _named(directory, given)
+        return Chosen(path, unfinished(path))
+    failed: list[tuple[Path, AgentsupError]] = []
+    for path in reversed(backup.backups(directory)):
+        try:
+            holds = unfinished(path)
+        except AgentsupError as error:
+            failed.append((path, error))
+            continue
+        return Chosen(path, holds, tuple((each, str(why)) for each, why in failed))
+    if failed:
+        raise failed[0][1]
+    raise NotFound(f"there is no backup in {directory}; name a file to restore")
+
+
+def _named(directory: Path, given: str) -> Path:
     for path in (directory / given, Path(given).expanduser().absolute()):
         if path.is_file():
             return path
@@ -94,7 +119,7 @@ def restore(store: Path, chosen: Path, *, at_ms: int) -> Restored:
     """Put a copy of the backup at `chosen` in the place of `store`; `unfinished` has checked it.
 
     A log and an index beside the store are moved away with it: they belong to that file alone. May be
-    repeated after it was cut off. Raises `OSError`; then the old files stand, or lie aside together.
+    repeated after it was cut off. Raises `OSError`, `StoreUnavailable`; then the old files stand, or lie aside together.
     """
     past = record.remembered(record.path_beside(store))
     fresh = store.with_name(store.name + ".restoring")
@@ -106,8 +131,11 @@ def restore(store: Path, chosen: Path, *, at_ms: int) -> Restored:
             shutil.copyfileobj(source, target)
         written = _adopt(fresh, past, at_ms)
         backup.sync(fresh)
-    except BaseException:
+    except BaseException as error:
         fresh.unlink(missing_ok=True)
+        full = condition_of(error, fresh, lambda: None)
+        if full is not None:
+            raise full from error
         raise
     beside = [store.with_name(store.name + suffix) for suffix in ("", "-wal", "-shm")]
     aside = record.put_aside(beside, at_ms)
@@ -144,16 +172,22 @@ def _adopt(fresh: Path, past: Remembered | None, at_ms: int) -> Remembered:
 def copy_to(store: Path, target: Path, *, at_ms: int) -> None:
     """Write a checked copy of the store, whoever uses it, to the new file `target`.
 
-    Raises `FileExistsError`, `OSError`, `StoreCorrupt`, `StoreUnavailable`.
+    The file takes its name when it is whole and on the disk. Raises `FileExistsError`, `OSError`,
+    `StoreCorrupt`, `StoreUnavailable`.
     """
-    os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    if target.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+    partial = target.with_name(target.name + backup.PARTIAL)
+    partial.unlink(missing_ok=True)  # of a command that was killed
     try:
+        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
         with closing(connect_reader(store, busy_timeout_ms=_PATIENCE_MS)) as connection:
-            backup.write_copy(connection, store, target, at_ms=at_ms)
+            backup.write_copy(connection, store, partial, at_ms=at_ms)
+        partial.replace(target)
         backup.sync(target.parent)
     except BaseException as error:
         with contextlib.suppress(OSError):
-            target.unlink()
+            partial.unlink()
         found: AgentsupError | None = condition_of(error, store, lambda: None)
         if found is not None:
             raise found from error

@@ -9,7 +9,7 @@ import signal
 import socket
 import sqlite3
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +240,64 @@ async def test_a_full_disk_refuses_and_recovers(small_disk: Path, tmp_path: Path
         assert await daemon.stop() == 0
     finally:
         await daemon.close()
+
+
+@pytest.mark.timeout(60)
+async def test_an_end_on_a_full_disk_is_an_end(small_disk: Path, tmp_path: Path) -> None:
+    """A restart starts again, and the store that an orderly stop has left is taken."""
+    home = write_home(small_disk / "home", [{"name": "main"}], RULES)
+    (home / "config.toml").write_text('restart_in_place = "always"\n')
+    daemon = DaemonProcess(home)
+    daemon.output = tmp_path / "daemon.out"
+    ballast = small_disk / "ballast"
+
+    def fill() -> None:
+        with ballast.open("ab", buffering=0) as file:
+            for size in (65_536, 512, 1):
+                with contextlib.suppress(OSError):
+                    while True:
+                        file.write(b"\0" * size)
+
+    async def accept_until_full() -> None:
+        """Until the log of the store has no room in its file either."""
+        answer = Answer(202, None, {})
+        while answer.status == 202:
+            body = {"to": "main", "message": "hi " + "x" * 200_000}
+            answer = await daemon.post("/interagent/send_async", body)
+
+    try:
+        await daemon.start()
+        boot_id = (await daemon.get("/status"))["boot_id"]
+        fill()
+        await accept_until_full()
+        fill()
+        assert (await daemon.post("/restart", {})).status == 202
+        async with asyncio.timeout(20):
+            while "waits for space" not in daemon.tail():
+                assert daemon.is_running, daemon.tail()
+                await asyncio.sleep(0.05)
+        ballast.unlink()
+        await daemon.ready()
+        await daemon.leave()
+        assert (await daemon.get("/status"))["boot_id"] != boot_id
+        fill()
+        await accept_until_full()
+        fill()
+        filling = asyncio.create_task(_keep_full(fill))
+        assert await daemon.stop(20) == 0
+        filling.cancel()
+        ballast.unlink()
+        await daemon.start()
+        assert (await daemon.get("/status"))["boot_id"] != boot_id
+    finally:
+        await daemon.close()
+
+
+async def _keep_full(fill: Callable[[], None]) -> None:
+    """Take what the end of a daemon frees before it can use it."""
+    while True:
+        fill()
+        await asyncio.sleep(0.001)
 
 
 @pytest.mark.timeout(60)

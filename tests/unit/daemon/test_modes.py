@@ -33,7 +33,12 @@ def fill(home: Home) -> None:
     home.create()
     (home.agents / "good" / "workspace").mkdir(parents=True, mode=0o700)
     (home.tasks / "t1").mkdir(mode=0o700)
-    for path in (home.state_db, home.agents_json, home.logs / "agentsup.log"):
+    for path in (
+        home.state_db,
+        home.agents_json,
+        home.logs / "agentsup.log",
+        home.root / "store.json",
+    ):
         path.touch(mode=0o600)
     for path in (*home.root.rglob("*"), home.root):
         path.chmod(0o700 if path.is_dir() else 0o600)
@@ -49,7 +54,16 @@ def test_a_home_that_is_right_is_left_alone(home: Home) -> None:
     assert modes(home.root) == before
 
 
-DAMAGE = ("state.db", "agents.json", "logs", "tasks", "agents/good", "logs/agentsup.log", ".")
+DAMAGE = (
+    "state.db",
+    "agents.json",
+    "logs",
+    "tasks",
+    "agents/good",
+    "logs/agentsup.log",
+    ".",
+    "store.json",
+)
 
 
 @pytest.mark.parametrize("name", DAMAGE)
