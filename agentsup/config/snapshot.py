@@ -42,7 +42,7 @@ from agentsup.config.merge import (
 )
 from agentsup.config.overriding import override_problem
 from agentsup.config.settings import LoadedSettings, Settings, parse_settings, unknown_variables
-from agentsup.config.unknown_names import unknown_names, without_news
+from agentsup.config.unknown_names import as_warnings, unknown_names
 from agentsup.kit.planted import read_plain
 from agentsup.model.agent import MAIN, AgentSpec, Secret
 from agentsup.model.errors import BadRequest, ConfigErrors, NotFound
@@ -167,9 +167,10 @@ def load(
             if ids
         },
     )
-    names = unknown_names(made.specs.values(), made.place, (*BUILTIN_ROLES, *_roles_in(home.roles)))
-    before = previous.warnings if previous is not None else ()
-    found += without_news(names, before, is_start=is_start)
+    roles = (*BUILTIN_ROLES, *_roles_in(home.roles))
+    running = () if previous is None else previous.specs.values()
+    known = None if is_start else unknown_names(running, _nowhere, roles)
+    found += as_warnings(unknown_names(made.specs.values(), made.place, roles), known)
     for check in checks:
         for spec in made.specs.values():
             found += check(spec, made.place, home.root)
@@ -322,6 +323,11 @@ class _Resolver:
         layer = self._loaded.main if origin is Origin.MAIN else self._loaded.agent_defaults
         table = "main" if origin is Origin.MAIN else "agent_defaults"
         return Where("config.toml", *layer.locate(where), f"{table}.{field_path(where)}")
+
+
+def _nowhere(name: str, where: KeyPath) -> Where:
+    """The place of a finding that is compared and never shown."""
+    return Where("", None, None, "")
 
 
 def _value_at(values: Mapping[str, Any], path: str) -> Any:

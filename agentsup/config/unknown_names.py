@@ -15,7 +15,7 @@ from agentsup.config.findings import Finding, KeyPath, Severity, did_you_mean
 from agentsup.model.agent import AgentSpec
 from agentsup.model.tool_names import OF_PROGRAMS, OURS
 
-__all__ = ["may_be_a_programs", "tool_problem", "unknown_names", "without_news"]
+__all__ = ["as_warnings", "may_be_a_programs", "tool_problem", "unknown_names"]
 
 NO_PROGRAMS = frozenset({"llm", "scripted", "command"})
 """Engines that bring no tools of their own along."""
@@ -49,14 +49,16 @@ def unknown_names(
                 yield _finding(spec, place, at, text, hint, Severity.WARNING)
 
 
-def without_news(
-    findings: Iterable[Finding], before: Iterable[Finding], *, is_start: bool
-) -> Iterator[Finding]:
-    """The same, with errors as warnings where they are no news: at a start, which must not fail for
-    what an earlier version let pass, and in an edit of a set that runs with them already."""
-    known = {finding.message for finding in before}
+def as_warnings(findings: Iterable[Finding], known: Iterable[Finding] | None) -> Iterator[Finding]:
+    """The same, with those errors as warnings that the writer of an edit has not made.
+
+    `known` are the findings for the set that runs already, by the roles and tools there are now: a
+    role whose folder has gone must not refuse an edit of another agent. None at a start, which must
+    not fail for what an earlier version let pass.
+    """
+    messages = None if known is None else {finding.message for finding in known}
     for finding in findings:
-        is_known = is_start or finding.message in known
+        is_known = messages is None or finding.message in messages
         yield replace(finding, severity=Severity.WARNING) if is_known else finding
 
 

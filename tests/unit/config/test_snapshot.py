@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from agentsup.config.diff import Plan, diff, diff_specs
 from agentsup.config.explain import explain, explain_agent, validate
+from agentsup.config.findings import Severity
 from agentsup.config.home import Home
-from agentsup.config.merge import leaves
+from agentsup.config.merge import digest, leaves
 from agentsup.config.snapshot import ConfigSnapshot, Override, load
 from agentsup.model.agent import FIELDS, AgentSpec, FieldClass, Secret, Slots
 from agentsup.model.errors import BadRequest, ConfigError, ConfigErrors, NotFound
@@ -400,6 +401,26 @@ def test_a_name_that_means_nothing_is_an_error(
     files.agents({**entry, "tools": ["fs_read", "nothing"]})
     news = files.refused(previous=before)
     assert any("'nothing'" in each.message for each in news)
+
+
+def test_a_role_that_vanished_refuses_no_edit_of_others(files: Files) -> None:
+    role = files.home.roles / "smith"
+    role.mkdir(parents=True)
+    (role / "AGENT.md").write_text("---\nname: smith\ndescription: Forges.\n---\nYou forge.\n")
+    files.agents({"name": "a", "role": "smith"}, {"name": "c"})
+    before = files.load({"c": {"role": Override("smith", digest(None))}})
+    assert not before.warnings
+    (role / "AGENT.md").unlink()
+    role.rmdir()
+    files.agents({"name": "a", "role": "smith"}, {"name": "c"}, {"name": "b"})
+    after = files.load({"c": {"role": Override("smith", digest(None))}}, previous=before)
+    assert sorted(after.specs) == ["a", "b", "c", "main"]
+    assert [(each.message, each.severity) for each in after.warnings] == [
+        ("there is no role 'smith', so a would have no tools", Severity.WARNING),
+        ("there is no role 'smith', so c would have no tools", Severity.WARNING),
+    ]
+    files.agents({"name": "a", "role": "smith"}, {"name": "b", "role": "smith"})
+    assert [each.field for each in files.refused(previous=after)] == ["b.role"]
 
 
 @pytest.mark.parametrize(
