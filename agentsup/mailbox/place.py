@@ -6,10 +6,11 @@ so they are one statement. Serves P1 and P6.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from agentsup.mailbox.notices import name_of
-from agentsup.mailbox.rows import OPEN_SQL, question_of
+from agentsup.mailbox.rows import HOLDS_SQL, OPEN_SQL, question_of
 from agentsup.mailbox.values import Desk
 from agentsup.model.errors import Overloaded
 from agentsup.model.message import NewMessage
@@ -17,6 +18,12 @@ from agentsup.model.question import Question
 from agentsup.store.database import Reader
 
 __all__ = ["Place", "check_room", "held_by", "look"]
+
+
+def _qualified(condition: str) -> str:
+    """The condition on rows of ``messages``, for a statement that joins another table."""
+    return re.sub(r"\b(state|seq)\b", r"messages.\1", condition)
+
 
 _OPEN = """
   (SELECT count FROM counts WHERE agent_id = ?1 AND state = 'queued'),
@@ -37,8 +44,9 @@ SELECT {_OPEN},
 
 _HELD = f"""
 SELECT q.* FROM messages JOIN questions AS q ON q.message_id = messages.message_id
-WHERE messages.agent_id = ? AND messages.session_id = ? AND {OPEN_SQL.replace("state", "messages.state")}
-  AND messages.state <> 'queued' AND q.state = 'open' AND q.put_as = ''
+WHERE messages.agent_id = ? AND messages.session_id = ? AND {_qualified(OPEN_SQL)}
+  AND {_qualified(HOLDS_SQL)}
+  AND q.state = 'open' AND q.put_as = ''
 ORDER BY q.question_id LIMIT 1
 """  # noqa: S608 - of constants
 

@@ -294,23 +294,26 @@ class _Tasks:
 
     async def update(self, context: ToolContext, args: dict[str, Any]) -> str:
         caller, wanted = await self._of(context, args)
+        # Everything is read before anything is changed: a wrong argument leaves all as it was.
         percent = arguments.optional_number(args, "percent")
-        schedule, is_paused = _schedule(args), args.get("paused")
+        schedule, is_paused, state = _schedule(args), args.get("paused"), _state(args)
+        paused = arguments.flag(args, "paused", default=False)
+        progress, name = _given(args, "progress"), _given(args, "name")
+        note = arguments.text(args, "note", default="")
         if schedule is not None:
             await self._hub.reschedule(
                 wanted, schedule, caller=caller.principal, asker=caller.asker
             )
         if is_paused is not None:
-            paused = arguments.flag(args, "paused", default=False)
             await self._hub.pause(wanted, caller=caller.principal, is_paused=paused)
         task = await self._hub.update(
             wanted,
             caller=caller.principal,
-            progress=_given(args, "progress"),
+            progress=progress,
             percent=None if percent is None else int(percent),
-            note=arguments.text(args, "note", default=""),
-            state=_state(args),
-            name=_given(args, "name"),
+            note=note,
+            state=state,
+            name=name,
         )
         return answers.as_json(_document(task))
 

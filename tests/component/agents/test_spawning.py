@@ -246,6 +246,7 @@ async def test_an_agent_manages_its_schedules(household: Open) -> None:
             call("list", "task_list"),
             call("later (.*)", "task_update", task_id="$1", cron="0 9 * * *", zone="Europe/Zurich"),
             call("rest (.*)", "task_update", task_id="$1", paused=True),
+            call("both (.*)", "task_update", task_id="$1", cron="0 7 * * *", status="odd"),
             call("end (.*)", "task_cancel", task_id="$1"),
         )
     )
@@ -253,6 +254,9 @@ async def test_an_agent_manages_its_schedules(household: Open) -> None:
     await document(house, "ann", f"later {task_id}")
     [listed] = (await document(house, "ann", "list"))["tasks"]
     assert (listed["task_id"], listed["schedule"]["spec"]) == (task_id, "0 9 * * *")
+    assert "no status 'odd'" in await said(house, "ann", f"both {task_id}")
+    [listed] = (await document(house, "ann", "list"))["tasks"]
+    assert listed["schedule"]["spec"] == "0 9 * * *", "a wrong argument changes nothing"
     await document(house, "ann", f"rest {task_id}")
     [listed] = (await document(house, "ann", "list"))["tasks"]
     assert listed["schedule"]["is_paused"] is True
