@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +19,9 @@ from agentsup.agents.tools import web as web_module
 from agentsup.agents.tools.addresses import is_public
 from agentsup.agents.tools.shell import exec_tool
 from agentsup.agents.tools.web import _CHARSETS, MAX_BYTES, WebRules, is_own, web_tool
+from agentsup.kit.pool import BoundedPool
 from agentsup.kit.procgroup import members
-from agentsup.model.errors import AgentsupError, NotFound, Refused, TimedOut
+from agentsup.model.errors import AgentsupError, NotFound, Overloaded, Refused, TimedOut
 from agentsup.model.ids import AgentId, CallId, MessageId, SessionId
 from agentsup.model.tool import ToolContext
 
@@ -384,6 +386,21 @@ async def test_a_codec_that_is_no_charset_is_not_obeyed(town: Web, charset: str)
     began = loop.time()
     assert "caf\u00e9-caf\u00e9-" in await town.fetch(town.at("/"))
     assert loop.time() - began < 1.0
+
+
+async def test_pages_are_read_in_a_pool_of_their_own(town: Web) -> None:
+    """What holds its threads up is refused there, and costs nobody else one."""
+    town.answers["/"] = page("here")
+    free, pool = threading.Event(), BoundedPool("pages", threads=1, queued=1)
+    holding = [asyncio.create_task(pool.run(free.wait)) for _ in range(2)]
+    await asyncio.sleep(0)
+    try:
+        with pytest.raises(Overloaded, match="too many pages"):
+            await town.fetch(town.at("/"), pool=pool)
+    finally:
+        free.set()
+    assert all(await asyncio.gather(*holding))
+    assert "here" in await town.fetch(town.at("/"), pool=pool)
 
 
 async def test_a_codec_of_python_is_obeyed_where_the_list_lets_it_pass(
