@@ -210,6 +210,26 @@ async def test_background_work_is_ended_from_the_chat_by_those_who_are_in_it(
     assert times(house, "ben has dug") == 0
 
 
+async def test_with_a_run_ends_what_it_has_asked_without_waiting(household: Open) -> None:
+    ask = {"tool": {"name": "ask_agent_async", "args": {"to": "cid", "message": "dig"}}}
+    house = await household(
+        agent("ann", call("go", "agent_spawn", instruction="ask", agent="ben"), tools=["*"]),
+        agent("ben", {"match": "ask", "steps": [ask, {"sleep": 60}]}, tools=["*"]),
+        agent("cid", say("dig", "dug it", after_s=30)),
+    )
+    await house.ask("ann", "go")
+    cid = house.roster.entry("cid").agent_id
+
+    async def asked() -> list[Any]:
+        return await house.sql("SELECT state FROM messages WHERE agent_id = ?", cid)
+
+    await house.until(asked)
+    ((run_id,),) = await house.sql("SELECT run_id FROM runs")
+    ended = await run(house, f"/task cancel {run_id}")
+    assert ended.ok, ended.text
+    assert await asked() == [("cancelled",)]
+
+
 async def test_who_is_asked_by_a_turn_that_is_stopped_need_not_go_on(household: Open) -> None:
     waiting = call("go", "ask_agent", to="ben", message="dig")
     house = await household(agent("ann", waiting, tools=["*"]), BEN)

@@ -97,6 +97,18 @@ async def test_with_a_run_ends_what_it_has_begun_in_the_background(four: TaskRig
     await rig.mail.check()
 
 
+async def test_a_stop_of_an_agent_ends_runs_that_others_do_for_it(rig: TaskRig) -> None:
+    """Also where the turn that has begun them is over."""
+    await rig.mail.put("please count")
+    turn = await rig.mail.one()
+    run = await handed_on(rig, turn, waits=False)
+    await rig.mail.finish(turn, "begun")
+    await rig.mail.mailbox.stop("agent:ann", BOB)
+    assert await rig.mail.state_of(run.run_id) == "cancelled"
+    assert await rig.mail.claim("ben") == []
+    await rig.mail.check()
+
+
 async def test_a_task_that_a_run_has_given_outlives_the_run(rig: TaskRig) -> None:
     await rig.mail.put("please count")
     turn = await rig.mail.one()
