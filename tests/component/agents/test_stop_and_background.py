@@ -220,14 +220,17 @@ async def test_with_a_run_ends_what_it_has_asked_without_waiting(household: Open
     await house.ask("ann", "go")
     cid = house.roster.entry("cid").agent_id
 
-    async def asked() -> list[Any]:
+    async def states() -> list[Any]:
         return await house.sql("SELECT state FROM messages WHERE agent_id = ?", cid)
+
+    async def asked() -> bool:
+        return bool(await states())
 
     await house.until(asked)
     ((run_id,),) = await house.sql("SELECT run_id FROM runs")
     ended = await run(house, f"/task cancel {run_id}")
     assert ended.ok, ended.text
-    assert await asked() == [("cancelled",)]
+    assert await states() == [("cancelled",)]
 
 
 async def test_who_is_asked_by_a_turn_that_is_stopped_need_not_go_on(household: Open) -> None:
