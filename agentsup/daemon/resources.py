@@ -37,10 +37,12 @@ class ResourceKeeper:
             self._untold = []
 
     async def probe(self) -> str | None:
-        """What can't be given back while this process runs."""
-        if not self._lasting:
+        """Limits that can't be given back while this process runs. A daemon with a lower priority is
+        slower, and as ready as before: whoever runs it may want that."""
+        limits = tuple(each for each in self._lasting if each.is_limit)
+        if not limits:
             return None
-        return f"lowered from outside, and stays so until a restart: {_listed(self._lasting)}"
+        return f"lowered from outside, and stays so until a restart: {_listed(limits)}"
 
 
 def told(changes: list[Change]) -> str:

@@ -25,6 +25,7 @@ _LIMITS: Final = {
     for name in sorted(dir(resource))
     if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"  # another name of NOFILE
 }
+_LIMIT: Final = "limit "
 _IO_CALLS: Final = {"x86_64": (251, 252), "aarch64": (30, 31)}
 """Numbers of ioprio_set and ioprio_get, for which there are no functions."""
 _IO_OF_PROCESS: Final = 1
@@ -61,6 +62,11 @@ class Change:
     now: str
     is_restored: bool
 
+    @property
+    def is_limit(self) -> bool:
+        """Whether it is a limit, rather than a share of the processor or the disk."""
+        return self.name.startswith(_LIMIT)
+
     def __str__(self) -> str:
         return f"{self.name} {self.was}, then {self.now}"
 
@@ -88,7 +94,7 @@ def _restored_limits(start: Mapping[str, tuple[int, int]]) -> Iterator[Change]:
                 resource.setrlimit(number, wanted)
                 break
         is_restored = not _is_lower(resource.getrlimit(number), was)
-        yield Change(f"limit {name}", _shown(was), _shown(now), is_restored)
+        yield Change(f"{_LIMIT}{name}", _shown(was), _shown(now), is_restored)
 
 
 def _is_lower(now: tuple[int, int], was: tuple[int, int]) -> bool:

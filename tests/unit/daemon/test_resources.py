@@ -7,6 +7,7 @@ from agentsup.kit.resources import Change, Resources
 from agentsup.model.errors import StoreUnavailable
 
 NICE = Change("nice", "0", "19", is_restored=False)
+FILES = Change("limit nofile", "1024/4096", "8/8", is_restored=False)
 CORE = Change("limit core", "unlimited/unlimited", "0/unlimited", is_restored=True)
 
 
@@ -30,12 +31,14 @@ async def test_what_lasts_is_told_once_and_probed_until_it_ends() -> None:
     keeper = ResourceKeeper(kernel.give_back)
     await keeper.look(kernel.tell)
     assert (kernel.told, await keeper.probe()) == ([], None)
-    kernel.found = [NICE]
+    kernel.found = [NICE, FILES]
     for _ in range(3):
         await keeper.look(kernel.tell)
     (text,) = kernel.told
     assert "stop the daemon and start it anew: nice 0, then 19" in text
-    assert "nice 0, then 19" in (await keeper.probe() or "")
+    ill = await keeper.probe() or ""
+    assert "limit nofile 1024/4096, then 8/8" in ill
+    assert "nice" not in ill, "a slower daemon is as ready as before"
     kernel.found = []
     await keeper.look(kernel.tell)
     assert await keeper.probe() is None
