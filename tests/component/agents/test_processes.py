@@ -1,5 +1,6 @@
 """The record of the programs of turns, and the end of what hides from it."""
 
+import asyncio
 import ctypes
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -56,6 +57,11 @@ async def test_the_end_of_a_group_and_a_stop_end_who_hides(store: Database, tmp_
     assert escaped(one) == []
     async with await started(two, "hide", "marked") as group:
         await processes.record("agt", "msg_2", group.record)
+        async with asyncio.timeout(
+            10
+        ):  # until it has emptied its environment it is known by the mark
+            while len(escaped(two)) < 2:
+                await asyncio.sleep(0.01)
         await processes.kill([])
         assert escaped(two) == escaped(two, "marked") != []
     await processes.forget("msg_2", group.pgid)

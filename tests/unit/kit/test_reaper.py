@@ -13,8 +13,10 @@ import pytest
 
 from agentsup.kit import procgroup, proctable
 from agentsup.kit.clock import SystemClock
+from agentsup.kit.leftovers import MARK
 from agentsup.kit.prctl import become_subreaper
 from agentsup.kit.procgroup import GroupRecord, ProcessGroup, Stdio, child_env, reap_orphans, sweep
+from agentsup.kit.proctable import environ_value
 from agentsup.kit.reaper import OrphansStuck, Reaper
 from agentsup.kit.tasks import TaskOwner
 from agentsup.testing import escapee
@@ -70,7 +72,9 @@ async def test_who_hides_is_killed_on_sight(tag: str, way: str) -> None:
     async with await start(tag, way) as group:
         assert group.stdout is not None
         assert await group.stdout.read() == b"they are away\n"
-        await until(lambda: orphans() - before)  # it may be another process at each look
+        # Until it has emptied its environment it is known by the mark. It may be another process at
+        # each look.
+        await until(lambda: any(environ_value(pid, MARK) is None for pid in orphans() - before))
         await reaper.clear()
         assert orphans() <= before
         assert escapee.escaped(tag) == []
