@@ -26,7 +26,7 @@ from agentsup.model.errors import (
 from agentsup.model.event import EventType
 from agentsup.model.ids import MessageId, SessionId
 from agentsup.model.message import Accepted, Kind, Lease, NewMessage, State, text_of
-from agentsup.model.principal import PrincipalKind
+from agentsup.model.principal import OPERATORS, PrincipalKind
 from agentsup.model.trace import of_root
 from agentsup.store.database import Reader, Tx
 from agentsup.store.events import append
@@ -338,7 +338,8 @@ def _tell(tx: Tx, ready: Draft, session_id: str, at: int, last_at: int | None, p
     if new.kind is Kind.CHAT and to.kind == "chat":
         # One event tells both that it was accepted and what was said.
         append(tx, EventType.CHAT_IN, data=ready.facts, **where)
-        visit_tx(tx, new.agent_id, to.channel, to.conversation, at, last_at, person)
+        own = naming.below_operator(new.principal)
+        visit_tx(tx, new.agent_id, to.channel, to.conversation, at, last_at, person, own)
         return
     append(tx, EventType.MESSAGE_ACCEPTED, data=ready.facts, **where)
     if (
@@ -368,13 +369,23 @@ def visit_tx(
     at: int,
     last_at: int | None,
     person: str,
+    own: str,
 ) -> None:
-    """Note that the conversation is alive and whose it is, unless that was noted a moment ago."""
+    """Note that the conversation is alive and whose it is, unless that was noted a moment ago.
+
+    It is that of the one person below operator who speaks there, else the operators'. ``own`` is the
+    speaker's own name (``naming.below_operator``), so that nobody is two when their role changes.
+    """
     if last_at is not None and 0 <= at - last_at < _VISIT_MS:
         return
     tx.execute(
         "INSERT INTO conversations (agent_id, channel, conversation, first_at, last_at, person)"
         " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET last_at = excluded.last_at,"
-        " person = iif(person IN ('', excluded.person), excluded.person, ?)",
-        (agent_id, channel, conversation, at, at, person, naming.SEVERAL),
+        " person = CASE WHEN excluded.person = '' THEN person"
+        " WHEN person IN ('', ?, ?, excluded.person) THEN excluded.person"
+        " WHEN excluded.person = ? THEN person ELSE ? END",
+        (
+            *(agent_id, channel, conversation, at, at, person),
+            *(OPERATORS, own, OPERATORS, naming.SEVERAL),
+        ),
     )

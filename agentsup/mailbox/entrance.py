@@ -15,6 +15,7 @@ from functools import partial
 from agentsup.kit import faults
 from agentsup.mailbox import accept, place
 from agentsup.mailbox.draft import Draft, draft
+from agentsup.mailbox.naming import below_operator
 from agentsup.mailbox.values import Desk
 from agentsup.model.event import EventType
 from agentsup.model.message import Accepted, Kind, Lease, NewMessage
@@ -86,8 +87,8 @@ def _accept_all_tx(desk: Desk, tx: Tx, entries: Sequence[_Entry]) -> list[Accept
     results = []
     for entry in entries:
         new, to = entry.ready.new, entry.ready.new.deliver_to
-        person = new.principal.person
-        where = (new.agent_id, new.session_key, to.channel, to.conversation, person)
+        who = (new.principal.person, below_operator(new.principal))
+        where = (new.agent_id, new.session_key, to.channel, to.conversation, *who)
         there = places.get(where)
         if there is None:
             places[where] = there = place.look(tx, new)
@@ -104,8 +105,9 @@ def _accept_all_tx(desk: Desk, tx: Tx, entries: Sequence[_Entry]) -> list[Accept
             )
         )
     _insert_all_tx(tx, entries, results, at)
-    for (agent_id, _, channel, conversation, person), there in places.items():
-        accept.visit_tx(tx, agent_id, channel, conversation, at, there.last_at, person)
+    for (agent_id, _, *talk), there in places.items():
+        channel, conversation, person, own = talk
+        accept.visit_tx(tx, agent_id, channel, conversation, at, there.last_at, person, own)
     for agent_id in ahead:
         tx.touch(f"agent:{agent_id}")
     for entry, accepted in zip(entries, results, strict=True):

@@ -16,13 +16,20 @@ from urllib.parse import quote
 
 from agentsup.model.errors import BadRequest, Forbidden, NotFound
 from agentsup.model.message import DeliverTo, Message
-from agentsup.model.principal import NOBODY, OPERATORS, Principal, PrincipalKind
+from agentsup.model.principal import (
+    NOBODY,
+    OPERATORS,
+    PERSON_MARK,
+    Principal,
+    PrincipalKind,
+)
 
 __all__ = [
     "AGENTS",
     "OPERATORS_CONVERSATION",
     "SEVERAL",
     "WEB",
+    "below_operator",
     "chat_key",
     "chat_of_key",
     "check_chat_of_turn",
@@ -156,6 +163,12 @@ def own_conversation(person: Principal) -> str:
         return name
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:31].strip("-") or "person"
     return f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def below_operator(principal: Principal) -> str:
+    """What somebody is named as a ``person`` while they are below operator; empty for no person."""
+    is_person = principal.kind is PrincipalKind.PERSON
+    return f"{PERSON_MARK}{principal.subject}" if is_person else ""
 
 
 def may_enter(person: Principal, channel: str, conversation: str) -> bool:

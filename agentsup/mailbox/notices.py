@@ -31,8 +31,8 @@ _HANDED_ON = frozenset({Kind.TASK, Kind.DIRECTIVE})
 
 
 def latest_conversation(reader: Reader, agent_id: str, person: str) -> tuple[str, str]:
-    """Where the person last talked to the agent, with nobody else there; the operators' console if
-    they never did. Nobody's work is the operators' to see."""
+    """Where the person last talked to the agent, with no other person below operator there; the
+    operators' console if they never did. Nobody's work is the operators' to see."""
     return _latest(reader, agent_id, person) or (FALLBACK_CHANNEL, FALLBACK_CONVERSATION)
 
 

@@ -1,5 +1,6 @@
 """Accepting: once per key, in bounds, with everything that belongs to it or nothing at all."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from agentsup.model.errors import (
     TooLarge,
 )
 from agentsup.model.message import IN_STORE, DeliverTo, Kind, State
-from agentsup.model.principal import SYSTEM, Principal, PrincipalKind
+from agentsup.model.principal import SYSTEM, PersonRole, Principal, PrincipalKind
 from agentsup.testing.mail import MailRig
 
 ASK: dict[str, Any] = {"deliver_to": IN_STORE, "conversation": "peer"}
@@ -149,6 +150,41 @@ async def test_a_chat_message_tells_its_conversation(rig: MailRig) -> None:
         ("ann", "console", "c1")
     ]
     assert await rig.outbox() == []
+
+
+@pytest.mark.parametrize(
+    "spoke, whose",
+    [
+        (("me user", "me operator"), "operator"),
+        (("me operator", "me user"), "person:me"),
+        (("anna user", "olga operator"), "person:anna"),
+        (("olga operator", "anna user"), "person:anna"),
+        (("anna user", "ben user", "olga operator", "anna user"), "*"),
+        (("anna user", "the daemon"), "person:anna"),
+        (("the daemon", "anna user"), "person:anna"),
+        (("olga operator", "otto operator"), "operator"),
+    ],
+)
+@pytest.mark.parametrize("together", [False, True])
+async def test_a_conversation_is_that_of_the_one_person_below_operator(
+    rig: MailRig, spoke: tuple[str, ...], whose: str, together: bool
+) -> None:
+    await rig.put("begin", principal=SYSTEM)
+    rig.later(5)
+    said = []
+    for who in spoke:
+        name, _, role = who.partition(" ")
+        by = SYSTEM
+        if who != "the daemon":
+            by = Principal(PrincipalKind.PERSON, name, role=PersonRole[role.upper()])
+        said.append(rig.new(who, principal=by))
+    if together:
+        await asyncio.gather(*(rig.mailbox.accept(new) for new in said))
+    else:
+        for new in said:
+            await rig.mailbox.accept(new)
+            rig.later(5)
+    assert await rig.sql("SELECT person FROM conversations") == [(whose,)]
 
 
 async def test_work_from_elsewhere_is_noted_in_the_latest_conversation(rig: MailRig) -> None:
