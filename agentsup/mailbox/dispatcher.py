@@ -32,7 +32,7 @@ from agentsup.mailbox.choice import Candidate
 from agentsup.mailbox.draft import draft
 from agentsup.mailbox.letters import Broadcast, Letter, Sent
 from agentsup.mailbox.mailbox import Mailbox
-from agentsup.mailbox.naming import check_message
+from agentsup.mailbox.naming import check_message, key_owner
 from agentsup.mailbox.reassigning import reassign_tx
 from agentsup.mailbox.replying import reply_tx
 from agentsup.model.errors import BadRequest, Forbidden, NobodyThere, NotFound
@@ -107,8 +107,7 @@ class Dispatcher:
         message = await self._mailbox.get(message_id)
         back_to = self._may_reply(message, replier)
         if replier is not None:
-            person = asker.lease.message.person or NOBODY if asker else caller.person
-            check_message(message, replier.agent_id, person)
+            check_message(message, replier.agent_id, _person(caller, asker))
         accepted = await self._database.write(
             partial(
                 reply_tx,
@@ -169,7 +168,8 @@ class Dispatcher:
             raise BadRequest("message is empty", field="message")
         principal = _principal(sender, caller)
         digest = keys.digest_of(team, list(names), request.text, int(request.priority))
-        key = (keys.owner_of("broadcast", principal), request.idempotency_key, digest)
+        owner = key_owner("broadcast", principal, _person(caller, asker))
+        key = (owner, request.idempotency_key, digest)
         known = await self._database.read(
             lambda reader: known_broadcast(reader, *key), name="dispatch.known"
         )
@@ -222,7 +222,7 @@ class Dispatcher:
         """
         request = letter.request()
         sender = self._sender(letter, caller, asker, stand_in)
-        owner = keys.owner_of("assign", _principal(sender, caller))
+        owner = key_owner("assign", _principal(sender, caller), _person(caller, asker))
         digest = keys.digest_of(role.casefold(), team.casefold(), request.text)
         key = (owner, request.idempotency_key, digest)
         known = await self._database.read(
@@ -313,3 +313,8 @@ def _principal(sender: DirectoryEntry | None, caller: Principal) -> Principal:
     if sender is None:
         return caller
     return Principal(PrincipalKind.AGENT, sender.agent_id, sender.name)
+
+
+def _person(caller: Principal, asker: Asker | None) -> str:
+    """Whose work it is: that of the asking turn, or the caller's own."""
+    return asker.lease.message.person or NOBODY if asker else caller.person

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from agentsup.mailbox.naming import key_owner
 from agentsup.mailbox.rows import encode, encode_value
 from agentsup.mailbox.values import Desk
 from agentsup.model.errors import BadRequest, TooLarge
@@ -110,7 +111,7 @@ def _keys(new: NewMessage, parts: str) -> tuple[Key, ...]:
     if new.source and new.external_id:
         keys.append(Key(new.source, new.external_id))
     if new.idempotency_key:
-        owner = f"key:{new.principal.kind.value}:{new.principal.subject}"
+        owner = key_owner("key", new.principal, new.person)
         keys.append(Key(owner, new.idempotency_key, _body_hash(new, parts)))
     return tuple(keys)
 

@@ -1,7 +1,7 @@
 """Idempotency keys of what is more than one message, or chooses its target itself.
 
 A repetition must meet what was done before, not a fresh choice; so the key is looked up before
-anything is decided, in the transaction of the deed. The entries lie in the ledger like all others.
+anything is decided, in the transaction of the deed. Whose a key is, ``naming.key_owner`` tells; the entries lie in the ledger like all others.
 """
 
 from __future__ import annotations
@@ -12,15 +12,9 @@ from typing import Any
 from agentsup.mailbox.accept import LEDGER_SQL
 from agentsup.mailbox.rows import encode
 from agentsup.model.errors import Conflict
-from agentsup.model.principal import Principal
 from agentsup.store.database import Reader, Tx
 
-__all__ = ["digest_of", "enter_tx", "known", "owner_of"]
-
-
-def owner_of(deed: str, by: Principal) -> str:
-    """Whose keys they are: each principal has its own for each kind of deed."""
-    return f"{deed}:{by.kind.value}:{by.subject}"
+__all__ = ["digest_of", "enter_tx", "known"]
 
 
 def digest_of(*facts: Any) -> str:

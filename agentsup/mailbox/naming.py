@@ -37,6 +37,7 @@ __all__ = [
     "check_topic",
     "chosen_chat",
     "is_of_work",
+    "key_owner",
     "may_enter",
     "own_conversation",
     "own_key",
@@ -79,6 +80,13 @@ def own_key(base: str, person: str) -> str:
 def peer_key(name: str, person: str) -> str:
     """The key of the session with a peer of that name, in one person's work."""
     return own_key(f"ia-{name}", person)
+
+
+def key_owner(deed: str, by: Principal, person: str = "") -> str:
+    """Whose idempotency keys they are: each principal has its own for each kind of deed, and an agent
+    others for each person. ``person`` is whose work it is, where ``by`` does not tell."""
+    own = f"{deed}:{by.kind.value}:{by.subject}"
+    return f"{own}:{by.person or person or NOBODY}" if by.kind in AGENTS else own
 
 
 def session_key(caller: Principal, *, sender_id: str, name: str, person: str, thread: str) -> str:

@@ -10,7 +10,7 @@ from agentsup.mailbox.bus import BusRequest
 from agentsup.mailbox.draft import draft
 from agentsup.mailbox.ending import held_tx
 from agentsup.mailbox.epoch import scopes_of
-from agentsup.mailbox.naming import peer_key
+from agentsup.mailbox.naming import key_owner, peer_key
 from agentsup.mailbox.notices import latest_conversation, name_of
 from agentsup.mailbox.rows import find_message, need_message
 from agentsup.mailbox.values import Desk
@@ -53,7 +53,7 @@ def reply_tx(
     message = need_message(tx, message_id)
     name = name_of(tx, message.agent_id)
     principal = Principal(PrincipalKind.AGENT, message.agent_id, name)
-    owner, key = keys.owner_of("reply", principal), request.idempotency_key
+    owner, key = key_owner("reply", principal, message.person), request.idempotency_key
     digest = keys.digest_of(message_id, request.text)
     known = keys.known(tx, owner, key, digest)
     if known is not None:

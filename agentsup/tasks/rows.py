@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from agentsup.mailbox.naming import key_owner
 from agentsup.mailbox.rows import FOLLOWING_SQL, OPEN_SQL, deliver_to_of, encode_value, principal_of
 from agentsup.model.errors import Conflict, NotFound
 from agentsup.model.ids import AgentId
@@ -362,7 +363,7 @@ def enter_tx(tx: Tx, owner: Principal, key: str, task_id: str, body: str, at: in
 
     Raises ``Conflict`` where it was used for another request (``body`` differs).
     """
-    source = f"task:{owner.kind.value}:{owner.subject}"
+    source = key_owner("task", owner)
     entered = tx.execute(
         "INSERT INTO ledger (source, external_id, message_id, body_hash, at)"
         " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
@@ -388,7 +389,7 @@ def enter_tx(tx: Tx, owner: Principal, key: str, task_id: str, body: str, at: in
 def is_entered(reader: Reader, owner: Principal, key: str, *, kind: str = "key") -> bool:
     """Whether a run was started under that key for this owner; with ``kind`` task: whether
     ``enter_tx`` has noted it."""
-    source = f"{kind}:{owner.kind.value}:{owner.subject}"
+    source = key_owner(kind, owner)
     return bool(
         reader.scalar("SELECT 1 FROM ledger WHERE source = ? AND external_id = ?", (source, key))
     )

@@ -12,6 +12,7 @@ from agentsup.agents.memory.ranking import words
 from agentsup.agents.memory.service import AgentMemory
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
+from agentsup.mailbox.naming import key_owner
 from agentsup.mailbox.notices import latest_conversation
 from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
 from agentsup.store import Database, StoreOptions
@@ -250,3 +251,43 @@ async def test_work_without_its_root_is_the_operators_or_who_asked_for_it(tmp_pa
         assert last == [("telegram", "2"), ("telegram", "3")]
     finally:
         await store.close()
+
+
+def test_keys_of_before_stay_those_of_their_person(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "state.db", isolation_level=None)) as db:
+        migrate(db, packaged()[:23], now_ms=lambda: 1)
+        row = {"session_id": "ses_1", "agent_id": "agt_ada", "key": "k"}
+        insert(db, "sessions", **row, created_at=1, updated_at=1)
+        message(db, "msg_anna", ADA, person="person:anna")
+        message(db, "msg_olga", ADA, person="operator")
+        message(db, "msg_copy", ADA, person="person:ben", kind="broadcast", thread_id="bc_1")
+        message(db, "msg_hook", ADA)
+        task(db, "task_1", owner=json.dumps({**ADA, "behalf": "person:anna"}))
+        entries = {
+            "key:agent:agt_ada": ("msg_anna", "msg_olga", "msg_hook", "msg_pruned"),
+            "key:person:anna": ("msg_anna",),
+            "assign:agent:agt_ada": ("msg_anna",),
+            "broadcast:agent:agt_ada": ("bc_1",),
+            "task:agent:agt_ada": ("task_1",),
+            "telegram:agt_ada": ("msg_anna",),
+        }
+        for source, ids in entries.items():
+            for subject in ids:
+                insert(db, "ledger", source=source, external_id=subject, message_id=subject, at=1)
+        assert migrate(db, packaged()[:24], now_ms=lambda: 2) == 1
+        found = db.execute("SELECT external_id, source FROM ledger ORDER BY 2, 1").fetchall()
+    assert found == [
+        ("msg_anna", "assign:agent:agt_ada:person:anna"),
+        ("bc_1", "broadcast:agent:agt_ada:person:ben"),
+        ("msg_hook", "key:agent:agt_ada:nobody"),
+        ("msg_olga", "key:agent:agt_ada:operator"),
+        ("msg_pruned", "key:agent:agt_ada:operator"),
+        ("msg_anna", "key:agent:agt_ada:person:anna"),
+        ("msg_anna", "key:person:anna"),
+        ("task_1", "task:agent:agt_ada:person:anna"),
+        ("msg_anna", "telegram:agt_ada"),
+    ]
+    anna = Principal(PrincipalKind.AGENT, "agt_ada", behalf="person:anna")
+    hook = Principal(PrincipalKind.AGENT, "agt_ada")
+    assert key_owner("key", anna) == "key:agent:agt_ada:person:anna"
+    assert key_owner("key", hook, "") == "key:agent:agt_ada:nobody"

@@ -12,7 +12,7 @@ from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox.bus import Asker
 from agentsup.mailbox.slots import Slots
 from agentsup.model.message import DeliverTo, Lane, Lease, NewMessage, text_parts
-from agentsup.model.principal import OPERATOR
+from agentsup.model.principal import OPERATOR, Principal, PrincipalKind
 from tests.component.api.conftest import OPERATOR_TOKEN, Rig
 
 CREATE, LIST = "/tasks/create", "/tasks/list"
@@ -191,6 +191,38 @@ async def test_the_same_key_gives_the_same_task(rig: Rig) -> None:
     resumed = [(await rig.call("POST", "/tasks/resume", again))[1]["run_id"] for _ in range(2)]
     assert resumed[0] == resumed[1]
     assert (await shown(rig, first))["runs"] == 2
+
+
+async def test_a_key_is_apart_for_each_person_of_an_agents_turns(rig: Rig) -> None:
+    runs = {}
+    for name in ("anna", "ben"):
+        accepted = await rig.mailbox.accept(
+            NewMessage(
+                agent_id="agt_Scout",  # type: ignore[arg-type]  # as below
+                session_key=f"chat:web:{name}",
+                parts=text_parts("please"),
+                principal=Principal(PrincipalKind.PERSON, name),
+                deliver_to=DeliverTo("chat", channel="web", conversation=name),
+            )
+        )
+        runs[name] = rig.tokens.issue_run("agt_Scout", "Scout", accepted.message_id)
+    sums = {n: await made(rig, idempotency_key="daily", token=t) for n, t in runs.items()}
+    assert sums["anna"] != sums["ben"]
+    for name in ("anna", "ben", "ben"):
+        await made(rig, f"for {name}", idempotency_key="cats", token=runs[name], start=False)
+    body = {"to": "worker", "message": "what is new?", "idempotency_key": "news"}
+    for token in (*runs.values(), *runs.values()):
+        status, document, _ = await rig.call("POST", "/interagent/send_async", body, token=token)
+        assert status == 202, document
+    again = {"task_id": sums["ben"], "prompt": "and now?", "idempotency_key": "r1"}
+    await rig.call("POST", "/tasks/cancel", {"task_id": sums["ben"]})
+    for _ in range(2):
+        assert (await rig.call("POST", "/tasks/resume", again, token=runs["ben"]))[0] == 200
+    assert (await shown(rig, sums["ben"]))["runs"] == 2
+    sent = await rig.database.read(
+        lambda r: r.all("SELECT person FROM messages WHERE agent_id = 'agt_worker' ORDER BY 1")
+    )
+    assert [row[0] for row in sent] == ["person:anna", "person:ben"], "each once"
 
 
 async def test_lists_come_in_pages_of_what_one_may_see(rig: Rig) -> None:

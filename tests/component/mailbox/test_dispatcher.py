@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -331,6 +332,20 @@ async def test_a_repetition_meets_the_first_choice(post: Open) -> None:
         await rig.dispatcher.assign(
             Letter("other", idempotency_key="call-3"), role="writer", caller=agent_of("ann")
         )
+
+
+async def test_a_key_is_apart_for_each_person_an_agent_acts_for(post: Open) -> None:
+    rig = await post("ann", *FOUR)
+    letter = Letter("once", idempotency_key="call-3")
+    anna, ben = (replace(agent_of("ann"), behalf=f"person:{name}") for name in ("anna", "ben"))
+    first = await rig.dispatcher.assign(letter, role="writer", caller=anna)
+    assert not (await rig.dispatcher.assign(letter, role="writer", caller=ben)).duplicate
+    again = await rig.dispatcher.assign(letter, role="writer", caller=anna)
+    assert (again.message_id, again.duplicate) == (first.message_id, True)
+    told = await rig.dispatcher.broadcast(letter, team="desk", caller=anna)
+    assert not (await rig.dispatcher.broadcast(letter, team="desk", caller=ben)).duplicate
+    once_more = await rig.dispatcher.broadcast(letter, team="desk", caller=anna)
+    assert (once_more.broadcast_id, once_more.duplicate) == (told.broadcast_id, True)
 
 
 async def test_alone_with_a_role_an_agent_works_for_itself(post: Open) -> None:
