@@ -44,6 +44,10 @@ async def started(tag: str, *ways: str) -> ProcessGroup:
     assert group.stdout is not None
     async with aclosing(group.stdout.lines(100)) as lines:
         assert await anext(lines) == b"they are away"
+    # Until they have a session of their own and an empty environment, it is known whose they are.
+    async with asyncio.timeout(10):
+        while not all(escaped(tag, way) for way in ways if way != "hop"):
+            await asyncio.sleep(0.01)
     return group
 
 
@@ -57,11 +61,6 @@ async def test_the_end_of_a_group_and_a_stop_end_who_hides(store: Database, tmp_
     assert escaped(one) == []
     async with await started(two, "hide", "marked") as group:
         await processes.record("agt", "msg_2", group.record)
-        async with asyncio.timeout(
-            10
-        ):  # until it has emptied its environment it is known by the mark
-            while len(escaped(two)) < 2:
-                await asyncio.sleep(0.01)
         await processes.kill([])
         assert escaped(two) == escaped(two, "marked") != []
     await processes.forget("msg_2", group.pgid)
