@@ -267,7 +267,7 @@ class TurnHost:
             # It comes to ``serve`` and passes every stage there, under its own name.
             return Permission(True)
         kind = await asyncio.to_thread(classify, request.tool, request.args, self._workspace)
-        known_by = essence(request.args)
+        known_by = essence(kind.name, request.args)
         call = self._facts(
             kind.name,
             request.args,

@@ -71,12 +71,16 @@ def our_tool(tool: str) -> str | None:
     return tool.removeprefix(_OURS) if tool.startswith(_OURS) else None
 
 
-def essence(args: dict[str, Any]) -> dict[str, Any]:
+def essence(name: str, args: dict[str, Any]) -> dict[str, Any]:
     """What a call does, by which it is known again when a turn has begun anew: without the words
-    about a command, which a model chooses otherwise each time."""
-    if not any(args.get(name) for name in _COMMANDS):
+    about a command, which a model chooses otherwise each time.
+
+    ``name`` as ``classify`` gives it. Those words are known of a coding agent's own programs alone:
+    to a tool of another server an argument of the same name may mean anything.
+    """
+    if name != "exec" or not any(args.get(key) for key in _COMMANDS):
         return args
-    return {name: value for name, value in args.items() if name not in _WORDS}
+    return {key: value for key, value in args.items() if key not in _WORDS}
 
 
 def classify(

@@ -376,6 +376,26 @@ async def test_an_own_call_is_asked_about_by_a_question_that_outlives_the_daemon
     assert await house.sql("SELECT count(*) FROM questions") == [(1,)]
 
 
+async def test_approval_of_a_tool_servers_call_is_for_all_its_arguments(household: Open) -> None:
+    """What only describes a command of a shell may have an effect in a tool of somebody else."""
+    calls = [
+        PermissionRequest(
+            f"r{n}", "mcp__ops__run", {"command": "deploy", "title": title, "description": title}
+        )
+        for n, title in enumerate(("harmless", "other"))
+    ]
+    house = await household(agent("ann"))
+    engine = play(house, OwnEngine(*calls))
+    message = await house.said("ann", "go")
+    for title, answer in (("harmless", "once"), ("other", "deny")):
+        await house.until(lambda: is_asked(house))
+        (question,) = await house.daemon.mailbox.questions()
+        assert title in question.text
+        await house.daemon.mailbox.answer(question.question_id, answer, OPERATOR)
+    await house.daemon.mailbox.wait_done(message, 600)
+    assert [answer.allowed for answer in engine.answers] == [True, False]
+
+
 async def test_nobody_is_asked_about_an_own_call_of_a_stopped_turn(household: Open) -> None:
     house = await household(agent("ann"))
     engine = play(house, OwnEngine(BASH))

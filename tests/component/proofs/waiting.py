@@ -223,7 +223,7 @@ def _queued_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def _known_by_words(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(host, "essence", lambda args: args)
+    patch.setattr(host, "essence", lambda name, args: args)
 
 
 def _nobody_let_go(patch: pytest.MonkeyPatch) -> None:
