@@ -216,7 +216,8 @@ def _answer_tx(tx: Tx, call: Call, wanted: Wanted, session_id: str, at: int) -> 
     question, message = found
     if not asking.is_waiting(question, message, at):
         return Taken(message.message_id, asking.late(question, language)) if is_told else None
-    given = asking.given(question, asked.typed, language)
+    read = asking.given if is_told else asking.given_untold
+    given = read(question, asked.typed, language)
     if given.option is not None:
         seen = Seen(question.call.digest)  # the text that asks holds all of the call
         call.deps.mailbox.answer_tx(tx, question.question_id, given.option, call.by, seen)

@@ -12,9 +12,9 @@ from typing import Final
 
 from agentsup.catalogue import load
 from agentsup.channels.cards import clock_time, option_of_text, outcome_text
-from agentsup.mailbox.choices import ANY
+from agentsup.mailbox.choices import ANY, DENY
 from agentsup.model.message import Message, State
-from agentsup.model.question import Question, QuestionState
+from agentsup.model.question import APPROVAL, Question, QuestionState
 
 _TOLD: Final = re.compile(r"\((q_[0-9a-z]+)\)[\s.]*\Z")
 
@@ -66,6 +66,21 @@ def given(question: Question, text: str, language: str = "") -> Given:
         return Given(option)
     listed = " · ".join(options)
     return Given(note=load().text("question.which", language, options=listed))
+
+
+def given_untold(question: Question, text: str, language: str = "") -> Given:
+    """What a text says to a question that its client does not show to have been told: what allows
+    a call names the id as well, which stands below all of the call."""
+    if question.kind != APPROVAL:
+        return given(question, text, language)
+    words, is_named = text.rstrip(" .)"), False
+    if words.endswith(question.question_id):
+        words, is_named = words.removesuffix(question.question_id).rstrip(" ("), True
+    found = given(question, words if is_named else text, language)
+    if is_named or found.option == DENY:
+        return found
+    example = {"option": _offered(question)[0], "id": question.question_id}
+    return Given(note=load().text("question.name_it", language, **example))
 
 
 def _offered(question: Question) -> list[str]:

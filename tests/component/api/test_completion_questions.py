@@ -12,7 +12,7 @@ from agentsup.kit.tasks import TaskOwner
 from agentsup.model.engine import Suspended
 from agentsup.model.message import Lease, State
 from agentsup.model.principal import OPERATOR
-from agentsup.model.question import QuestionState
+from agentsup.model.question import APPROVAL, AskedCall, QuestionState
 from tests.component.api.conftest import OPERATOR_TOKEN, Rig
 from tests.component.api.test_completions import answer, assistant, finish, user
 
@@ -235,6 +235,70 @@ async def test_a_lasting_conversation_answers_without_its_history(
     assert resumed.message.message_id == lease.message.message_id
     await finish(rig, resumed, "done")
     assert await again == "done"
+
+
+CUT = AskedCall("{}", "d" * 64, "rm -rf the hidden part")
+
+
+async def approve(rig: Rig, call: AskedCall = CUT) -> Lease:
+    """The next turn of main waits for the approval of a call, shown in part only."""
+    lease = await rig.lease("main")
+    asked = Suspended(
+        b"", "rm -rf …", ("once", "run", "any", "deny"),
+        kind=APPROVAL, tool="exec", call=call, call_id="m:k:1",
+    )  # fmt: skip
+    await rig.database.write(lambda tx: rig.mailbox.park_tx(tx, lease, asked))
+    return lease
+
+
+async def test_a_cut_call_is_told_whole_and_allowed_by_the_next_text(rig: Rig, chat: Chat) -> None:
+    asking = chat.say("clean up")
+    await approve(rig)
+    told = await asking
+    assert told.startswith("rm -rf the hidden part\n\n1. once\n2. run\n3. deny\n\n")
+    again = chat.say("1")
+    await finish(rig, await rig.lease("main"), "clean")
+    assert await again == "clean"
+    assert (await only_question(rig, QuestionState.ANSWERED)).answer == "once"
+
+
+@pytest.mark.parametrize("call", [CUT, AskedCall("{}", "d" * 64)], ids=["cut", "short"])
+async def test_a_client_that_was_not_told_of_a_call_allows_nothing(
+    rig: Rig, client: openai.AsyncOpenAI, work: TaskOwner, call: AskedCall
+) -> None:
+    """Another one of the same lasting conversation was told; its words are about something else."""
+    first = Chat(rig, client, work, stream=False, name="desk")
+    asking = first.say("clean up")
+    await approve(rig, call)
+    told = await asking
+    way = f"once {(await only_question(rig, QuestionState.OPEN)).question_id}"
+    for text in ("1", "once", "once q_other"):
+        other = Chat(rig, client, work, stream=False, name="desk")
+        got = await other.say(text)
+        await only_question(rig, QuestionState.OPEN)
+        assert got == (
+            "Below is a call that waits for an answer. Read it, and give its id with the answer, "
+            f"as in: {way}\n\n{told}"
+        )
+    # A client that keeps no history says which call it means.
+    last = Chat(rig, client, work, stream=False, name="desk")
+    allowed = last.say(way)
+    await finish(rig, await rig.lease("main"), "clean")
+    assert await allowed == "clean"
+    assert (await only_question(rig, QuestionState.ANSWERED)).answer == "once"
+
+
+async def test_a_call_can_be_denied_by_whoever_answers(
+    rig: Rig, client: openai.AsyncOpenAI, work: TaskOwner
+) -> None:
+    first = Chat(rig, client, work, stream=False, name="desk")
+    asking = first.say("clean up")
+    await approve(rig)
+    await asking
+    denied = Chat(rig, client, work, stream=False, name="desk").say("deny")
+    await finish(rig, await rig.lease("main"), "left as it is")
+    assert await denied == "left as it is"
+    assert (await only_question(rig, QuestionState.ANSWERED)).answer == "deny"
 
 
 async def test_what_was_asked_in_a_chat_is_not_answered_from_here(
