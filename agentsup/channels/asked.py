@@ -109,7 +109,7 @@ class Asked:
             return meant(question, meaning)
 
         return await self._answer(
-            question_id, option_of, conversation, principal, press_id, language
+            question_id, option_of, conversation, principal, press_id, language, is_pressed=True
         )
 
     @contextmanager
@@ -219,6 +219,7 @@ class Asked:
         *,
         is_typed: bool = False,
         is_plain: bool = False,
+        is_pressed: bool = False,
     ) -> Said:
         words = load()
 
@@ -244,7 +245,8 @@ class Asked:
                 return Said(words.text("press.no_option", language), counts=False)
             if option is Token.SHOW_ALL:
                 return self._show_tx(tx, question, conversation, Stage.WHOLE, press_id, language)
-            seen = showing.seen_in(tx, question, self._channel, conversation)
+            place = (self._channel, conversation)
+            seen = showing.seen_in(tx, question, *place, is_pressed=is_pressed)
             if option is Token.CONFIRM:
                 option, seen = choices.ANY, replace(seen, is_confirmed=True)
             try:
@@ -252,7 +254,8 @@ class Asked:
             except NotConfirmed:
                 return self._show_tx(tx, question, conversation, Stage.CONFIRM, press_id, language)
             except NotSeen:
-                told = words.text("approval.not_seen", language, id=question_id)
+                key = "approval.not_sure" if seen.is_in_doubt else "approval.not_seen"
+                told = words.text(key, language, id=question_id)
                 return Said(told, counts=False, question=question, is_step=True)
             except Conflict:  # past its deadline, and nobody has closed it yet
                 return late

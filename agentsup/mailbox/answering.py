@@ -109,6 +109,13 @@ def _check_seen(question: Question, seen: Seen) -> None:
             "Look at the question again",
             question_id=question.question_id,
         )
+    if seen.is_in_doubt:
+        raise NotSeen(
+            "it is not certain that all of this call was shown there; look at it again "
+            f"(/question {question.question_id}, or `agentsup questions show "
+            f"{question.question_id}`), or deny it",
+            question_id=question.question_id,
+        )
     if call.whole and not seen.digest:
         raise NotSeen(
             "a part of this call only was shown; look at all of it first "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from agentsup.kit import backoff, faults
@@ -17,7 +17,6 @@ from agentsup.kit.entropy import Entropy
 from agentsup.kit.tasks import TaskOwner, stop_task
 from agentsup.mailbox.outbox import Settlement
 from agentsup.model.channel import (
-    Begin,
     Channel,
     Delivery,
     DeliveryOutcome,
@@ -25,10 +24,13 @@ from agentsup.model.channel import (
     OutboxPart,
 )
 
-__all__ = ["Deliveries", "RelayLimits", "RelayStats"]
+__all__ = ["Deliveries", "Marking", "RelayLimits", "RelayStats"]
 
 _log = logging.getLogger(__name__)
 _STOP_S = 1.0
+
+Marking = Callable[[bool], Awaitable[None]]
+"""Commits whether the next piece of a part is begun. Raises ``NotBegun``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,27 +97,28 @@ class Deliveries:
             _log.error("deliveries that did not end: %s", ", ".join(left))
 
     async def deliver(
-        self, channel: Channel, part: OutboxPart, on_slow: Callable[[], None], begin: Begin
+        self, channel: Channel, part: OutboxPart, on_slow: Callable[[], None], mark: Marking
     ) -> Settlement:
         """Deliver ``part`` and return what to record. ``on_slow`` is called if it takes long,
-        ``begin`` when a blind channel is about to send.
+        ``mark`` when a blind channel is about to send, and with False where it was refused and
+        tries another form.
 
         Never raises for what the channel does; a cancellation of the caller cancels the delivery.
         """
         faults.point("outbox.before_deliver")
-        delivery = await self._attempt(channel, part, on_slow, begin)
+        delivery = await self._attempt(channel, part, on_slow, mark)
         faults.point("outbox.after_deliver")
         return self._settlement(part, delivery, idempotent=channel.idempotent)
 
     async def _attempt(
-        self, channel: Channel, part: OutboxPart, on_slow: Callable[[], None], begin: Begin
+        self, channel: Channel, part: OutboxPart, on_slow: Callable[[], None], marking: Marking
     ) -> Delivery:
         limits = self._limits
         limit_s = limits.file_timeout_s if part.kind == "file" else limits.timeout_s
         slow_s = min(self._limits.slow_s, limit_s)
-        mark = _Mark(None if channel.idempotent else begin)
+        mark = _Mark(None if channel.idempotent else marking)
         task = self._owner.spawn(
-            channel.deliver(part, mark.begin), name=f"deliver:{part.channel}/{part.outbox_id}"
+            channel.deliver(part, mark), name=f"deliver:{part.channel}/{part.outbox_id}"
         )
         try:
             await asyncio.wait({task}, timeout=slow_s)
@@ -179,9 +182,9 @@ class Deliveries:
 
 
 class _Mark:
-    """Marks a piece as begun at most once, and remembers whether that may have happened."""
+    """Implements ``model.channel.Begin``: remembers whether the piece may be marked as begun."""
 
-    def __init__(self, commit: Begin | None) -> None:
+    def __init__(self, commit: Marking | None) -> None:
         """``commit`` is None for a channel that may be given a piece twice."""
         self._commit = commit
         self._may_be_begun = False
@@ -191,13 +194,18 @@ class _Mark:
         """Whether the piece was surely not sent."""
         return self._commit is not None and not self._may_be_begun
 
-    async def begin(self) -> None:
-        """Implements ``model.channel.Begin``."""
+    async def __call__(self) -> None:
         if self._commit is None or self._may_be_begun:
             return
         self._may_be_begun = True  # from here on: a commit whose caller is cancelled is made
         try:
-            await self._commit()
+            await self._commit(True)
         except NotBegun:
             self._may_be_begun = False
             raise
+
+    async def refused(self) -> None:
+        if self._commit is None or not self._may_be_begun:
+            return
+        self._may_be_begun = False  # whatever becomes of the mark: nothing was sent
+        await self._commit(False)

@@ -74,6 +74,8 @@ def add_tx(
     read it); ``at`` and ``not_before`` are wall ms. Parts of one conversation are delivered in the
     order in which they were added. ``body["language"]`` is the one of the person whose message it
     concerns, where it is known: for what a channel puts around the text.
+    ``body["if_refused"]`` is said there should the platform refuse the part. Of a part that shows
+    all of a call (``body["is_whole"]``) nothing follows a piece whose fate is unknown.
     """
     last = None
     if message_id:
@@ -283,7 +285,8 @@ def step_tx(
 
 
 def begin_tx(tx: Tx, outbox_id: int, *, boot_id: str) -> bool:
-    """Mark the next piece of a blind part as begun by this boot; False if the part is settled.
+    """Mark the next piece of a blind part as begun by this boot; False if the part is settled. With
+    an empty ``boot_id`` the mark is taken away: what was begun was refused.
 
     The mark is committed when the piece is about to leave and taken away by its settlement. A
     process that finds it in place does not know whether the piece arrived.
@@ -312,7 +315,8 @@ def _settle_tx(tx: Tx, settlement: Settlement) -> None:
             },
         )
         return
-    doubts = part.doubts + (delivery.outcome is DeliveryOutcome.UNKNOWN)
+    is_unknown = delivery.outcome is DeliveryOutcome.UNKNOWN
+    doubts = part.doubts + is_unknown
     given = _with_ids(tx, part, delivery)
     values = {
         "id": part.outbox_id,
@@ -322,7 +326,11 @@ def _settle_tx(tx: Tx, settlement: Settlement) -> None:
         "detail": delivery.detail,
         "at": at,
     }
-    if delivery.more and delivery.outcome is not DeliveryOutcome.REFUSED:
+    # Below all of a call stand the answers that allow it: they go out once it surely has.
+    is_over = delivery.outcome is DeliveryOutcome.REFUSED or (
+        is_unknown and bool(part.body.get("is_whole"))
+    )
+    if delivery.more and not is_over:
         tx.execute(
             f"UPDATE outbox SET progress = :progress, not_before = 0, {_PIECE_SQL}"  # noqa: S608 - a constant
             " WHERE outbox_id = :id AND state = 'pending'",
@@ -341,25 +349,16 @@ def _settle_tx(tx: Tx, settlement: Settlement) -> None:
 
 
 def _tell_end_tx(tx: Tx, part: OutboxPart, state: OutboxState, detail: str, at: int) -> None:
-    """What a part's end means to others: an event, or a note where its fate is unknown."""
+    """What a part's end means to others: an event, or a note where its fate is unknown, or where
+    people wait for what was refused (``body["if_refused"]``)."""
     if state is OutboxState.UNKNOWN:
         if "again" not in part.body:
-            add_tx(
-                tx,
-                agent_id=part.agent_id,
-                channel=part.channel,
-                conversation=part.conversation,
-                kind="notice",
-                body={
-                    "text": _note_text(part, words(language_of(tx, part.message_id))),
-                    "again": part.outbox_id,
-                    "possible_repeat": True,
-                },
-                at=at,
-                message_id=part.message_id,
-                session_id=part.session_id,
-            )
+            note = _note_text(part, words(language_of(tx, part.message_id)))
+            again = {"again": part.outbox_id, "possible_repeat": True}
+            _note_tx(tx, part, {"text": note, **again}, at)
         return
+    if state is OutboxState.DROPPED and (text := part.body.get("if_refused")):
+        _note_tx(tx, part, {"text": f"{text}\n({detail})"}, at)
     data: dict[str, Any] = {"kind": part.kind, "outbox_id": part.outbox_id}
     is_delivered = state is OutboxState.DELIVERED
     events.append(
@@ -373,6 +372,21 @@ def _tell_end_tx(tx: Tx, part: OutboxPart, state: OutboxState, detail: str, at: 
         data={**part.body, **data}
         if is_delivered
         else {**data, "text": _excerpt(part), "why": detail},
+    )
+
+
+def _note_tx(tx: Tx, part: OutboxPart, body: dict[str, Any], at: int) -> None:
+    """A word about a part, below it in its conversation."""
+    add_tx(
+        tx,
+        agent_id=part.agent_id,
+        channel=part.channel,
+        conversation=part.conversation,
+        kind="notice",
+        body=body,
+        at=at,
+        message_id=part.message_id,
+        session_id=part.session_id,
     )
 
 
@@ -391,7 +405,11 @@ _ENDS = {
 
 
 def _excerpt(part: OutboxPart) -> str:
-    told = str(part.body.get("text") or part.body.get("name") or part.body.get("path") or "")
+    body = part.body
+    attached = body.get("attached") or {}
+    told = str(
+        attached.get("name") or body.get("text") or body.get("name") or body.get("path") or ""
+    )
     told = " ".join(told.split())
     if len(told) > _EXCERPT_CHARS:
         told = told[: _EXCERPT_CHARS - 1].rstrip() + "…"

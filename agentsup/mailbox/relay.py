@@ -312,7 +312,7 @@ class _Lane:
                 return True
             self._note_wake()
             self._pending = await self._deliveries.deliver(
-                self._channel, step.part, self.give_place, partial(self._begin, step.part)
+                self._channel, step.part, self.give_place, partial(self._mark, step.part)
             )
         if self._pending is not None:
             await self._step(fetch=False)
@@ -324,9 +324,11 @@ class _Lane:
             _log.warning("%s/%s had lost its wake", self.route.name, "/".join(self.key))
         self.by_net = False
 
-    async def _begin(self, part: OutboxPart) -> None:
-        """Commit that the next piece of ``part`` leaves now. Raises ``NotBegun``."""
-        begin_tx = partial(outbox.begin_tx, outbox_id=part.outbox_id, boot_id=self._ground.boot_id)
+    async def _mark(self, part: OutboxPart, is_begun: bool) -> None:
+        """Commit that the next piece of ``part`` leaves now, or that it was refused. Raises
+        ``NotBegun``."""
+        boot_id = self._ground.boot_id if is_begun else ""
+        begin_tx = partial(outbox.begin_tx, outbox_id=part.outbox_id, boot_id=boot_id)
         try:
             is_open = await self._ground.database.write(begin_tx, name="relay.begin", closing=True)
         except (StoreUnavailable, Overloaded) as error:

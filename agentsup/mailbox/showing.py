@@ -35,7 +35,11 @@ SEEN_SQL = (
     " OR o.progress > 0)"
 )
 """Whether people may have seen a part ``o`` of the outbox: nobody can mean a question that still
-waits for its delivery."""
+waits for its delivery. Enough for a question, and too little for an approval (``seen_in``)."""
+_ARRIVED_SQL = "o.state = 'delivered'"
+_PRESSED_SQL = f"({_ARRIVED_SQL} OR (o.state = 'pending' AND o.doubts = 0 AND {SEEN_SQL}))"
+"""The buttons that allow stand in the last piece of a part, and that leaves once the others have
+surely arrived: whoever presses one has them all, also before the last is on record."""
 
 
 class Stage(StrEnum):
@@ -77,6 +81,7 @@ def body_of(question: Question, stage: Stage = Stage.CARD, language: str = "") -
     denial = {} if deny is None else {str(deny): labels[deny]}
     if stage is Stage.WHOLE:
         body |= _long(question.call.whole or question.text, say("approval.attached"))
+        body["if_refused"] = say("approval.not_shown", id=question.question_id)
     elif stage is Stage.CONFIRM:
         body["text"] = say("approval.confirm", tool=of_leave(question.tool)[0])
         offered = {Token.CONFIRM.value: say("approval.sure"), **denial}
@@ -132,17 +137,36 @@ def show_tx(
 def more_tx(
     tx: Tx, question: Question, place: tuple[str, str, str], stage: Stage, *, at: int
 ) -> None:
-    """Show more of an open question at a place, once."""
+    """Show more of an open question at a place: once, and again where that did not arrive."""
     _, channel, conversation = place
-    if not _is_shown(tx, question, channel, conversation, "o.body ->> '$.stage' = ?", stage.value):
+    where = "o.body ->> '$.stage' = ? AND o.state IN ('pending', 'delivered')"
+    if not _is_shown(tx, question, channel, conversation, where, stage.value):
         show_tx(tx, question, place, at=at, stage=stage)
 
 
-def seen_in(reader: Reader, question: Question, channel: str, conversation: str) -> Seen:
-    """What people of a conversation may have seen of the call that a question is about."""
-    where = f"o.body ->> '$.is_whole' = 1 AND {SEEN_SQL}"
-    is_whole = _is_shown(reader, question, channel, conversation, where)
-    return Seen(question.call.digest if is_whole else "")
+def seen_in(
+    reader: Reader,
+    question: Question,
+    channel: str,
+    conversation: str,
+    *,
+    is_pressed: bool = False,
+) -> Seen:
+    """What people of a conversation were surely shown of the call that a question is about.
+
+    ``is_pressed``: the answer is a press of one of its buttons there.
+    """
+
+    def is_there(where: str) -> bool:
+        return _is_shown(reader, question, channel, conversation, where)
+
+    whole = "o.body ->> '$.is_whole' = 1"
+    # A card that holds all of the call has its buttons at its own end.
+    is_proof = is_pressed and not question.call.whole
+    arrived = _PRESSED_SQL if is_pressed else _ARRIVED_SQL
+    if is_proof or is_there(f"{whole} AND {arrived}"):
+        return Seen(question.call.digest)
+    return Seen(is_in_doubt=not question.call.whole or is_there(whole))
 
 
 def _is_shown(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
@@ -78,10 +77,17 @@ class NotBegun(AgentsupError):
     status = 503
 
 
-Begin = Callable[[], Awaitable[None]]
-"""Commits that the next piece of a part is begun: from then on its fate is in doubt until the
-delivery says how it ended. Repeated calls do nothing. Raises ``NotBegun`` if the store can't note
-it, or if the part was settled meanwhile."""
+class Begin(Protocol):
+    """What a channel says of the next piece of a part while it sends it. Both raise ``NotBegun`` if
+    the store can't note it, or if the part was settled meanwhile."""
+
+    async def __call__(self) -> None:
+        """Commits that the piece is begun: from then on its fate is in doubt until the delivery
+        says how it ended. Repeated calls do nothing."""
+
+    async def refused(self) -> None:
+        """The platform refused the piece, which goes again in another form: commits that it is not
+        begun, until it is. Does nothing where it was not."""
 
 
 class Channel(Protocol):

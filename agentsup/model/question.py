@@ -83,6 +83,8 @@ class Seen:
 
     digest: str = ""
     is_confirmed: bool = False
+    is_in_doubt: bool = False
+    """It was to be shown where the answer comes from, and did not surely arrive there."""
 
 
 NO_CALL: Final = AskedCall()

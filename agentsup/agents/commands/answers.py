@@ -58,7 +58,8 @@ class _Answers:
         except NotConfirmed:
             return await self._show(context, question, Stage.CONFIRM, "approval.confirm_how")
         except NotSeen:
-            raise Conflict(say("approval.not_seen", id=question.question_id)) from None
+            key = "approval.not_sure" if seen.is_in_doubt else "approval.not_seen"
+            raise Conflict(say(key, id=question.question_id)) from None
         return CommandReply(say("answer.done", text=text))
 
     async def skip(self, context: CommandContext, rest: str) -> CommandReply:

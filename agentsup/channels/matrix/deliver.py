@@ -287,8 +287,13 @@ class MatrixChannel:
                 mxc = await bot.client.upload(piece.file, piece.mime)
                 size = piece.size
             except OSError as error:
-                return could_not_send(piece.file, unreadable(error, say), say).content()
+                why = unreadable(error, say)
+                if piece.is_needed:
+                    raise Refused(0, "unreadable", why) from error
+                return could_not_send(piece.file, why, say).content()
             except Refused as error:
+                if piece.is_needed:
+                    raise
                 return could_not_send(piece.file, error.description, say).content()
             uploaded = self._uploaded[part.outbox_id] = (mxc, size)
         mxc, size = uploaded

@@ -85,6 +85,8 @@ class Outgoing:
     choices: tuple[Choice, ...] = ()
     above: str = ""
     """The body without the choices; kept where there are some."""
+    is_needed: bool = False
+    """What stands below it is said of it: nothing may take its place."""
 
     @property
     def size(self) -> int:
@@ -215,7 +217,7 @@ def _pieces(part: OutboxPart, text: str, settings: MatrixSettings, say: Words) -
     file = cards.attached_text(body)
     found = render_plain(text) if cards.is_plain(part.kind, body) else render(text)
     texts = [Outgoing(piece) for piece in found or (Piece(say("part.empty")),)]
-    return texts if file is None else [_sent(file), *texts]
+    return texts if file is None else [replace(_sent(file), is_needed=True), *texts]
 
 
 def _with_file(

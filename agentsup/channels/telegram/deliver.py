@@ -177,6 +177,7 @@ class TelegramChannel:
             target = replace(target, edited_id=None if piece.file else streamed_id)
         is_noted = part.is_edit
         for _ in range(_CORRECTIONS_MAX):
+            await begin.refused()
             if is_noted != (target.edited_id is not None):
                 await self._note(bot, part, target.edited_id)
                 is_noted = not is_noted
@@ -201,10 +202,7 @@ class TelegramChannel:
                 else:
                     piece = _corrected(piece, error, say)
             except OSError as error:
-                assert piece.file is not None
-                piece = could_not_send(
-                    piece.file, unreadable(error, say), markup=piece.markup, say=say
-                )
+                piece = _without_file(piece, unreadable(error, say), say)
         raise Refused(400, "Telegram refuses this piece in every form")
 
     async def _note(self, bot: BotHandle, part: OutboxPart, edited_id: int | None) -> None:
@@ -282,8 +280,16 @@ def _corrected(piece: Outgoing, error: Refused, say: Words) -> Outgoing:
     if piece.is_photo:
         return replace(piece, is_photo=False)
     if piece.file is not None:
-        return could_not_send(piece.file, error.description, markup=piece.markup, say=say)
+        return _without_file(piece, error.description, say)
     raise error
+
+
+def _without_file(piece: Outgoing, why: str, say: Words) -> Outgoing:
+    """What is sent in place of a file. Raises ``Refused`` where nothing may be."""
+    assert piece.file is not None
+    if piece.is_needed:
+        raise Refused(400, why)
+    return could_not_send(piece.file, why, markup=piece.markup, say=say)
 
 
 def _is_of_topic(error: Refused) -> bool:

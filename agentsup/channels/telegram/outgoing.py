@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from functools import partial
 from pathlib import Path
@@ -63,6 +63,8 @@ class Outgoing:
     is_photo: bool = False
     markup: Mapping[str, Any] | None = None
     is_silent: bool = False
+    is_needed: bool = False
+    """What stands below it is said of it: nothing may take its place."""
 
     @property
     def method(self) -> str:
@@ -109,13 +111,7 @@ async def pieces_of(
     is_silent = kind == "notice" and settings.silent_notices
     last = len(found) - 1
     return tuple(
-        Outgoing(
-            one.piece,
-            one.file,
-            one.is_photo,
-            markup=markup if number == last else None,
-            is_silent=is_silent,
-        )
+        replace(one, markup=markup if number == last else None, is_silent=is_silent)
         for number, one in enumerate(found)
     )
 
@@ -155,7 +151,7 @@ def _pieces(part: OutboxPart, text: str, settings: TelegramSettings, say: Words)
     file = cards.attached_text(body)
     pieces = _texts(text, is_plain=cards.is_plain(part.kind, body))
     found = [Outgoing(piece) for piece in pieces or (Piece(say("part.empty")),)]
-    return found if file is None else [Outgoing(Piece(""), file), *found]
+    return found if file is None else [Outgoing(Piece(""), file, is_needed=True), *found]
 
 
 def _texts(text: str, *, is_plain: bool, limit: int = CAPABILITIES.text_limit) -> tuple[Piece, ...]:

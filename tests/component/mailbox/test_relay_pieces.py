@@ -4,11 +4,13 @@ import asyncio
 import json
 from collections import deque
 from functools import partial
+from typing import Any
 
 import pytest
 
 from agentsup.mailbox import outbox
 from agentsup.model.channel import Begin, Delivery, DeliveryOutcome, OutboxPart
+from agentsup.store import Tx
 from tests.component.mailbox.test_relay import Bench, bench, running
 
 __all__ = ["bench"]  # the fixture
@@ -19,6 +21,7 @@ RETRY = Delivery(DeliveryOutcome.RETRY, "busy")
 FREE = Delivery(DeliveryOutcome.RETRY, "no bot", retry_after_s=7.0, is_free=True)
 UNKNOWN = Delivery(DeliveryOutcome.UNKNOWN, "cut off")
 REFUSED = Delivery(DeliveryOutcome.REFUSED, "blocked")
+DELIVERED = Delivery(DeliveryOutcome.DELIVERED, more=True)
 
 
 class Pieces:
@@ -136,6 +139,100 @@ async def test_refused_after_a_doubt_the_part_is_unknown(bench: Bench) -> None:
     await settle(bench, channel)
     assert (await bench.row(part))["state"] == "unknown"
     assert channel.sent == ["a", "NOTE"]
+
+
+async def of_call(bench: Bench, **more: Any) -> int:
+    """All of a call in three pieces, with what allows it in the last."""
+    body = {"text": "a b c", "is_whole": True, **more}
+
+    def add(tx: Tx) -> int:
+        return outbox.add_tx(
+            tx,
+            agent_id="a",
+            channel="recording",
+            conversation="c",
+            kind="question",
+            body=body,
+            at=0,
+        )
+
+    return await bench.database.write(add)
+
+
+async def test_nothing_follows_a_piece_of_a_call_that_did_not_surely_arrive(bench: Bench) -> None:
+    channel = Pieces()
+    channel.plan.extend([DELIVERED, UNKNOWN])
+    part = await of_call(bench)
+    await settle(bench, channel)
+    assert (await bench.row(part))["state"] == "unknown"
+    assert channel.sent == ["b", "NOTE"]
+
+
+async def test_a_crash_in_a_piece_of_a_call_ends_it(bench: Bench) -> None:
+    channel = Pieces()
+    channel.plan.append(asyncio.Event())
+    part = await of_call(bench)
+    relay = asyncio.create_task(bench.relay(channel).run(lambda: None, asyncio.Event()))
+    await channel.began.wait()
+    await bench.kill()
+    relay.cancel()
+    await asyncio.wait({relay})
+    await bench.boot()
+    await settle(bench, channel)
+    assert channel.sent == ["a", "NOTE"]
+    assert (await bench.row(part))["state"] == "unknown"
+
+
+async def test_what_people_wait_for_is_not_refused_without_a_word(bench: Bench) -> None:
+    channel = Pieces()
+    channel.plan.append(REFUSED)
+    part = await of_call(bench, if_refused="read elsewhere")
+    await settle(bench, channel)
+    assert (await bench.row(part))["state"] == "dropped"
+    assert channel.sent == ["read", "elsewhere", "(blocked)"]
+
+
+async def test_a_kill_after_a_refusal_puts_nothing_in_doubt(bench: Bench) -> None:
+    """The piece goes again in another form, and the process ends before that leaves."""
+
+    class Corrects(Pieces):
+        async def deliver(self, part: OutboxPart, begin: Begin) -> Delivery:
+            await begin()
+            await begin.refused()
+            self.began.set()
+            await asyncio.Event().wait()
+            raise AssertionError("it ends before")
+
+    channel = Corrects()
+    (part,) = await bench.add("a")
+    relay = asyncio.create_task(bench.relay(channel).run(lambda: None, asyncio.Event()))
+    await channel.began.wait()
+    assert (await bench.row(part))["begun_boot"] == ""
+    await bench.kill()
+    relay.cancel()
+    await asyncio.wait({relay})
+    await bench.boot()
+    again = Pieces()
+    await settle(bench, again)
+    assert again.sent == ["a"]
+    assert (await bench.row(part))["state"] == "delivered"
+
+
+async def test_what_was_refused_and_hangs_then_goes_again(bench: Bench) -> None:
+    class Hangs(Pieces):
+        async def deliver(self, part: OutboxPart, begin: Begin) -> Delivery:
+            if part.attempts:
+                return await super().deliver(part, begin)
+            await begin()
+            await begin.refused()
+            await asyncio.Event().wait()
+            raise AssertionError("it is cut")
+
+    channel = Hangs()
+    (part,) = await bench.add("a")
+    await settle(bench, channel, timeout_s=5.0)
+    assert channel.sent == ["a"]
+    assert (await bench.row(part))["state"] == "delivered"
 
 
 @pytest.mark.parametrize("at, left", [(0, ["a", "b", "c"]), (1, ["b", "c"]), (2, ["c"])])

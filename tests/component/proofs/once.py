@@ -9,12 +9,12 @@ import pytest
 
 from agentsup.mailbox import draft, ending, outbox
 from agentsup.mailbox.bus import BusRequest
-from agentsup.mailbox.delivery import Deliveries
+from agentsup.mailbox.delivery import Deliveries, Marking
 from agentsup.mailbox.mailbox import Completion
 from agentsup.mailbox.outbox import Settlement
 from agentsup.mailbox.rows import need_message
 from agentsup.mailbox.values import Desk
-from agentsup.model.channel import Begin, Channel, OutboxPart
+from agentsup.model.channel import Channel, OutboxPart
 from agentsup.model.errors import Conflict, IllegalTransition, LeaseLost
 from agentsup.model.message import Lease, Message, Outcome
 from agentsup.model.principal import OPERATOR
@@ -155,10 +155,10 @@ def _marked_when_handed_over(patch: pytest.MonkeyPatch) -> None:
     deliver = Deliveries.deliver
 
     async def early(
-        self: Deliveries, channel: Channel, part: OutboxPart, on_slow: Any, begin: Begin
+        self: Deliveries, channel: Channel, part: OutboxPart, on_slow: Any, mark: Marking
     ) -> Settlement:
-        await begin()
-        return await deliver(self, channel, part, on_slow, begin)
+        await mark(True)
+        return await deliver(self, channel, part, on_slow, mark)
 
     patch.setattr(Deliveries, "deliver", early)
 

@@ -147,6 +147,27 @@ async def test_killed_while_it_waits_for_our_own_pace_nothing_is_in_doubt(tmp_pa
             assert await bench.people.texts(chat) == ["answer 0", "answer 1", "answer 2"]
 
 
+async def test_killed_while_what_was_refused_waits_in_another_form_nothing_is_in_doubt(
+    tmp_path: Path,
+) -> None:
+    refusal = {"status": 400, "description": "Bad Request: can't parse entities: unexpected end"}
+    async with benched(tmp_path, limits="count", rates=replace(FAST, private=(1, 0.25))) as bench:
+        lives = Lives(bench)
+        ann, chat = await bench.person()
+        await bench.people.fault("error", method="sendMessage", count=1, **refusal)
+        await lives.start()
+        part = await bench.add(ann, "so **bold**")
+        while not await lives.calls():
+            await asyncio.sleep(0.01)  # the fake tells of no call
+        row = await bench.until(part, lambda row: row["begun_boot"] == "")
+        assert row["state"] == "pending"
+        await lives.next()
+        (row,) = await lives.delivered(part)
+        await lives.kill()
+        assert row["state"] == "delivered"
+        assert await bench.people.texts(chat) == ["so bold"]
+
+
 async def test_killed_on_the_way_to_a_connection_nothing_is_in_doubt(tmp_path: Path) -> None:
     """A server that takes no connection has nothing of the piece."""
     async with benched(tmp_path, rates=FAST) as bench:
