@@ -103,6 +103,19 @@ class RecordingChannel:
         return act
 
 
+class NoMark:
+    """Implements `model.channel.Begin` for a channel that is given a part by hand: marks nothing."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+
+    async def __call__(self) -> None:
+        self.begun += 1
+
+    async def refused(self) -> None:
+        return
+
+
 def ids(parts: Iterable[OutboxPart]) -> list[int]:
     """The outbox ids of `parts`, in order."""
     return [part.outbox_id for part in parts]

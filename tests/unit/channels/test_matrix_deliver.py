@@ -40,6 +40,7 @@ from agentsup.model.channel import OutboxPart
 from agentsup.store import Database, InlineRunner, Reader, Tx
 from agentsup.testing.fresh_store import lay_store
 from agentsup.testing.matrix_rooms import ANN, Rooms
+from agentsup.testing.recording_channel import NoMark
 
 pytestmark = pytest.mark.virtual
 
@@ -47,10 +48,6 @@ AGENT, ROOM, OTHER = "agt_1", "!r:localhost", "!s:localhost"
 CUT = FateUnknown("the line was cut")
 LONG = "\n\n".join(f"Paragraph {n}: " + "lorem <ipsum> " * 300 for n in range(40))
 """Several pieces."""
-
-
-async def no_mark() -> None:
-    """A part on Matrix is sent again by its key: there is nothing to mark."""
 
 
 class Bench:
@@ -265,8 +262,8 @@ async def test_parts_of_another_store_have_other_keys(bench: Bench) -> None:
     def part(message_id: str) -> OutboxPart:
         return OutboxPart(1, message_id, AGENT, "s", "matrix", ROOM, 0, "answer", {"text": "a"}, 0)
 
-    assert (await bench.channel.deliver(part("m1"), no_mark)).outcome == "delivered"
-    assert (await bench.channel.deliver(part("m2"), no_mark)).outcome == "delivered"
+    assert (await bench.channel.deliver(part("m1"), NoMark())).outcome == "delivered"
+    assert (await bench.channel.deliver(part("m2"), NoMark())).outcome == "delivered"
     assert bench.rooms.texts()[2:] == ["a", "a"]
 
 
@@ -426,7 +423,7 @@ async def test_a_name_of_no_thread_is_refused_and_costs_nobody_else(
     bench: Bench, name: str
 ) -> None:
     part = OutboxPart(1, "m1", AGENT, "s", "matrix", name, 0, "answer", {"text": "a"}, 0)
-    assert (await bench.channel.deliver(part, no_mark)).outcome == "refused"
+    assert (await bench.channel.deliver(part, NoMark())).outcome == "refused"
     assert bench.rooms.calls == []
 
 
