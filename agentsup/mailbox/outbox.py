@@ -11,7 +11,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from agentsup.catalogue import Words, words
+from agentsup.catalogue import words
+from agentsup.mailbox.excerpt import excerpt, lost_text
 from agentsup.model.channel import Delivery, DeliveryOutcome, OutboxPart, OutboxState
 from agentsup.model.errors import Conflict, NotFound
 from agentsup.model.event import EventType
@@ -36,7 +37,6 @@ __all__ = [
     "wake_tx",
 ]
 
-_EXCERPT_CHARS = 80
 _LEFTOVERS_PER_STEP = 100
 # What every settled piece leaves; the reason of a doubt outlives the pieces that arrive after it.
 _PIECE_SQL = (
@@ -353,7 +353,7 @@ def _tell_end_tx(tx: Tx, part: OutboxPart, state: OutboxState, detail: str, at: 
     people wait for what was refused (``body["if_refused"]``)."""
     if state is OutboxState.UNKNOWN:
         if "again" not in part.body:
-            note = _note_text(part, words(language_of(tx, part.message_id)))
+            note = lost_text(part, words(language_of(tx, part.message_id)))
             again = {"again": part.outbox_id, "possible_repeat": True}
             _note_tx(tx, part, {"text": note, **again}, at)
         return
@@ -371,7 +371,7 @@ def _tell_end_tx(tx: Tx, part: OutboxPart, state: OutboxState, detail: str, at: 
         conversation=conversation_of(part.channel, part.conversation),
         data={**part.body, **data}
         if is_delivered
-        else {**data, "text": _excerpt(part), "why": detail},
+        else {**data, "text": excerpt(part), "why": detail},
     )
 
 
@@ -402,24 +402,6 @@ _ENDS = {
     DeliveryOutcome.UNKNOWN: OutboxState.UNKNOWN,
     DeliveryOutcome.REFUSED: OutboxState.DROPPED,
 }
-
-
-def _excerpt(part: OutboxPart) -> str:
-    body = part.body
-    attached = body.get("attached") or {}
-    told = str(
-        attached.get("name") or body.get("text") or body.get("name") or body.get("path") or ""
-    )
-    told = " ".join(told.split())
-    if len(told) > _EXCERPT_CHARS:
-        told = told[: _EXCERPT_CHARS - 1].rstrip() + "…"
-    return told
-
-
-def _note_text(part: OutboxPart, say: Words) -> str:
-    told = _excerpt(part)
-    which = f"“{told}”" if told else say("part.of_kind", kind=part.kind)
-    return say("part.lost_piece" if part.progress else "part.lost", which=which, id=part.outbox_id)
 
 
 def _part(row: Any) -> OutboxPart:
