@@ -364,14 +364,18 @@ def _engine(place: Place) -> Iterator[Check]:
 def _programs(home: Home) -> Iterator[Check]:
     """Coding agents that can be an engine; one that an entry names must be there."""
     from agentsup.cli.doctor_programs import look
+    from agentsup.config.fencing import FenceSettings
     from agentsup.config.snapshot import load
+    from agentsup.daemon.fencing import fencing_by
     from agentsup.model.errors import AgentsupError
 
     try:
-        used = {spec.engine for spec in load(home).specs.values()}
+        snapshot = load(home)
+        fence, specs = snapshot.settings.fence, tuple(snapshot.specs.values())
     except AgentsupError:
-        used = set()  # told by the check of the configuration
-    found = look(os.environ, used)
+        fence, specs = FenceSettings(), ()  # told by the check of the configuration
+    fencing = fencing_by(home.root, os.environ, fence, specs)
+    found = look(os.environ, {spec.engine for spec in specs}, fencing)
     for each in found:
         if each.path is None and not each.is_used:
             continue

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from agentsup.engines.child.fencing import Fencing
+from agentsup.engines.child.homes import home_variables
 from agentsup.engines.programs import PROGRAMS, Preset, SignIn, sign_in_of
 from agentsup.kit.procgroup import ProcessGroup, child_env
+from agentsup.model.errors import EngineFailed
 
 _LIMIT_S = 10.0
 _VERSION_BYTES = 4096
@@ -47,13 +52,15 @@ class Program:
         return self.preset.remedy if self.path is None else self.preset.sign_in
 
 
-def look(env: Mapping[str, str], used: Collection[str]) -> list[Program]:
-    """Every known agent; ``used`` are the engines that entries name. Runs each for its version."""
+def look(env: Mapping[str, str], used: Collection[str], fencing: Fencing) -> list[Program]:
+    """Every known agent; ``used`` are the engines that entries name. Runs each for its version, with
+    an empty home and behind the fence of an agent's program."""
     paths = {
         name: shutil.which(preset.program, path=env.get("PATH", ""))
         for name, preset in PROGRAMS.items()
     }
-    versions = asyncio.run(_versions({name: path for name, path in paths.items() if path}, env))
+    installed = {name: path for name, path in paths.items() if path}
+    versions = asyncio.run(_versions(installed, env, fencing))
     return [
         Program(
             preset,
@@ -66,22 +73,32 @@ def look(env: Mapping[str, str], used: Collection[str]) -> list[Program]:
     ]
 
 
-async def _versions(paths: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
+async def _versions(
+    paths: Mapping[str, str], env: Mapping[str, str], fencing: Fencing
+) -> dict[str, str]:
     """What each says of its version, all asked at once."""
     asked = [name for name in paths if PROGRAMS[name].version]
     told = await asyncio.gather(
-        *(_version([paths[name], *PROGRAMS[name].version], env) for name in asked)
+        *(_version(PROGRAMS[name], paths[name], env, fencing) for name in asked)
     )
     return dict(zip(asked, told, strict=True))
 
 
-async def _version(argv: list[str], env: Mapping[str, str]) -> str:
-    """The first line of its output; nothing where it fails or takes too long."""
+async def _version(preset: Preset, path: str, env: Mapping[str, str], fencing: Fencing) -> str:
+    """The first line of its output; nothing where it fails, takes too long or can't be fenced in."""
+    shown = [path, *(f"{env.get('HOME', '')}/{name}" for name in preset.settings.installed)]
     try:
-        async with asyncio.timeout(_LIMIT_S):
-            async with await ProcessGroup.spawn(argv, env=child_env(source=env), cwd="/") as group:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as made:
+            own = child_env(source=env) | home_variables(Path(made)) | {"TMPDIR": made}
+            async with (
+                asyncio.timeout(_LIMIT_S),
+                fencing.around((made,), shown) as fence,
+                await ProcessGroup.spawn(
+                    [path, *preset.version], env=own, cwd=made, fence=fence
+                ) as group,
+            ):
                 output = await group.communicate(limit_bytes=_VERSION_BYTES)
-    except (OSError, TimeoutError):
+    except (OSError, TimeoutError, EngineFailed):
         return ""
     lines = output.stdout.decode("utf-8", "replace").split("\n")
     first = "".join(char for char in lines[0] if char.isprintable()).strip()

@@ -50,6 +50,8 @@ _PROGRAMS: Final = (
     ".local/bin",
     ".local/lib",
     ".cargo/bin",
+    ".rustup",
+    "go/bin",
     ".ssh",
     ".gnupg",
     ".gitconfig",
@@ -69,6 +71,29 @@ _PROGRAMS: Final = (
     ".docker",
     ".kube",
 )
+_PACKAGES: Final = (
+    ".npm-global",
+    ".npm-packages",
+    ".nvm",
+    ".fnm",
+    ".local/share/fnm",
+    ".volta",
+    ".bun",
+    ".deno",
+    ".yarn",
+    ".config/yarn",
+    ".local/share/pnpm",
+    ".asdf",
+    ".local/share/mise",
+    ".pyenv",
+    ".rbenv",
+    ".local/pipx",
+    ".local/share/pipx",
+    ".local/share/uv",
+    ".local/share/claude",
+    ".opencode/bin",
+)
+"""Where package and version managers put programs and what these load."""
 _OF_THE_SYSTEM: Final = ("/var/spool/cron", "/var/spool/at")
 _CONTROL_GROUPS: Final = "/sys/fs/cgroup"
 _SYSTEM_PREFIXES: Final = frozenset({"/", "/usr", "/usr/local"})
@@ -92,9 +117,9 @@ def key_places(environ: Mapping[str, str], uid: int) -> tuple[str, ...]:
 
 def startup_places(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Files and folders of the daemon's user from which programs start by themselves or take their
-    orders: shells, sessions, schedulers, editors, remote logins."""
+    orders: shells, sessions, schedulers, editors, remote logins, package managers."""
     user = environ.get("HOME", "")
-    below = (*_SHELLS, *_SESSIONS, *_PROGRAMS) if user.startswith("/") else ()
+    below = (*_SHELLS, *_SESSIONS, *_PROGRAMS, *_PACKAGES) if user.startswith("/") else ()
     return (*(f"{user}/{name}" for name in below), *_OF_THE_SYSTEM)
 
 
@@ -110,7 +135,7 @@ def installation() -> tuple[str, ...]:
     found = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     found.add(str(Path(__file__).resolve().parents[1]))
     found.update({sys.prefix, sys.base_prefix} - _SYSTEM_PREFIXES)
-    return tuple(sorted(path for path in found if _is_ours(path)))
+    return tuple(sorted(path for path in found if is_ours(path)))
 
 
 def name_services() -> tuple[str, ...]:
@@ -118,8 +143,9 @@ def name_services() -> tuple[str, ...]:
     return _NAME_SERVICES
 
 
-def _is_ours(path: str) -> bool:
-    """Whether a program of this user could change it; who owns a file may change its mode."""
+def is_ours(path: str | os.PathLike[str]) -> bool:
+    """Whether a program of this user could change what is there; who owns a file may change its
+    mode. Blocks."""
     try:
         return os.stat(path).st_uid == os.geteuid() or os.access(path, os.W_OK)  # noqa: PTH116
     except OSError:

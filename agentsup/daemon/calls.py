@@ -54,7 +54,7 @@ def calls_of(
     )
     programs = exec_tool(
         lambda: child_env(_NAMES, source=ground.environ),
-        fencing_of(ground, current),
+        fencing_of(ground.home.root, ground.environ, current),
         ground.files,
     )
     own = (*file_tools(ground.files), programs, web_tool(), asking_tool())

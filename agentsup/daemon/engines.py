@@ -41,7 +41,7 @@ def engines_of(ground: Ground, current: Callable[[], ConfigSnapshot]) -> EngineR
         limits=berths,
         memory_mb=lambda: current().settings.limits.process_memory_mb,
         redact=ground.redactor.text,
-        fencing=fencing_of(ground, current),
+        fencing=fencing_of(ground.home.root, ground.environ, current),
         files=ground.files,
     )
     return default_registry(ground.clock, ground.environ, children)

@@ -20,6 +20,7 @@ from typing import NoReturn
 from agentsup.config.agents_file import MAX_BYTES
 from agentsup.config.files import LIMIT_S, ConfigFiles
 from agentsup.config.home import Home
+from agentsup.config.program_places import without_places_of
 from agentsup.config.settings import LogSettings, parse_settings
 from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.daemon import boot, space
@@ -179,7 +180,7 @@ async def _boot(
             tokens=TokenBook(entropy, token),
             start_modes=StartModes(tuple(restored), is_new),
             redactor=redactor,
-            environ=os.environ,
+            environ=await _environ(home, files),
             config_files=files,
             port=port,
             announce=_show_link if _is_watched() else None,
@@ -213,6 +214,15 @@ class _Prepared:
     roster: Roster
     snapshot: ConfigSnapshot
     complaint: ConfigErrors | None
+
+
+async def _environ(home: Home, files: ConfigFiles) -> dict[str, str]:
+    """Ours, with a PATH on which nothing lies that an agent wrote."""
+    try:
+        return await files.run(partial(without_places_of, os.environ, home.root), key="PATH")
+    except OSError as error:
+        _log.error("PATH is not used, as folders of it don't answer", reason=str(error))
+        return {**os.environ, "PATH": os.defpath}
 
 
 async def _prepare(

@@ -40,7 +40,7 @@ class DaemonMcp:
             redact=ground.redactor.text,
             memory_mb=lambda: current().settings.limits.process_memory_mb,
             after_imports=ground.after_imports,
-            fencing=fencing_of(ground, current),
+            fencing=fencing_of(ground.home.root, ground.environ, current),
             programs=Programs(lambda: current().settings.limits.mcp_processes),
             files=ground.files,
         )

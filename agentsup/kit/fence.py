@@ -23,6 +23,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from agentsup.kit.mounts import Mount, mounts, second_paths
@@ -55,6 +56,8 @@ _OF_SOCKETS: Final = {9: 1 << 16}
 """Connect to a socket by its path."""
 _READ_FILES: Final = {1: 0b101}
 _READ_DIRECTORIES: Final = {1: 0b1000}
+_LINKS: Final = 40
+"""As many as the kernel follows."""
 _SCOPE_SOCKETS: Final = {6: 1 << 0}
 """Abstract sockets that were made outside the fence."""
 _SCOPE_SIGNAL: Final = {6: 1 << 1}
@@ -76,7 +79,8 @@ class FenceUnavailable(OSError):
 class Fence:
     """Absolute paths: ``closed`` to a program, but for what lies in ``opened`` and, for reading
     alone, in ``shown``. ``read_only`` can't be written, unless it lies in ``opened``; where there is
-    nothing yet, nothing can be made. ``sockets``: where it may connect besides ``opened``."""
+    nothing yet, nothing can be made. A link that leads to one of these can't be replaced.
+    ``sockets``: where it may connect besides ``opened``."""
 
     closed: tuple[str, ...]
     opened: tuple[str, ...] = ()
@@ -175,9 +179,27 @@ def gaps(fence: Fence) -> Iterator[Gap]:
 
 
 def _everywhere(paths: tuple[str, ...], known: tuple[Mount, ...]) -> set[str]:
-    """``paths`` without links, and where else their files are mounted."""
-    real = {os.path.realpath(path) for path in paths}
+    """``paths`` without links, the links that lead there, and where else all these are mounted."""
+    real = {each for path in paths for each in _on_the_way(path)}
     return real.union(*(second_paths(path, known) for path in real))
+
+
+def _on_the_way(path: str) -> Iterator[str]:
+    """Where ``path`` (absolute) leads, and each link on the way: who can replace one of them has
+    ``path`` lead elsewhere. A link is named by the directory in which it really lies."""
+    yield os.path.realpath(path)
+    here, names, followed = os.sep, list(reversed(Path(path).parts)), 0
+    while names and followed < _LINKS:
+        # An absolute name begins anew.
+        here = os.path.normpath(os.path.join(here, names.pop()))  # noqa: PTH118 - no links before it
+        try:
+            target = os.readlink(here)  # noqa: PTH115 - as above
+        except OSError:
+            continue
+        yield here
+        followed += 1
+        here = os.path.dirname(here)  # noqa: PTH120 - as above
+        names += reversed(Path(target).parts)
 
 
 def _inside(paths: set[str], folder: str) -> set[str]:

@@ -52,6 +52,14 @@ attempt("start-up file", lambda: open(user / ".bashrc", "a").close())
 attempt("new start-up file", lambda: open(user / ".zshrc", "a").close())
 attempt("unit", lambda: open(user / ".config" / "systemd" / "user" / "x.service", "a").close())
 attempt("program", lambda: open(user / ".local" / "bin" / "ls", "a").close())
+attempt("program of npm", lambda: open(user / ".npm-global" / "bin" / "claude", "a").close())
+attempt("program on PATH", lambda: open(user / "tools" / "bin" / "claude", "a").close())
+attempt("new program on PATH", lambda: open(user / "tools" / "bin" / "git", "a").close())
+attempt("its package", lambda: open(user / "packs" / "node_modules" / "cli.js", "a").close())
+def relink():
+    os.rename(user / "links" / "now", user / "links" / "then")
+    os.rename(user / "links" / "then", user / "links" / "now")
+attempt("link on PATH", relink)
 attempt("abstract socket", lambda: socket.socket(socket.AF_UNIX).connect("\\0" + sys.argv[5]))
 assert (user / ".bashrc").read_text() == "alias", "what is read-only can be read"
 (user / "projects" / "mine").write_text("mine")
@@ -63,6 +71,7 @@ print(json.dumps({"found": found, "mine": pathlib.Path("mine").read_text()}))
 EVERYTHING = {
     *("token", "store", "config", "names", "notes of bob", "edit", "plant", "signal"),
     *("keys", "sign-in", "code", "start-up file", "new start-up file", "unit", "program"),
+    *("program of npm", "program on PATH", "new program on PATH", "its package", "link on PATH"),
     *("abstract socket", "limit", "priority", "processors", "scheduling"),
 }
 """What a program of the same user gets without a fence."""
@@ -115,8 +124,16 @@ async def attacks(tmp_path: Path, config: str) -> list[dict[str, Any]]:
 def user_of(tmp_path: Path) -> Path:
     """The home of the daemon's user."""
     user = tmp_path / "user"
-    for name in (".config/agentsup", ".config/systemd/user", ".local/bin", ".claude", "projects"):
+    for name in (
+        *(".config/agentsup", ".config/systemd/user", ".local/bin", ".claude", "projects"),
+        *(".npm-global/bin", "tools/bin", "packs/node_modules", "links"),
+    ):
         (user / name).mkdir(parents=True)
+    package = user / "packs" / "node_modules" / "cli.js"
+    package.touch(mode=0o755)
+    (user / ".npm-global" / "bin" / "claude").touch()
+    (user / "tools" / "bin" / "claude").symlink_to(package)
+    (user / "links" / "now").symlink_to(user / "tools" / "bin")
     (user / ".config" / "agentsup" / "environment").write_text("KEY=1")
     (user / ".claude" / ".credentials.json").write_text("{}")
     (user / ".bashrc").write_text("alias")
@@ -131,7 +148,8 @@ async def told_by(
     config: str,
     log: Path,
 ) -> list[dict[str, Any]]:
-    async with DaemonProcess(home, env={"HOME": str(user)}) as daemon:
+    path = f"{user}/links/now:{os.environ['PATH']}"
+    async with DaemonProcess(home, env={"HOME": str(user), "PATH": path}) as daemon:
         notes = home / "agents" / "bob" / "workspace" / "notes"
         notes.write_text("of bob")
         granted = granted_to(daemon.pid)

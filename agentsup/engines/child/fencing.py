@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,18 +23,20 @@ _log = logging.getLogger(__name__)
 class Fencing:
     """``closed``: absolute paths; none: no fence. With ``is_required`` a program is not started
     where the system has no fence; else it runs without, and ``doctor`` says so. ``read_only`` and
-    ``sockets``: see ``kit.fence.Fence``."""
+    ``sockets``: see ``kit.fence.Fence``. ``programs`` are more that is read-only, looked for in a
+    thread at each start."""
 
     closed: tuple[str, ...] = ()
     is_required: bool = False
     read_only: tuple[str, ...] = ()
     sockets: tuple[str, ...] = ()
+    programs: Callable[[], tuple[str, ...]] = tuple
 
     def with_room(self, env: Mapping[str, str], home: Path) -> dict[str, str]:
         """``env`` with a place for temporary files: the usual one, or, where a closed place lies in
         that so that nothing new can be made in it, one in the program's own ``home``. Blocks."""
         usual = os.path.realpath(env.get("TMPDIR") or "/tmp")  # noqa: S108 - where programs look
-        kept = (*self.closed, *self.read_only)
+        kept = (*self.closed, *self.read_only, *self.programs())
         if not any(Path(os.path.realpath(path)).is_relative_to(usual) for path in kept):
             return dict(env)
         Folder(home).clear("tmp", mode=0o700)
@@ -53,9 +55,15 @@ class Fencing:
                     "programs of agents can't be kept from the daemon's limits, and fence.mode is "
                     f"required: this system ({platform.machine()}) has no filter of system calls"
                 )
-            fence = Fence(self.closed, tuple(opened), self.read_only, tuple(shown), self.sockets)
+
+            def rules_now() -> int:
+                read_only = (*self.read_only, *self.programs())
+                return rules_of(
+                    Fence(self.closed, tuple(opened), read_only, tuple(shown), self.sockets)
+                )
+
             try:
-                rules = await to_its_end(lambda: rules_of(fence), undo=os.close)
+                rules = await to_its_end(rules_now, undo=os.close)
             except FenceUnavailable as error:
                 if self.is_required:
                     raise NotConfigured(

@@ -224,3 +224,21 @@ def test_coding_agents_are_shown_with_version_and_sign_in(
         True,
         False,
     )
+
+
+@pytest.mark.skipif(fence.version() < fence.OLDEST, reason="this kernel has no Landlock")
+def test_a_program_is_asked_for_its_version_behind_the_fence(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    home.api_token.write_text("the-operators-token")
+    # Where nothing keeps it from the token, it tells that as its version.
+    (programs / "gemini").write_text(f"#!/bin/sh\ncat {home.api_token} || echo 0.61.0\n")
+    (programs / "gemini").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    home.agents_json.write_text('[{"name": "a", "engine": "gemini"}]')
+    assert found(checks(home), "engine gemini").text.startswith("0.61.0")
+    home.config_toml.write_text('[fence]\nmode = "off"\n')
+    assert found(checks(home), "engine gemini").text.startswith("the-operators-token")
