@@ -8,6 +8,7 @@ Serves P3, P5 and P9.
 """
 
 import asyncio
+import errno
 import logging
 import threading
 from collections.abc import Callable, Generator
@@ -16,13 +17,17 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 
-__all__ = ["BoundedPool", "NoAnswer", "PoolFull", "in_time"]
+from agentsup.kit.clock import SystemClock
+
+__all__ = ["BoundedPool", "NoAnswer", "NoThread", "PoolFull", "in_time"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _PROBE: Final = "(probe)"
 _PROBE_S: Final = 4.0
 """Less than whoever asks the probes waits for an answer."""
+_PAUSE_S: Final = 0.2
+"""Before a thread that could not be started is tried again."""
 
 
 class NoAnswer(TimeoutError):
@@ -32,6 +37,10 @@ class NoAnswer(TimeoutError):
 
 class PoolFull(BlockingIOError):
     """More waits for the pool than it takes; try again later."""
+
+
+class NoThread(BlockingIOError):
+    """The system starts no thread now; try again later."""
 
 
 class BoundedPool:
@@ -79,9 +88,9 @@ class BoundedPool:
     ) -> T:
         """What ``step`` returns or raises.
 
-        Raises ``NoAnswer`` when it takes longer than ``limit_s`` (the pool's limit by default), and
-        ``PoolFull``. A cancelled caller does not wait for the step. In both cases the step runs on
-        in its thread, and ``undo`` is called there with what it returns: nobody will know of it.
+        Raises ``NoAnswer`` when it takes longer than ``limit_s`` (the pool's limit by default),
+        ``PoolFull`` and ``NoThread``. A cancelled caller does not wait for the step. Where it was
+        begun, the step runs on in its thread, and ``undo`` is called there with what it returns: nobody will know of it.
         """
         limit_s = self._limit_s if limit_s is None else limit_s
         entry = self._keys.setdefault(key, _Key(asyncio.Semaphore(self._per_key)))
@@ -89,7 +98,11 @@ class BoundedPool:
             await self._enter(key, entry, limit_s)
         asked = _Asked(step, undo)
         loop = asyncio.get_running_loop()
-        running: asyncio.Future[T] = loop.run_in_executor(self._threads, asked)
+        try:
+            running: asyncio.Future[T] = await self._started(asked)
+        except BaseException:
+            self._leave(key, entry, asked)
+            raise
         running.add_done_callback(partial(self._ended, key, entry, asked))
         try:
             done, _ = await asyncio.wait({running}, timeout=limit_s)
@@ -138,9 +151,25 @@ class BoundedPool:
             self._waiting -= 1
         entry.users += 1
 
+    async def _started(self, asked: "_Asked") -> "asyncio.Future[Any]":
+        loop = asyncio.get_running_loop()
+        try:
+            return loop.run_in_executor(self._threads, asked)
+        except NoThread:
+            await SystemClock().sleep(_PAUSE_S)
+        return loop.run_in_executor(self._threads, asked)
+
     def _give_up(self, asked: "_Asked") -> None:
         if asked.give_up():
-            undoing = asyncio.get_running_loop().run_in_executor(self._threads, asked.take_back)
+            self._take_back(asked)
+
+    def _take_back(self, asked: "_Asked") -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            undoing = loop.run_in_executor(self._threads, asked.take_back)
+        except NoThread:
+            loop.call_later(_PAUSE_S, self._take_back, asked)
+        else:
             undoing.add_done_callback(_report)
 
     def _left_behind(self, entry: "_Key", asked: "_Asked") -> None:
@@ -159,6 +188,10 @@ class BoundedPool:
         asked.has_ended = True
         if asked.is_stuck:
             entry.stuck -= 1
+        self._leave(key, entry, asked)
+
+    def _leave(self, key: str, entry: "_Key", asked: "_Asked") -> None:
+        """Give back what ``_enter`` took."""
         if asked.has_place:
             self._places.release()
         entry.places.release()
@@ -181,7 +214,8 @@ class BoundedPool:
 
 def in_time(step: Callable[[], T], limit_s: float) -> T:
     """What ``step`` returns or raises, for code that is not on an event loop. Blocks, but not for
-    longer than ``limit_s``: then it raises ``NoAnswer``, and the step's thread is left behind."""
+    longer than ``limit_s``: then it raises ``NoAnswer``, and the step's thread is left behind. Raises
+    ``NoThread``."""
     future = _Threads("in-time").submit(step)
     try:
         return future.result(limit_s)
@@ -246,9 +280,14 @@ class _Threads(Executor):
         self, step: Callable[[], T], /
     ) -> Future[T]:
         future: Future[T] = Future()
-        threading.Thread(
+        thread = threading.Thread(
             target=_carry_out, args=(future, step), name=f"pool:{self._name}", daemon=True
-        ).start()
+        )
+        try:
+            thread.start()
+        except RuntimeError:
+            told = f"{self._name}: no thread can be started now; try again later"
+            raise NoThread(errno.EAGAIN, told) from None
         return future
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from agentsup.kit.pool import BoundedPool, NoAnswer, PoolFull
+from agentsup.kit.pool import BoundedPool, NoAnswer, NoThread, PoolFull, in_time
 
 SHORT_S = 0.05
 
@@ -44,6 +44,78 @@ async def test_one_keys_hanging_steps_delay_no_other(hanging: Callable[[], str])
     # Both threads hang, both places are free again.
     assert await asyncio.gather(*(pool.run(lambda: 1, key=f"b{n}") for n in range(20))) == [1] * 20
     assert await pool.probe() is None
+
+
+class Shortage:
+    """The next starts of threads that fail, as they do where the system has none left."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = 0
+        start = threading.Thread.start
+
+        def starting(thread: threading.Thread) -> None:
+            if self.left:
+                self.left -= 1
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", starting)
+
+
+@pytest.fixture
+def shortage(monkeypatch: pytest.MonkeyPatch) -> Shortage:
+    monkeypatch.setattr("agentsup.kit.pool._PAUSE_S", 0.001)
+    return Shortage(monkeypatch)
+
+
+async def test_a_thread_that_can_not_be_started_takes_no_place_for_good(
+    shortage: Shortage,
+) -> None:
+    pool = BoundedPool("files", threads=2, per_key=1, limit_s=1.0)
+    shortage.left = 1000
+    for _ in range(3):
+        with pytest.raises(match="no thread can be started now"):
+            await pool.run(lambda: 1, key="ada")
+    told = await pool.probe()
+    assert told is not None
+    assert "no thread" in told
+    with pytest.raises(NoThread):
+        in_time(lambda: 1, 1.0)
+    shortage.left = 0
+    assert not pool._keys
+    assert await pool.run(lambda: 1, key="ada") == 1
+    assert await asyncio.gather(*(pool.run(lambda: 1, key=f"b{n}") for n in range(5))) == [1] * 5
+
+
+async def test_a_thread_is_asked_for_a_second_time(shortage: Shortage) -> None:
+    shortage.left = 1
+    assert await BoundedPool("files").run(lambda: 1) == 1
+
+
+async def test_a_cancellation_comes_through_while_no_thread_can_be_started(
+    shortage: Shortage,
+) -> None:
+    pool, undone, threads = BoundedPool("files"), asyncio.Event(), list[threading.Thread]()
+    loop = asyncio.get_running_loop()
+    caller = asyncio.ensure_future(
+        pool.run(
+            lambda: threads.append(threading.current_thread()),
+            undo=lambda made: loop.call_soon_threadsafe(undone.set),
+        )
+    )
+    async with asyncio.timeout(5):
+        while not threads:
+            await asyncio.sleep(0)
+            for each in threading.enumerate():
+                if each.name == "pool:files":
+                    each.join(5)
+    # The step has ended, and its waiter was not told of it yet.
+    shortage.left = 2
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    async with asyncio.timeout(5):
+        await undone.wait()
 
 
 async def test_a_key_gets_its_places_back_when_its_steps_end() -> None:
