@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from aiohttp import hdrs, web
 from pydantic import BaseModel
 
-from agentsup.api.access import Access, HostRules
+from agentsup.api.access import Access, HostRules, shown_token
 from agentsup.api.bodies import Body, NoQuery, Query
 from agentsup.api.connections import Connections
 from agentsup.api.peers import Peers
@@ -69,9 +69,13 @@ class Call:
         return self.who.principal
 
     def still_by(self) -> Principal:
-        """Who acts now; for what outlives its request. Raises `Unauthorised` once a session ended."""
+        """Who acts now; for what outlives its request. Raises `Unauthorised` once the session or the
+        token has ended."""
         if self.session is None:
-            return self.by
+            identity = self.deps.tokens.identify(self._token)
+            if identity is None:
+                raise Unauthorised("the token has ended; show the one that counts now")
+            return identity.principal
         principal = self.api.web.principal(self.session)
         if principal is None:
             raise Unauthorised("you are signed out; sign in again")
@@ -104,8 +108,15 @@ class Call:
         )
 
     def signed_out(self, then: Callable[[], None]) -> AbstractContextManager[None]:
-        """Call `then` if the browser's session is ended during the block."""
-        return self.session.watched_by(then) if self.session else nullcontext()
+        """Call `then` if the browser's session, or the token, is ended during the block."""
+        if self.session is not None:
+            return self.session.watched_by(then)
+        return self.deps.tokens.watched_by(self._token, then)
+
+    @property
+    def _token(self) -> str:
+        header = self.request.headers.get(hdrs.AUTHORIZATION)
+        return shown_token(self.request.path, header) or ""
 
     def named(self, part: str) -> str:
         """A part of the path."""

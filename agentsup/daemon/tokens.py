@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from agentsup.kit.entropy import Entropy
@@ -29,6 +31,7 @@ class TokenBook:
         self._operator = _digest(operator_token)
         self._known: dict[bytes, TokenIdentity] = {self._operator: TokenIdentity(OPERATOR)}
         self._agents: dict[str, bytes] = {}
+        self._watchers: dict[bytes, set[Callable[[], None]]] = {}
 
     def operator_key(self) -> str:
         """Changes with the operator's token, and tells nothing of it."""
@@ -36,12 +39,25 @@ class TokenBook:
 
     def replace_operator(self, token: str) -> None:
         """From now on ``token`` is the operator's, and the earlier one is nobody's."""
-        del self._known[self._operator]
-        self._operator = _digest(token)
+        earlier, self._operator = self._operator, _digest(token)
         self._known[self._operator] = TokenIdentity(OPERATOR)
+        if earlier != self._operator:
+            self._end(earlier)
 
     def identify(self, token: str) -> TokenIdentity | None:
         return self._known.get(_digest(token))
+
+    @contextmanager
+    def watched_by(self, token: str, watcher: Callable[[], None]) -> Iterator[None]:
+        digest = _digest(token)
+        watchers = self._watchers.setdefault(digest, set())
+        watchers.add(watcher)
+        try:
+            yield
+        finally:
+            watchers.discard(watcher)
+            if not watchers:
+                self._watchers.pop(digest, None)
 
     def issue_run(self, agent_id: str, agent_name: str, message_id: str) -> str:
         """A token that stands for one turn of an agent; revoked with it."""
@@ -60,14 +76,19 @@ class TokenBook:
         return token
 
     def revoke(self, token: str) -> None:
-        self._known.pop(_digest(token), None)
+        self._end(_digest(token))
 
     def revoke_agent(self, agent_id: str) -> None:
         """End an agent's token and those of its runs."""
         self._agents.pop(agent_id, None)
         gone = [d for d, identity in self._known.items() if identity.agent_id == agent_id]
         for digest in gone:
-            del self._known[digest]
+            self._end(digest)
+
+    def _end(self, digest: bytes) -> None:
+        self._known.pop(digest, None)
+        for watcher in tuple(self._watchers.get(digest, ())):
+            watcher()
 
 
 def operator_token(path: Path, entropy: Entropy) -> tuple[str, bool]:

@@ -7,6 +7,8 @@ that nothing imports upward.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -322,3 +324,7 @@ class TokenIdentity:
 class Tokens(Protocol):
     def identify(self, token: str) -> TokenIdentity | None:
         """None for an unknown or expired token. Compares in constant time."""
+        ...
+
+    def watched_by(self, token: str, watcher: Callable[[], None]) -> AbstractContextManager[None]:
+        """Call `watcher` if the token is ended during the block."""

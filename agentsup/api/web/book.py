@@ -165,7 +165,8 @@ class WebBook:
     # -- codes -------------------------------------------------------------------------------------
 
     async def issue(self, person: str = "") -> Code:
-        """A code for the operator, or for a person of [people] (`BadRequest` if there is none)."""
+        """A code for the operator, or for a person of [people] (`BadRequest` if there is none). It
+        opens nothing once the operator's token is another one."""
         if person and person not in self._people():
             known = ", ".join(sorted(self._people())) or "nobody"
             raise BadRequest(
@@ -185,7 +186,7 @@ class WebBook:
             tx.execute(
                 "INSERT INTO web_codes (code_hash, subject, made_at, expires_at)"
                 " VALUES (?, ?, ?, ?)",
-                (_digest(code), person, now, expires_at),
+                (self._digest_of(code), person, now, expires_at),
             )
 
         await self._database.write(keep, name="web.issue")
@@ -200,7 +201,7 @@ class WebBook:
         and the code can still be used. A good one opens otherwise. Raises `LoginFailed` for a used,
         expired or unknown one, `Overloaded` after too many of those from one `address`, or from all.
         """
-        now, digest = self._clock.now_ms(), _digest(code)
+        now, digest, key = self._clock.now_ms(), self._digest_of(code), self._operator_key()
 
         def use(tx: Tx) -> str | None:
             row = tx.one(
@@ -229,7 +230,7 @@ class WebBook:
                 "this link was used already, has expired or is unknown; get a new one with "
                 "`agentsup link`",
             )
-        return await self._begin(subject)
+        return await self._begin(subject, key)
 
     async def sign_in(
         self, is_operator: bool, address: str = "", *, keeps: WebSession | None = None
@@ -240,7 +241,7 @@ class WebBook:
                 address, "this is not the operator's token (it is in api.token of the home)"
             )
         self._check_same(keeps, "")
-        return await self._begin("")
+        return await self._begin("", self._operator_key())
 
     def _check_same(self, keeps: WebSession | None, subject: str) -> None:
         """Raises `OtherSession`: a foreign link must not put somebody else's page in place of one's own."""
@@ -324,9 +325,13 @@ class WebBook:
         said = self._language(subject)
         return Principal(PrincipalKind.PERSON, subject, subject, role, language=said)
 
-    async def _begin(self, subject: str) -> tuple[str, WebSession]:
+    def _digest_of(self, code: str) -> str:
+        # Whoever had the operator's token may have made it: it ends with that.
+        return _digest(f"{self._operator_key()}:{code}")
+
+    async def _begin(self, subject: str, key: str) -> tuple[str, WebSession]:
         secret, now = self._entropy.token(), self._clock.now_ms()
-        bound_to = "" if subject else self._operator_key()
+        bound_to = "" if subject else key
         session = WebSession(_digest(secret), subject, now, now, now, bound_to)
 
         def keep(tx: Tx) -> None:

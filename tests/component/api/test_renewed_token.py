@@ -1,0 +1,67 @@
+"""P7: with the operator's token ends all that was opened by it."""
+
+import asyncio
+import json
+
+import pytest
+from aiohttp import ClientPayloadError, WSMsgType
+
+from tests.component.api.conftest import OPERATOR_TOKEN, Rig
+
+OLD = {"Authorization": f"Bearer {OPERATOR_TOKEN}"}
+HELLO = {"type": "hello", "agent": "main", "channel": "console", "conversation": "local"}
+
+
+async def test_a_socket_and_a_stream_end_with_their_token(rig: Rig) -> None:
+    socket = await rig.client.ws_connect(rig.url + "/ws", headers=OLD)
+    await socket.send_str(json.dumps(HELLO))
+    assert json.loads((await socket.receive()).data)["type"] == "welcome"
+    stream = await rig.client.get(rig.url + "/events", headers=OLD)
+    assert await stream.content.readline()
+    rig.tokens.replace_operator("a-new-operator-token")
+    async with asyncio.timeout(5):
+        while (message := await socket.receive()).type is WSMsgType.TEXT:
+            pass
+        assert message.type is WSMsgType.CLOSE
+        with pytest.raises(ClientPayloadError):  # cut
+            await stream.content.read()
+    assert (await rig.call("GET", "/status"))[0] == 401
+    await rig.tell("main", "of today")
+    assert socket.closed
+    stream.close()
+
+
+async def test_what_is_said_right_after_it_is_refused(rig: Rig) -> None:
+    socket = await rig.client.ws_connect(rig.url + "/ws", headers=OLD)
+    await socket.send_str(json.dumps(HELLO))
+    assert json.loads((await socket.receive()).data)["type"] == "welcome"
+    await socket.send_str(json.dumps({"type": "say", "id": "1", "text": "still the operator"}))
+    rig.tokens.replace_operator("a-new-operator-token")
+    async with asyncio.timeout(5):
+        while (message := await socket.receive()).type is WSMsgType.TEXT:
+            assert json.loads(message.data)["type"] != "accepted"
+    assert await rig.database.read(lambda r: r.all("SELECT 1 FROM messages")) == []
+
+
+async def test_a_link_ends_with_the_token_that_it_was_made_by(rig: Rig) -> None:
+    for body in ({}, {"person": "otto"}):
+        rig.tokens.replace_operator(OPERATOR_TOKEN)
+        status, link, _ = await rig.call("POST", "/web/links", body)
+        assert status < 300, link
+        rig.tokens.replace_operator("a-new-operator-token")
+        login = rig.url + "/web/login"
+        response = await rig.client.post(
+            login, json={"code": link["code"]}, headers={"Origin": rig.url}
+        )
+        assert response.status == 401, await response.text()
+
+
+async def test_a_token_of_an_agent_ends_what_it_opened(rig: Rig) -> None:
+    ended = asyncio.Event()
+    token = rig.tokens.issue_run("agt_main", "main", "msg_1")
+    with rig.tokens.watched_by(token, ended.set):
+        rig.tokens.revoke_agent("agt_main")
+        assert ended.is_set()
+    ended.clear()
+    rig.tokens.revoke(token)
+    assert not ended.is_set()
