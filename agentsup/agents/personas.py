@@ -84,9 +84,9 @@ class Persona:
     def workspace(self) -> Path:
         return self.place.workspace
 
-    def engine_spec(self, token: str) -> EngineSpec:
-        """What the primary engine gets for one turn."""
-        return self.place.engine_spec(self.spec, *self.made, token)
+    def engine_spec(self, token: str, person: str) -> EngineSpec:
+        """What the primary engine gets for one turn, in the work of ``person``."""
+        return self.place.engine_spec(self.spec, *self.made, token, person)
 
     def tier(self, name: str) -> Tier:
         """One of the persona's models. Raises ``EngineFailed`` for a fallback that can't be made."""

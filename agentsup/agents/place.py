@@ -32,9 +32,15 @@ class StackPlace:
     child_env: Callable[[], dict[str, str]]
 
     def engine_spec(
-        self, spec: AgentSpec, engine: Engine, options: Mapping[str, Any], token: str
+        self,
+        spec: AgentSpec,
+        engine: Engine,
+        options: Mapping[str, Any],
+        token: str,
+        person: str,
     ) -> EngineSpec:
-        """What an engine gets for one turn of that agent here; ``token`` dies with it."""
+        """What an engine gets for one turn of that agent here, in the work of ``person``; ``token``
+        dies with it."""
         return EngineSpec(
             engine=engine.name,
             model=spec.model or "",
@@ -49,6 +55,7 @@ class StackPlace:
                 "AGENTSUP_AGENT": spec.name,
             },
             agent=spec.name,
+            person=person,
             permission_mode=spec.permission_mode or "",
             reasoning_effort=spec.reasoning_effort or "",
             max_steps=spec.max_steps,

@@ -166,9 +166,10 @@ class AgentStack:
         found = self._place.tier(name, self._spec, made, self._engines)
         return replace(found, engine_spec=self.engine_spec) if name == PRIMARY else found
 
-    def engine_spec(self, token: str) -> EngineSpec:
-        """What the primary engine gets for one turn; ``token`` dies with it."""
-        return self._place.engine_spec(self._spec, self._engine, self._options, token)
+    def engine_spec(self, token: str, person: str) -> EngineSpec:
+        """What the primary engine gets for one turn, in the work of ``person``; ``token`` dies with
+        it."""
+        return self._place.engine_spec(self._spec, self._engine, self._options, token, person)
 
     async def own_tools(self, *, is_patient: bool) -> ToolRegistry | None:
         """The tools of the agent's own servers; see ``AgentServers.tried`` for the wait."""

@@ -309,7 +309,7 @@ class TurnHandler:
         tier, agent, brief = attempt.tier, self._around.spec, attempt.brief
         limits = RunLimits(idle_s=agent.idle_timeout_s, hard_s=brief.hard_s or agent.turn_timeout_s)
         try:
-            spec = tier.engine_spec(token)
+            spec = tier.engine_spec(token, work.lease.message.person)
             env = {**spec.env, **brief.env}
             spec = replace(spec, max_usd=heard.usd_left, env=env, folders=brief.folders)
             session = await open_guarded(tier.engine, spec, host, limits=limits)

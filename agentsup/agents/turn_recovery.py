@@ -182,7 +182,7 @@ class TurnRecovery:
             text=message.text,
             spec=self._around.spec,
             engine=tier.engine,
-            engine_spec=lambda: tier.engine_spec(""),
+            engine_spec=lambda: tier.engine_spec("", message.person),
             usage=heard.usage,
             may_shorten=may_shorten,
         )

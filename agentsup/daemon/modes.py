@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +32,11 @@ _ACL: Final = "system.posix_acl_"
 _ENTRIES: Final = 5000
 """Looked at in one folder, however many there are."""
 _SHOWN: Final = 5
-_OF_PROGRAMS: Final = ("workspace", "engine-home", "engine-settings", "exec-home", "mcp")
+_OF_AGENT: Final = ("workspace", "engine-settings", "engine-turns", "mcp", "persons", "removed")
+_HOMES: Final = ("engine-home", "exec-home")
+"""In an agent's folder, and for each other person in one below ``persons``."""
+_PER_KIND: Final = ("engine-settings", "engine-home", "mcp")
+"""What is in these is a folder for each kind of program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +85,16 @@ def _places(home: Home) -> Iterator[tuple[Path, int]]:
     for agent in _entries(home.agents):
         yield agent, _OWN
         yield agent / "MEMORY.md", 0o600
-        for name in _OF_PROGRAMS:
+        for name in _OF_AGENT:
             yield agent / name, _OWN
+        persons = _entries(agent / "persons")
+        for each in persons:
+            yield each, _OWN
+        for each in (agent, *persons):
+            for name in _HOMES:
+                yield each / name, _OWN
+            for kind in chain.from_iterable(_entries(each / name) for name in _PER_KIND):
+                yield kind, _needed(kind)
     for task in _entries(home.tasks):
         yield task, _needed(task)
 

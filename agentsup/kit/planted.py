@@ -221,6 +221,17 @@ class Folder:
         with self.directory(names[:-1]) as before, self.directory(new[:-1]) as after:
             os.rename(names[-1], new[-1], src_dir_fd=before, dst_dir_fd=after)
 
+    def move_out(self, path: str, to: "Folder", name: str) -> None:
+        """Move something into another folder on the same disk, also a directory whose mode forbids
+        it. Raises ``OSError`` with ``EXDEV`` where that is on another one."""
+        names = _file_names(path)
+        with self.directory(names[:-1]) as parent, to.directory(()) as other:
+            known = _stat(parent, names[-1])
+            is_directory = known is not None and stat.S_ISDIR(known.st_mode)
+            # A move writes the directory's entry for what it lies in: it must be writable.
+            with removal.opened(parent, names[-1]) if is_directory else contextlib.nullcontext():
+                os.rename(names[-1], name, src_dir_fd=parent, dst_dir_fd=other)
+
     def set_aside(self, path: str) -> str:
         """Give what stands there another name beside it, and return that."""
         names = _file_names(path)

@@ -12,7 +12,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Final
 
-__all__ = ["remove"]
+__all__ = ["opened", "remove"]
 
 GoesOn = Callable[[], bool]
 _AT_ONCE: Final = 1000
@@ -30,7 +30,7 @@ def remove(parent: int, name: str, goes_on: GoesOn) -> bool:
     if not stat.S_ISDIR(known.st_mode):
         os.unlink(name, dir_fd=parent)
         return True
-    with _opened(parent, name) as top:
+    with opened(parent, name) as top:
         numbers = count(1)
         while found := _some(top):
             for each in found:
@@ -46,7 +46,7 @@ def _removed(top: int, name: str, numbers: "count[int]", goes_on: GoesOn) -> boo
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=top)
         return True
-    with _opened(top, name) as inner:
+    with opened(top, name) as inner:
         while found := _some(inner):
             for each in found:
                 if not goes_on():
@@ -62,7 +62,7 @@ def _removed(top: int, name: str, numbers: "count[int]", goes_on: GoesOn) -> boo
 
 def _move_up(inner: int, name: str, top: int, numbers: "count[int]") -> None:
     to = next(free for number in numbers if _stat(top, free := f".removed-{number}") is None)
-    with _opened(inner, name):  # a move writes its "..": it must be writable
+    with opened(inner, name):  # a move writes its "..": it must be writable
         os.rename(name, to, src_dir_fd=inner, dst_dir_fd=top)
 
 
@@ -72,7 +72,7 @@ def _some(directory: int) -> list[str]:
 
 
 @contextmanager
-def _opened(parent: int, name: str) -> Generator[int]:
+def opened(parent: int, name: str) -> Generator[int]:
     """Open a directory, also one whose mode forbids it: it is ours to remove."""
     with suppress(OSError):
         handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)

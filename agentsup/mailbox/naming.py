@@ -22,6 +22,7 @@ from agentsup.model.principal import (
     PERSON_MARK,
     Principal,
     PrincipalKind,
+    is_one_persons,
 )
 
 __all__ = [
@@ -74,7 +75,7 @@ def chat_of_key(key: str) -> tuple[str, str]:
 
 def own_key(base: str, person: str) -> str:
     """A key that is apart for each person's work; nobody's and the operators' share the plain one."""
-    return base if person in ("", NOBODY, OPERATORS) else f"{base}:{quote(person, safe='')}"
+    return f"{base}:{quote(person, safe='')}" if is_one_persons(person) else base
 
 
 def peer_key(name: str, person: str) -> str:

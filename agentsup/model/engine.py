@@ -47,6 +47,8 @@ class EngineSpec:
     """Environment for child processes: allow-listed names plus AGENTSUP_URL, _TOKEN, _AGENT."""
     agent: str = ""
     """Whose engine it is, by name."""
+    person: str = ""
+    """Whose work the turn is (``Message.person``)."""
     permission_mode: str = ""
     reasoning_effort: str = ""
     max_steps: int | None = None

@@ -32,6 +32,12 @@ NOBODY = "nobody"
 """For whom an agent acts in a turn that goes back to no person."""
 
 
+def is_one_persons(person: str) -> bool:
+    """Whether work of that ``person`` is one person's own: neither the operators', who are one
+    party, nor nobody's."""
+    return person not in ("", NOBODY, OPERATORS)
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """``subject`` is the person's name, the agent's ``agent_id`` or the run's id."""

@@ -18,13 +18,13 @@ _PLACE = ("base_url", "api_key", "provider")
 @dataclass(frozen=True, slots=True)
 class Tier:
     """One of them, ready to think. ``provider`` names whose service it uses, for its breaker;
-    ``engine_spec`` takes the token of the run."""
+    ``engine_spec`` takes the token of the run, and whose work it is."""
 
     name: str
     engine: Engine
     model: str
     provider: str
-    engine_spec: Callable[[str], EngineSpec]
+    engine_spec: Callable[[str, str], EngineSpec]
 
 
 def has_fallback(spec: AgentSpec) -> bool:

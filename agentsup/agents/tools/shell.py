@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agentsup.agents.tools import arguments, command_lines, shell_policy
+from agentsup.engines.child import exec_home
 from agentsup.engines.child.fencing import Fencing
 from agentsup.kit.leftovers import LEADER
 from agentsup.kit.planted import Folder
@@ -134,7 +135,7 @@ async def _run(
     if children is None or not context.workspace:
         raise Conflict("this agent can't run programs: it has no workspace")
     workspace = os.path.abspath(context.workspace)  # noqa: ASYNC240, PTH100 - words, no I/O
-    home = os.path.join(os.path.dirname(workspace), "exec-home")  # noqa: PTH118, PTH120 - as above
+    home = str(exec_home(Path(workspace), context.person))
     env = {**environment, "HOME": home, "PWD": workspace}
 
     def prepare() -> tuple[str, dict[str, str]]:

@@ -14,8 +14,9 @@ from agentsup.engines.acp import choices, mapping
 from agentsup.engines.acp.event_queue import EventQueue
 from agentsup.engines.acp.options import AcpOptions
 from agentsup.engines.acp.refusal import AUTH_REQUIRED, AgentRefused, failure_of, said_by
-from agentsup.engines.child import Child, ChildLimits, ChildManager, EngineHome, prepared
-from agentsup.engines.failures import NotConfigured, ProviderTimedOut, SettingsPlanted
+from agentsup.engines.child import Child, ChildLimits, ChildManager, EngineHome
+from agentsup.engines.child.preparing import HomePreparer
+from agentsup.engines.failures import NotConfigured, ProviderTimedOut
 from agentsup.kit.tasks import TaskOwner
 from agentsup.model.engine import (
     Done,
@@ -80,7 +81,7 @@ class AcpSession:
         """Run one segment. Raises ``EngineFailed``."""
         launch = self._launch
         limits = ChildLimits(memory_mb=launch.options.memory_mb)
-        for notice in await prepared(launch.home, launch.title):
+        for notice in await self._children.homes.prepare(launch.home, launch.title):
             yield notice
         async with self._children.open(
             launch.argv,
@@ -93,7 +94,7 @@ class AcpSession:
             remedy=launch.remedy,
             slot=self._host.slot,
         ) as child:
-            turn = _Turn(self._wire, child, launch, self._spec, self._host)
+            turn = _Turn(self._wire, child, launch, self._spec, self._host, self._children.homes)
             try:
                 async with aclosing(turn.run(segment)) as events:
                     async for event in events:
@@ -125,7 +126,13 @@ class _Turn:
     """The dialogue of one segment with a running agent."""
 
     def __init__(
-        self, wire: Any, child: Child, launch: Launch, spec: EngineSpec, host: EngineHost
+        self,
+        wire: Any,
+        child: Child,
+        launch: Launch,
+        spec: EngineSpec,
+        host: EngineHost,
+        homes: HomePreparer,
     ) -> None:
         self.book = mapping.Book()
         self._module = wire
@@ -133,6 +140,7 @@ class _Turn:
         self._launch = launch
         self._spec = spec
         self._host = host
+        self._homes = homes
         self._owner = TaskOwner(f"acp {launch.engine}", on_error=_seen_already)
         self._inbox = EventQueue()
         self._asking: set[asyncio.Task[Permission]] = set()
@@ -264,7 +272,8 @@ class _Turn:
             kept = None
             opened = await self._new(servers)
             self._session_id = opened["sessionId"]
-        await self._refuse_planted()
+        # It has read its settings now: what was written into the workspace meanwhile may have counted.
+        await self._homes.look_again(self._launch.home, self._launch.title)
         await self._choose_mode(opened)
         notices += await self._choose(opened)
         return kept, notices
@@ -312,15 +321,6 @@ class _Turn:
     @property
     def _meta(self) -> Mapping[str, Any]:
         return self._launch.home.settings.session_meta
-
-    async def _refuse_planted(self) -> None:
-        """Look once more, now that the agent has read its settings: what was written into the
-        workspace meanwhile may have counted."""
-        if told := await asyncio.to_thread(self._launch.home.set_aside):
-            raise SettingsPlanted(
-                f"{self._launch.title} was ended, as settings appeared in its workspace while it "
-                f"started: {'; '.join(told)}"
-            )
 
     async def _choose_mode(self, opened: Mapping[str, Any]) -> None:
         """Have the agent ask, whatever mode its settings have put it into."""

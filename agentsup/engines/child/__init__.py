@@ -3,7 +3,7 @@
 from agentsup.engines.child.berths import BerthLimits, Berths
 from agentsup.engines.child.child import Child, ChildLimits
 from agentsup.engines.child.children import ChildManager
-from agentsup.engines.child.homes import EngineHome, ProgramHome, home_variables, prepared
+from agentsup.engines.child.homes import EngineHome, ProgramHome, exec_home, home_variables
 from agentsup.engines.child.options import ChildOptions, read_options
 from agentsup.engines.child.surroundings import contained, find_program
 
@@ -17,8 +17,8 @@ __all__ = [
     "EngineHome",
     "ProgramHome",
     "contained",
+    "exec_home",
     "find_program",
     "home_variables",
-    "prepared",
     "read_options",
 ]

@@ -13,6 +13,7 @@ from agentsup.engines.child.child import Child, ChildLimits
 from agentsup.engines.child.fencing import Fencing
 from agentsup.engines.child.homes import ProgramHome
 from agentsup.engines.child.memory import group_mib
+from agentsup.engines.child.preparing import HomePreparer
 from agentsup.engines.child.quoting import concealer
 from agentsup.engines.child.surroundings import find_program
 from agentsup.engines.failures import EnginesBusy, NotConfigured, OutOfMemory
@@ -63,6 +64,7 @@ class ChildManager:
         ``look_s``; ``files`` is the pool in which their places are prepared.
         """
         self.files = files or BoundedPool("files")
+        self.homes = HomePreparer(self.files)
         self._clock = clock
         self._berths = Berths(limits)
         self._memory_mb = memory_mb
@@ -153,6 +155,7 @@ class ChildManager:
         for child in list(self._open):
             child.condemn(EnginesBusy("the daemon is ending"))
         await self._owner.close(_CLOSE_S)
+        await self.homes.close()
 
     # -- inside ------------------------------------------------------------------------------------
 

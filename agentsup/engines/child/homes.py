@@ -1,14 +1,14 @@
-"""The homes of programs: one for each kind of program of an agent, and what lies in them.
+"""The homes of programs: one for each kind of program of an agent and each person it works for, and
+what lies in them.
 
 No two kinds share one: what a program reads in its home it takes orders from, and what a coding agent
-keeps there (its turn's token, its sessions) is nobody else's.
+keeps there is nobody else's. Nor do two persons: its sessions hold what a person has said.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import logging
+import hashlib
 import os
 import stat
 from collections.abc import Iterable, Mapping
@@ -16,14 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentsup.engines.agent_settings import KINDS, UNKNOWN, AgentSettings, filled
-from agentsup.engines.failures import EnginesBusy
+from agentsup.engines.child.removed import Removed
 from agentsup.kit.planted import Folder, names_of
-from agentsup.model.engine import EngineSpec, Notice
-
-_log = logging.getLogger(__name__)
+from agentsup.model.engine import EngineSpec
+from agentsup.model.principal import is_one_persons
 
 _HOMES = "engine-home"
+_EXEC_HOME = "exec-home"
 _SETTINGS = "engine-settings"
+_TURN_FILES = "engine-turns"
+_REMOVED = "removed"
+_PERSONS = "persons"
 _UNFINISHED = ".part"
 COMMAND = "command"
 ACP = "acp"
@@ -46,16 +49,34 @@ class ProgramHome:
     shown: tuple[str, ...] = ()
 
 
+def homes_folder(workspace: Path, person: str) -> Path:
+    """The folder of the homes that an agent's programs have in the work of ``person``: beside the
+    workspace, so that no file tool reaches it. The operators' work and nobody's is done in the same."""
+    beside = workspace.parent
+    if not is_one_persons(person):
+        return beside
+    # No part of a path: whoever names people may use any characters.
+    return beside / _PERSONS / hashlib.sha256(person.encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def exec_home(workspace: Path, person: str) -> Path:
+    """The home of what ``exec`` starts in the work of ``person``."""
+    return homes_folder(workspace, person) / _EXEC_HOME
+
+
 @dataclass(frozen=True, slots=True)
 class EngineHome:
-    """The home of one agent's engine. ``kind`` is that of the program; ``user`` is the home of the
-    daemon's user, which the program has instead of its own unless ``is_private``."""
+    """The home that one agent's engine has in the work of ``person``. ``kind`` is that of the
+    program; ``user`` is the home of the daemon's user, which the program has instead of its own
+    unless ``is_private``."""
 
     workspace: Path
     kind: str
     settings: AgentSettings = UNKNOWN
     user: str = ""
     is_private: bool = True
+    person: str = ""
+    agent: str = ""
 
     @classmethod
     def of(
@@ -67,13 +88,30 @@ class EngineHome:
         is_private: bool = True,
     ) -> EngineHome:
         """The home for ``spec``; ``kind`` where ``settings`` name none."""
-        user = spec.env.get("HOME", "")
-        return cls(Path(spec.workspace), settings.kind or kind, settings, user, is_private)
+        return cls(
+            Path(spec.workspace),
+            settings.kind or kind,
+            settings,
+            spec.env.get("HOME", ""),
+            is_private,
+            spec.person,
+            spec.agent,
+        )
 
     @property
     def path(self) -> Path:
-        """Beside the workspace, so that no file tool reaches it."""
-        return self.workspace.parent / _HOMES / self.kind
+        """Where the program's own files are."""
+        return homes_folder(self.workspace, self.person) / _HOMES / self.kind
+
+    @property
+    def turn_files(self) -> Path:
+        """For what a single turn's program may read, file by file; no program reaches the folder."""
+        return self.workspace.parent / _TURN_FILES
+
+    @property
+    def removed(self) -> Removed:
+        """Where that goes which is taken out of homes."""
+        return Removed(self.workspace.parent / _REMOVED)
 
     @property
     def shown(self) -> Path:
@@ -121,6 +159,12 @@ class EngineHome:
                 shown.renew(name, self._filled(text).encode(), mode=0o600)
         return [*self._cleaned(), *self.set_aside()]
 
+    def clear_turn_files(self) -> None:
+        """Take away the files of all turns of this agent; blocks, raises ``OSError``."""
+        beside = Folder(self.turn_files.parent)
+        if beside.has(self.turn_files.name):
+            self.removed.take(beside, self.turn_files.name)
+
     def set_aside(self) -> list[str]:
         """Give what a program or a repository put into the workspace another name, where it would
         steer the agent; blocks."""
@@ -138,37 +182,20 @@ class EngineHome:
         home, told = Folder(self.path), []
         for name in self.settings.unwanted:
             if taken := _taken(home, name):
-                home.remove_tree(taken, lambda: True)
-                told.append(f"{taken} was removed from its home")
+                aside = self.removed.take(home, taken)
+                told.append(
+                    f"{taken} of its home is now {aside}"
+                    if aside
+                    else f"{taken} was removed from its home"
+                )
         for name, text in self.settings.written.items():
             if (taken := _taken(home, name)) and taken != name:
-                home.remove_tree(taken, lambda: True)
+                self.removed.take(home, taken)
             home.renew(name, text.encode(), mode=0o600)
         return told
 
     def _filled(self, text: str) -> str:
         return filled(text, settings=str(self.shown), workspace=str(self.workspace))
-
-
-async def prepared(home: EngineHome, title: str) -> list[Notice]:
-    """Lay the home for a turn; what was taken away, for people. Raises ``EnginesBusy`` where
-    settings that are not ours can't be taken away: the program must not run then."""
-    try:
-        told = await asyncio.to_thread(home.lay)
-    except OSError as error:
-        raise EnginesBusy(
-            f"{title} is not started, as its settings can't be put in order: "
-            f"{error.strerror or error} ({error.filename or home.path})"
-        ) from error
-    return notices_of(told, title)
-
-
-def notices_of(told: Iterable[str], title: str) -> list[Notice]:
-    """What was taken away, as the log and people read it."""
-    found = [f"{title} takes no settings from there: {each}." for each in told]
-    for text in found:
-        _log.warning("%s", text)
-    return list(map(Notice, found))
 
 
 def agents_places(user: str) -> tuple[str, ...]:

@@ -12,14 +12,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from agentsup.engines.child import (
     Child,
     ChildLimits,
     ChildManager,
     EngineHome,
-    prepared,
     read_options,
 )
 from agentsup.engines.claude import arguments, ending
@@ -120,17 +118,17 @@ class ClaudeSession:
         home = EngineHome.of(
             self._spec, CLAUDE.name, CLAUDE.settings, is_private=options.home == "private"
         )
-        for notice in await prepared(home, CLAUDE.title):
+        for notice in await self._children.homes.prepare(home, CLAUDE.title):
             yield notice
-        env = home.variables(self._spec.env, self._env)
+        env, place = home.variables(self._spec.env, self._env), home.place
         async with (
-            self._mcp_config(segment, home.path) as mcp_config,
+            self._mcp_config(home) as mcp_config,
             self._children.open(
                 arguments.argv(spec, options, session, mcp_config),
                 self._spec,
                 self._host,
                 env=env,
-                home=home.place,
+                home=replace(place, shown=(*place.shown, mcp_config)) if mcp_config else place,
                 secrets=[value for name, value in self._env.items() if not name.endswith("_URL")],
                 limits=ChildLimits(memory_mb=options.memory_mb),
                 remedy=CLAUDE.remedy,
@@ -163,24 +161,31 @@ class ClaudeSession:
         yield self._end(turn, session)
 
     @asynccontextmanager
-    async def _mcp_config(self, segment: Segment, home: Path) -> AsyncGenerator[str]:
-        """A file with the MCP servers for nobody else to read, as long as the turn lasts."""
+    async def _mcp_config(self, home: EngineHome) -> AsyncGenerator[str]:
+        """A file with the MCP servers, as long as the turn lasts. It holds the turn's token, so it
+        is for this program alone to read, and lies in no home, which parallel turns can share."""
         if not self._spec.mcp_servers:
             yield ""
             return
-        name = hashlib.sha256(segment.session_id.encode()).hexdigest()[:16]
-        folder, file = Folder(home), f"mcp-{name}.json"
-        write = partial(folder.renew, file, arguments.mcp_document(self._spec), mode=0o600)
-        files, agent = self._children.files, self._spec.agent
+        document = arguments.mcp_document(self._spec)
+        # The token in it makes the name one of this turn alone, and can't be found from it.
+        file = f"mcp-{hashlib.sha256(document).hexdigest()[:32]}.json"
+        folder, files, agent = Folder(home.turn_files), self._children.files, self._spec.agent
+        remove = partial(folder.remove, file)
+
+        def write() -> None:
+            folder.make(mode=0o700)
+            folder.renew(file, document, mode=0o600)
+
         try:
-            await files.run(write, key=agent)
+            await files.run(write, key=agent, undo=lambda _: remove())
         except OSError as error:
             raise EnginesBusy(f"the file of tools can't be written: {error}") from error
         try:
-            yield str(home / file)
+            yield str(folder.root / file)
         finally:
             with suppress(OSError):
-                await files.run(partial(folder.remove, file), key=agent)
+                await files.run(remove, key=agent)
 
     async def _broken(self, child: Child, session: Session) -> Exception:
         failure = await child.ended("ended without an answer")

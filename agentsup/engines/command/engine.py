@@ -14,7 +14,6 @@ from agentsup.engines.child import (
     ChildOptions,
     EngineHome,
     contained,
-    prepared,
     read_options,
 )
 from agentsup.engines.child.homes import COMMAND
@@ -106,7 +105,7 @@ class CommandSession:
         said = [left.text] if left else []
         end: Done | Suspended | None = None
         home = EngineHome.of(self._spec, COMMAND, is_private=options.home == "private")
-        for notice in await prepared(home, options.command[0]):
+        for notice in await self._children.homes.prepare(home, options.command[0]):
             yield notice
         env = home.variables(self._spec.env, options.env)
         async with self._children.open(

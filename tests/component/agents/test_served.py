@@ -140,7 +140,7 @@ async def test_without_tools_there_is_no_server(household: Open) -> None:
     house = await household(agent("ann", tools=[]))
     stack = house.unit("ann").stack
     assert stack is not None
-    assert stack.engine_spec("token").mcp_servers == {}
+    assert stack.engine_spec("token", "").mcp_servers == {}
 
 
 class Person:

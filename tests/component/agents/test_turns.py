@@ -357,10 +357,10 @@ async def test_run_tokens_live_as_long_as_their_turn(household: Open) -> None:
     assert stack is not None
     spec_of = stack.engine_spec
 
-    def noting(token: str) -> EngineSpec:
+    def noting(token: str, person: str) -> EngineSpec:
         seen.append(token)
         assert house.tokens.identify(token) is not None
-        made = spec_of(token)
+        made = spec_of(token, person)
         assert made.env["AGENTSUP_TOKEN"] == token
         assert made.env["AGENTSUP_AGENT"] == "ann"
         return made

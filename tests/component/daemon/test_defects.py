@@ -289,7 +289,7 @@ async def test_d20_a_live_edit_takes_effect_and_keeps_who_it_is(household: Open)
     assert house.instances() == before
     stack = house.unit("ann").stack
     assert stack is not None
-    assert stack.engine_spec("t").env["AGENTSUP_AGENT"] == "ann"
+    assert stack.engine_spec("t", "").env["AGENTSUP_AGENT"] == "ann"
 
 
 async def test_d26_a_removed_agent_leaves_nothing_that_works(household: Open) -> None:
