@@ -147,7 +147,8 @@ async def _run(
         program, env = await files.run(prepare, key=context.agent_name)
     except OSError as error:
         raise Conflict(f"{argv[0]} can't be run now: {error.strerror or error}") from None
-    async with fencing.around((workspace, home)) as fence:
+    rules = fencing.around((workspace, home), files=files, key=context.agent_name)
+    async with rules as fence:
         group = await ProcessGroup.spawn(
             [*_GATE, program, *argv[1:]],
             env=env,

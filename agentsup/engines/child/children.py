@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 
 from agentsup.engines.child.berths import Berth, BerthLimits, Berths
@@ -119,6 +120,7 @@ class ChildManager:
         def prepare() -> tuple[str, dict[str, str]]:
             program = find_program(argv[0], env, cwd=cwd, remedy=remedy)
             Folder(home.path).make(mode=0o700)
+            _look_at(cwd)
             return program, fencing.with_room(env, home.path)
 
         try:
@@ -129,7 +131,9 @@ class ChildManager:
         berth = await self._berth(spec, slot)
         opened = (cwd, str(home.path), *home.opened, *spec.folders)
         try:
-            async with self._spawning, fencing.around(opened, (program, *home.shown)) as fence:
+            # The disk is waited for before the lock is taken, which all agents share.
+            rules = fencing.around(opened, (program, *home.shown), files=self.files, key=spec.agent)
+            async with rules as fence, self._spawning:
                 # A start blocks the loop for some milliseconds: one in each of its rounds.
                 await self._clock.sleep(0)
                 group = await _spawn([*_GATE, program, *argv[1:]], env, cwd, bounds, fence)
@@ -222,6 +226,13 @@ class ChildManager:
                             program=child.name,
                         )
                     )
+
+
+def _look_at(folder: str) -> None:
+    """Wait here for a disk that does not answer, where it keeps nobody: a start, which goes to the
+    folder, keeps the loop."""
+    with suppress(OSError):
+        os.stat(folder)  # noqa: PTH116 - as it is named
 
 
 def _absolute(workspace: str) -> str:

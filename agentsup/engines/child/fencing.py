@@ -14,7 +14,7 @@ from agentsup.engines.failures import EnginesBusy, NotConfigured
 from agentsup.kit import seccomp
 from agentsup.kit.fence import Fence, FenceUnavailable, rules_of
 from agentsup.kit.planted import Folder
-from agentsup.kit.threads import to_its_end
+from agentsup.kit.pool import BoundedPool
 
 _log = logging.getLogger(__name__)
 
@@ -44,9 +44,15 @@ class Fencing:
 
     @asynccontextmanager
     async def around(
-        self, opened: Iterable[str], shown: Iterable[str] = ()
+        self,
+        opened: Iterable[str],
+        shown: Iterable[str] = (),
+        *,
+        files: BoundedPool,
+        key: str,
     ) -> AsyncGenerator[int | None]:
-        """The rules for one program, to which ``opened`` stays open and ``shown`` can be read.
+        """The rules for one program, to which ``opened`` stays open and ``shown`` can be read. The
+        places are looked up in the pool ``files``: they may lie on a disk that does not answer.
         Raises ``NotConfigured``, ``EnginesBusy``."""
         rules: int | None = None
         if self.closed:
@@ -63,7 +69,7 @@ class Fencing:
                 )
 
             try:
-                rules = await to_its_end(rules_now, undo=os.close)
+                rules = await files.run(rules_now, key=key, undo=os.close)
             except FenceUnavailable as error:
                 if self.is_required:
                     raise NotConfigured(

@@ -7,6 +7,7 @@ import pytest
 from agentsup.engines.child.fencing import Fencing
 from agentsup.engines.failures import EnginesBusy, NotConfigured
 from agentsup.kit import fence, seccomp
+from agentsup.kit.pool import BoundedPool
 
 
 def test_the_usual_place_stays_where_nothing_in_it_is_closed(tmp_path: Path) -> None:
@@ -32,7 +33,7 @@ async def test_a_fence_that_can_not_be_made_now_is_no_reason_to_run_without(
 
     monkeypatch.setattr("agentsup.engines.child.fencing.rules_of", out_of_descriptors)
     with pytest.raises(EnginesBusy, match="Too many open files"):
-        async with Fencing((str(tmp_path),)).around(()):
+        async with Fencing((str(tmp_path),)).around((), files=BoundedPool("files"), key="ada"):
             pytest.fail("it would have run")
 
 
@@ -43,11 +44,11 @@ async def test_where_there_is_no_fence_it_counts_whether_one_must_be(
     monkeypatch.setattr(fence, "version", lambda: 0)
     fencing = Fencing((str(tmp_path),), is_required)
     if not is_required:
-        async with fencing.around(()) as rules:
+        async with fencing.around((), files=BoundedPool("files"), key="ada") as rules:
             assert rules is None
         return
     with pytest.raises(NotConfigured, match=r"fence\.mode is required"):
-        async with fencing.around(()):
+        async with fencing.around((), files=BoundedPool("files"), key="ada"):
             pass
 
 
@@ -59,9 +60,9 @@ async def test_where_calls_can_not_be_filtered_it_counts_whether_a_fence_must_be
     monkeypatch.setattr(seccomp, "is_available", lambda: False)
     fencing = Fencing((str(tmp_path),), is_required)
     if not is_required:
-        async with fencing.around(()) as rules:
+        async with fencing.around((), files=BoundedPool("files"), key="ada") as rules:
             assert rules is not None
         return
     with pytest.raises(NotConfigured, match="no filter of system calls"):
-        async with fencing.around(()):
+        async with fencing.around((), files=BoundedPool("files"), key="ada"):
             pass
