@@ -13,11 +13,12 @@ from typing import Any, Final
 import pytest
 
 from agentsup.engines.agent_settings import CLAUDE, KINDS, AgentSettings
-from agentsup.engines.child import ChildManager, EngineHome, ProgramHome, fencing, preparing
+from agentsup.engines.child import ChildManager, EngineHome, ProgramHome, fencing, homes, preparing
 from agentsup.engines.child.fencing import Fencing
 from agentsup.engines.failures import EnginesBusy
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.fence import Fence
+from agentsup.kit.planted import Folder
 from agentsup.model.engine import EngineSpec
 from agentsup.testing.engine_host import MemoryHost
 
@@ -34,10 +35,12 @@ class NoExecutor(ThreadPoolExecutor):
 
 
 @pytest.fixture
-async def children(tmp_path: Path) -> AsyncIterator[ChildManager]:
+async def children(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[ChildManager]:
     asyncio.get_running_loop().set_default_executor(NoExecutor())
-    (tmp_path / "closed").mkdir()
-    made = ChildManager(SystemClock(), fencing=lambda: Fencing((str(tmp_path / "closed"),)))
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    has_fence = getattr(request, "param", True)
+    made = ChildManager(SystemClock(), fencing=lambda: Fencing((str(closed),) if has_fence else ()))
     yield made
     await made.close()
     await settled(made)
@@ -110,6 +113,7 @@ async def others_go_on(
     assert waiting.cancelled()
 
 
+@pytest.mark.parametrize("children", [True, False], indirect=True, ids=["fence", "no fence"])
 async def test_a_workspace_on_a_dead_disk_keeps_no_other_agents_program(
     children: ChildManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,13 +221,21 @@ async def test_a_home_on_another_disk_keeps_what_is_taken_away_under_another_nam
 
 
 async def test_turns_that_begin_at_once_do_not_take_each_others_files(
-    children: ChildManager, tmp_path: Path
+    children: ChildManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = home_of(tmp_path, CLAUDE)
     for name in CLAUDE.unwanted:
         fill(home.path / name, 10)
-    told = await asyncio.gather(*(children.homes.prepare(home, "It") for _ in range(20)))
-    assert sorted(map(len, told)) == [0] * 19 + [len(CLAUDE.unwanted)]
+    taken = homes._taken
+
+    def slowly(folder: Folder, name: str) -> str:
+        found = taken(folder, name)
+        threading.Event().wait(0.005)  # what is seen there is taken a moment later
+        return found
+
+    monkeypatch.setattr(homes, "_taken", slowly)
+    told = await asyncio.gather(*(children.homes.prepare(home, "It") for _ in range(6)))
+    assert sorted(map(len, told)) == [0] * 5 + [len(CLAUDE.unwanted)]
 
 
 async def test_a_home_that_does_not_answer_is_its_own_agents_trouble(
