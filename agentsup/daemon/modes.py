@@ -32,8 +32,8 @@ _ACL: Final = "system.posix_acl_"
 _ENTRIES: Final = 5000
 """Looked at in one folder, however many there are."""
 _SHOWN: Final = 5
-_OF_AGENT: Final = ("workspace", "engine-settings", "engine-turns", "mcp", "persons", "removed")
-_HOMES: Final = ("engine-home", "exec-home")
+_OF_AGENT: Final = ("workspace", "engine-turns", "mcp", "persons", "removed")
+_HOMES: Final = ("engine-home", "engine-settings", "exec-home")
 """In an agent's folder, and for each other person in one below ``persons``."""
 _PER_KIND: Final = ("engine-settings", "engine-home", "mcp")
 """What is in these is a folder for each kind of program."""

@@ -18,7 +18,6 @@ from agentsup.model.errors import BadRequest, Forbidden, NotFound
 from agentsup.model.message import DeliverTo, Message
 from agentsup.model.principal import (
     NOBODY,
-    OPERATORS,
     PERSON_MARK,
     Principal,
     PrincipalKind,

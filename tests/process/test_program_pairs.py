@@ -1,6 +1,6 @@
 """P3, P7: what any two programs of agents both reach: the workspace of one agent, and nothing else.
 
-Real programs of each kind, of two agents, look at every place of the home that any of them has. What
+Real programs of each kind, of two agents, and of one of them for two persons, look at every place of the home that any of them has. What
 two of them can both write, read or present as a token is compared, kind by kind.
 """
 
@@ -8,6 +8,8 @@ import asyncio
 import itertools
 import json
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,9 @@ from typing import Any
 import pytest
 
 from agentsup.kit import fence
+from agentsup.testing.chat_client import Chat
 from agentsup.testing.daemon_process import DaemonProcess, write_home
+from agentsup.testing.web_client import Tab
 
 pytestmark = [
     pytest.mark.process,
@@ -26,6 +30,8 @@ pytestmark = [
 PROBE = """
 import json, os, pathlib, sys
 candidates, report = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+if "persons" in pathlib.Path(os.environ["HOME"]).parts:
+    report = report.with_name(f"{report.name}.cleo")
 given = [line for line in candidates.read_text().split("\\n") if line]
 write, read = [], []
 for path in given:
@@ -56,6 +62,7 @@ part.rename(report)
 
 ENGINES = ("command", "claude", "gemini", "codex", "opencode", "acp")
 AGENTS = ("ann", "ben")
+PEOPLE = '[people.cleo]\nrole = "user"\n'
 
 
 @dataclass
@@ -111,7 +118,7 @@ class Town:
         ]
 
     def lay(self, engine: str, life: str) -> None:
-        write_home(self.home, self.entries(engine, life), rules=self.rules)
+        write_home(self.home, self.entries(engine, life), rules=self.rules, config=PEOPLE)
 
     def look(self) -> None:
         """Let programs try each place that there is now."""
@@ -127,8 +134,9 @@ def is_settled(shown: dict[str, Any], engine: str) -> bool:
     return shown.get("engine") == engine and shown["status"] == "running" and not shown["pending"]
 
 
-async def run_all(town: Town, daemon: DaemonProcess) -> None:
-    """Each kind of program, one after the other, of all agents at once."""
+async def run_all(town: Town, daemon: DaemonProcess, cleo: Chat) -> None:
+    """Each kind of program, one after the other, of all agents at once; for the operator, and of
+    the first agent for cleo."""
     for number, engine in enumerate(("exec", *ENGINES)):
         life = f"{engine} {number}, {town.candidates.stat().st_size} bytes to try"
         town.lay(engine, life)
@@ -140,6 +148,7 @@ async def run_all(town: Town, daemon: DaemonProcess) -> None:
                     break
                 await asyncio.sleep(0.05)
         sent = [await daemon.send(agent, f"{agent}, go") for agent in AGENTS]
+        sent.append(await cleo.say(f"{AGENTS[0]}, go"))
         for message_id in sent:
             # What an agent that speaks no protocol says is no answer; its report is what counts.
             result = await daemon.result(message_id, wait_s=20.0)
@@ -147,20 +156,32 @@ async def run_all(town: Town, daemon: DaemonProcess) -> None:
                 assert "exit code 0" in result["text"], result
 
 
+@asynccontextmanager
+async def signed_in(daemon: DaemonProcess) -> AsyncIterator[Chat]:
+    """A person's chat with the first agent."""
+    tab = Tab(daemon)
+    try:
+        await tab.sign_in("cleo")
+        yield await tab.chat("cleo", agent=AGENTS[0])
+    finally:
+        await tab.close()
+
+
 async def reports_of(tmp_path: Path) -> dict[str, dict[str, Any]]:
     town = Town(tmp_path / "home", tmp_path)
     town.lay("exec", "first")
-    async with DaemonProcess(town.home) as daemon:
-        await run_all(town, daemon)
+    async with DaemonProcess(town.home) as daemon, signed_in(daemon) as cleo:
+        await run_all(town, daemon, cleo)
         for agent in AGENTS:
             workspace = town.home / "agents" / agent / "workspace"
             (workspace / "notes").write_text("notes")
         town.look()
         for each in town.reports.iterdir():
             each.unlink()
-        await run_all(town, daemon)
+        await run_all(town, daemon, cleo)
         kinds = ["exec", *ENGINES, "mcp-one", "mcp-two"]
         names = [f"{agent}.{kind}" for agent in AGENTS for kind in kinds]
+        names += [f"{AGENTS[0]}.{kind}.cleo" for kind in ("exec", *ENGINES)]
         try:
             async with asyncio.timeout(20):
                 while not all((town.reports / name).exists() for name in names):

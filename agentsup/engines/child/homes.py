@@ -116,7 +116,7 @@ class EngineHome:
     @property
     def shown(self) -> Path:
         """What we write for the program to read."""
-        return self.workspace.parent / _SETTINGS / self.kind
+        return homes_folder(self.workspace, self.person) / _SETTINGS / self.kind
 
     @property
     def place(self) -> ProgramHome:

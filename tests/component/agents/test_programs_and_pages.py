@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ from agentsup.agents.tools import web as web_module
 from agentsup.agents.tools.addresses import is_public
 from agentsup.agents.tools.shell import exec_tool
 from agentsup.agents.tools.web import _CHARSETS, MAX_BYTES, WebRules, is_own, web_tool
+from agentsup.engines.child import fencing
+from agentsup.engines.child.fencing import Fencing
+from agentsup.kit.fence import Fence
 from agentsup.kit.pool import BoundedPool
 from agentsup.kit.procgroup import members
 from agentsup.model.errors import AgentsupError, NotFound, Overloaded, Refused, TimedOut
@@ -110,6 +113,53 @@ async def test_what_is_written_to_the_workspace_changes_no_program(tmp_path: Pat
     assert "from the workspace" in await said("bin/true")
     home = tmp_path / "ann" / "exec-home"
     assert home.stat().st_mode & 0o777 == 0o700
+
+
+async def test_each_persons_work_has_a_home_of_its_own(tmp_path: Path) -> None:
+    """A program takes orders from its home, and keeps there what it was told."""
+    workspace = tmp_path / "ann" / "workspace"
+    workspace.mkdir(parents=True)
+    tool = exec_tool(lambda: {"PATH": os.environ["PATH"]})
+
+    async def home_of(person: str) -> str:
+        about = replace(context(workspace, Book()), person=person)
+        script = 'cat "$HOME/kept"; echo kept > "$HOME/kept"; echo "$HOME"'
+        said = await tool.run(about, {"argv": ["sh", "-c", script]})
+        return "kept" if "\nkept\n" in said else said.splitlines()[-1]
+
+    homes = [await home_of(person) for person in ("operator", "person:anna", "person:ben")]
+    assert len({*homes}) == 3
+    assert homes[0] == str(tmp_path / "ann" / "exec-home")
+    assert [await home_of(person) for person in ("", "nobody", "person:anna")] == ["kept"] * 3
+
+
+async def test_a_disk_that_does_not_answer_keeps_one_call_until_it_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, over, pool = threading.Event(), threading.Event(), BoundedPool("files")
+
+    def rules_of(fence: Fence) -> int:
+        begun.set()
+        over.wait(60)
+        raise OSError("too late")
+
+    monkeypatch.setattr(fencing, "rules_of", rules_of)
+    closed = Fencing((str(tmp_path / "closed"),))
+    tool = exec_tool(lambda: {"PATH": os.environ["PATH"]}, lambda: closed, pool)
+    call = asyncio.ensure_future(tool.run(context(tmp_path, Book()), {"argv": ["true"]}))
+    try:
+        async with asyncio.timeout(5):
+            while not begun.is_set():
+                await asyncio.sleep(0.01)
+            call.cancel()
+            await asyncio.wait({call})
+        assert call.cancelled()
+        assert await pool.run(lambda: "well", key="ben") == "well"
+    finally:
+        over.set()
+    async with asyncio.timeout(5):
+        while pool._keys:
+            await asyncio.sleep(0.01)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux does it")

@@ -256,7 +256,33 @@ async def test_mcp_servers_come_in_a_file_for_nobody_else(claude: ProgramRig) ->
     received = json.loads((await answered(claude, MemoryHost())).text)
     assert received["mcp"] == {"mcpServers": {"agentsup": server}}
     assert received["mcp_mode"] == "0o600"
-    assert not Path(received["flags"]["--mcp-config"]).exists()
+    file = Path(received["flags"]["--mcp-config"])
+    assert not file.exists()
+    assert not file.is_relative_to(claude.home), "parallel turns can share a home"
+
+
+async def test_files_of_turns_that_a_kill_has_left_are_taken_away(claude: ProgramRig) -> None:
+    left = claude.workspace.parent / "engine-turns" / "mcp-of-an-earlier-life.json"
+    left.parent.mkdir()
+    left.write_text("{}")
+    claude.play(Say(("hello",)))
+    assert (await answered(claude, MemoryHost())).text == "hello"
+    assert not left.exists()
+
+
+async def test_in_another_persons_turn_a_session_begins_anew_and_is_told_what_was_said(
+    claude: ProgramRig,
+) -> None:
+    """As in a group: each person has a home, and sessions that nobody else can resume."""
+    claude.play(Say(("hello",)), look("prompt"), Say(("$result",)))
+    claude.spec = {"person": "person:anna"}
+    first = await answered(claude, MemoryHost())
+    claude.spec = {"person": "person:ben"}
+    given = segment(
+        "and now?", engine_state=first.engine_state, history=(HistoryItem("user", "I am Ada"),)
+    )
+    end = await answered(claude, MemoryHost(), given)
+    assert "I am Ada" in json.loads(end.text)
 
 
 async def test_the_daemons_key_goes_to_no_endpoint_of_an_entry(claude: ProgramRig) -> None:

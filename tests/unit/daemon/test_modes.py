@@ -66,6 +66,25 @@ DAMAGE = (
 )
 
 
+HOMES = (
+    *("engine-home", "engine-home/claude", "engine-settings/codex", "engine-turns", "exec-home"),
+    *("mcp/files", "persons", "persons/a1", "persons/a1/engine-home", "persons/a1/exec-home"),
+    *("persons/a1/engine-home/claude", "removed"),
+)
+
+
+@pytest.mark.parametrize("name", HOMES)
+def test_no_program_takes_a_home_from_another_for_long(home: Home, name: str) -> None:
+    """A program can change the mode of what it can't open."""
+    good = home.agents / "good"
+    for each in HOMES:
+        (good / each).mkdir(parents=True, exist_ok=True)
+    restore(home)
+    (good / name).chmod(0)
+    (found,) = restore(home)
+    assert (found.path, found.was) == (good / name, 0)
+
+
 @pytest.mark.parametrize("name", DAMAGE)
 def test_each_right_that_was_taken_is_given_back(home: Home, name: str) -> None:
     path = home.root / name

@@ -1,6 +1,8 @@
 """Each kind of program has a home of its own, with our settings in it and its old sessions."""
 
+import itertools
 import json
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -16,9 +18,10 @@ from agentsup.engines.agent_settings import (
     UNKNOWN,
     AgentSettings,
 )
-from agentsup.engines.child.homes import ACP, COMMAND, EngineHome, agents_places
+from agentsup.engines.child.homes import ACP, COMMAND, EngineHome, agents_places, exec_home
 from agentsup.engines.programs import PROGRAMS
 from agentsup.model.engine import EngineSpec
+from agentsup.model.principal import NOBODY, OPERATORS
 
 
 @pytest.fixture
@@ -41,6 +44,36 @@ def test_no_two_kinds_share_a_home(spec: EngineSpec) -> None:
     assert len(set(paths)) == len(paths)
     assert not any(a != b and a.is_relative_to(b) for a in paths for b in paths)
     assert home_of(spec, CLAUDE).path == home_of(spec, CLAUDE_ACP).path, "they share sessions"
+
+
+def test_no_two_persons_share_a_home(spec: EngineSpec) -> None:
+    """The operators are one party, and nobody's work is done where theirs is."""
+    persons = [
+        "person:anna",
+        "person:ben",
+        "person:../../ann",
+        "person:" + "x" * 5000,
+        "person:\udcff",
+    ]
+    for settings in KINDS.values():
+        whose = {each: home_of(replace(spec, person=each), settings).path for each in persons}
+        plain = {home_of(replace(spec, person=p), settings).path for p in ("", NOBODY, OPERATORS)}
+        assert plain == {Path(spec.workspace).parent / "engine-home" / settings.kind}
+        paths = [*whose.values(), *plain]
+        assert not any(a.is_relative_to(b) for a, b in itertools.permutations(paths, 2))
+        assert all(path.is_relative_to(Path(spec.workspace).parent) for path in paths)
+    homes = [exec_home(Path(spec.workspace), person) for person in ("", *persons)]
+    assert len(set(homes)) == len(homes)
+
+
+def test_a_person_begins_with_an_empty_home(spec: EngineSpec) -> None:
+    """What lies in the operators' home, or lay in that of all engines, is nobody else's."""
+    shared(spec, *SESSIONS["claude"])
+    home_of(spec, CLAUDE).lay()
+    hers = home_of(replace(spec, person="person:anna"), CLAUDE)
+    hers.lay()
+    assert {path.name for path in hers.path.rglob("*") if path.is_file()} == {"settings.json"}
+    assert (home_of(spec, CLAUDE).path / SESSIONS["claude"][0]).exists()
 
 
 def test_every_agent_that_is_known_has_settings_of_its_own() -> None:
