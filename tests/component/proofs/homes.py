@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def _nobody_is_named(patch: pytest.MonkeyPatch) -> None:
     original = StackPlace.engine_spec
 
     def engine_spec(self: StackPlace, *args: Any) -> EngineSpec:
-        return original(self, *args[:-1], "")
+        return replace(original(self, *args), person="")
 
     patch.setattr(StackPlace, "engine_spec", engine_spec)
 
