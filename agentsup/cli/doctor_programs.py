@@ -13,6 +13,7 @@ from pathlib import Path
 from agentsup.engines.child.fencing import Fencing
 from agentsup.engines.child.homes import home_variables
 from agentsup.engines.programs import PROGRAMS, Preset, SignIn, sign_in_of
+from agentsup.kit.pool import BoundedPool
 from agentsup.kit.procgroup import ProcessGroup, child_env
 from agentsup.model.errors import EngineFailed
 
@@ -92,7 +93,7 @@ async def _version(preset: Preset, path: str, env: Mapping[str, str], fencing: F
             own = child_env(source=env) | home_variables(Path(made)) | {"TMPDIR": made}
             async with (
                 asyncio.timeout(_LIMIT_S),
-                fencing.around((made,), shown) as fence,
+                fencing.around((made,), shown, files=BoundedPool("files"), key=path) as fence,
                 await ProcessGroup.spawn(
                     [path, *preset.version], env=own, cwd=made, fence=fence
                 ) as group,
