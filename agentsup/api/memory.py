@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from aiohttp import web
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from agentsup.agents.memory.entry import Entry, Kind, Owner, Scope, Seen
+from agentsup.agents.memory.entry import Entry, Kind, Own, Owner, Scope, Seen
 from agentsup.agents.memory.service import AgentMemory
 from agentsup.api.bodies import Body, Query
 from agentsup.api.route import Call, Route, reply
@@ -26,14 +26,32 @@ class MemoryQuery(Query):
     limit: Annotated[int, Field(ge=1, le=500)] = 100
 
 
-class KeyBody(Body):
-    """The entries of one key; without `scope` in every scope."""
+class EntriesBody(Body):
+    """One entry as it was shown (`id`, `updated_at`), or the operators' own of a `key`, without
+    `scope` in every scope."""
 
-    key: Key
+    id: Annotated[str | None, Field(min_length=1, max_length=100)] = None
+    updated_at: Annotated[
+        int | None, Field(ge=0, description="of what was shown; another one is 409 `not_seen`")
+    ] = None
+    key: Key | None = None
     scope: Annotated[Scope | None, Field(strict=False)] = None
 
+    @model_validator(mode="after")
+    def _either(self) -> Self:
+        is_one = self.id is not None and self.updated_at is not None
+        if is_one == (self.key is not None) or (self.id is None) != (self.updated_at is None):
+            raise ValueError("give either id and updated_at of one entry, or a key of your own")
+        return self
 
-class PinBody(KeyBody):
+    def meant_by(self, person: str) -> Seen | Own:
+        """Which entries that person means."""
+        if self.id is not None and self.updated_at is not None:
+            return Seen(self.id, self.updated_at)
+        return Own(person, self.key or "", self.scope)
+
+
+class PinBody(EntriesBody):
     """Whether they are to be kept from being pruned."""
 
     pinned: bool = True
@@ -137,16 +155,15 @@ async def listing(call: Call) -> web.Response:
 async def forget(call: Call) -> web.Response:
     """Drop an entry for good."""
     agent = call.deps.directory.lookup(call.named("name"))
-    count = await _memory(call).forget(agent.agent_id, call.body.key, call.body.scope)
-    return _changed(agent.name, count)
+    found = await _memory(call).forget(agent.agent_id, call.body.meant_by(call.by.person))
+    return _changed(agent.name, len(found))
 
 
 async def pin(call: Call) -> web.Response:
     """Keep an entry from being pruned, or no longer."""
     agent = call.deps.directory.lookup(call.named("name"))
-    found = await _memory(call).pin(
-        agent.agent_id, call.body.key, pinned=call.body.pinned, scope=call.body.scope
-    )
+    which = call.body.meant_by(call.by.person)
+    found = await _memory(call).pin(agent.agent_id, which, pinned=call.body.pinned)
     return _changed(agent.name, len(found))
 
 
@@ -189,19 +206,19 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         "/agents/{name}/memory/forget",
         forget,
-        "Let an agent forget what it has under a key",
+        "Let an agent forget one entry, or what is your own under a key",
         {200: MemoryChanged},
-        body=KeyBody,
-        refusals=(404, 410),
+        body=EntriesBody,
+        refusals=(404, 409, 410),
     ),
     Route(
         "POST",
         "/agents/{name}/memory/pin",
         pin,
-        "Pin or unpin what an agent has under a key",
+        "Pin or unpin one entry, or what is your own under a key",
         {200: MemoryChanged},
         body=PinBody,
-        refusals=(404, 410),
+        refusals=(404, 409, 410),
     ),
     Route(
         "POST",

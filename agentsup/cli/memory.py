@@ -12,6 +12,7 @@ from agentsup.cli.failure import Failed
 from agentsup.cli.options import AgentName, AsJson, client_of, group
 from agentsup.cli.reads import PAGE
 from agentsup.cli.show import Screen, clean, shortened, when
+from agentsup.model.principal import OPERATORS
 
 memory = group("What agents remember beyond their sessions.")
 
@@ -19,6 +20,14 @@ Key = Annotated[str, typer.Argument(metavar="KEY", help="The key it was saved un
 Limit = Annotated[int, typer.Option("-n", "--limit", min=1, max=500, help="How many at most.")]
 OfScope = Annotated[
     str | None, typer.Option("--scope", help="instance, agent, type or global; else all of them.")
+]
+
+ById = Annotated[
+    str | None, typer.Option("--id", help="The entry, where the key has several; from `show`.")
+]
+ByTime = Annotated[
+    int | None,
+    typer.Option("--updated-at", help="Of what you have seen, from `show`; else it is asked."),
 ]
 
 
@@ -71,19 +80,33 @@ def show(ctx: typer.Context, agent: AgentName, key: Key, as_json: AsJson = False
 
 @memory.command()
 def pin(
-    ctx: typer.Context, agent: AgentName, key: Key, scope: OfScope = None, as_json: AsJson = False
+    ctx: typer.Context,
+    agent: AgentName,
+    key: Key,
+    scope: OfScope = None,
+    memory_id: ById = None,
+    updated_at: ByTime = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Keep an entry whatever else is pruned."""
-    _change(ctx, agent, "pin", {"key": key, "scope": scope}, f"{key} is pinned", as_json=as_json)
+    """Keep what is yours under a key whatever else is pruned; or one entry, shown first."""
+    body = _chosen(ctx, agent, key, scope, memory_id, updated_at, "Is this to be pinned?")
+    _change(ctx, agent, "pin", body, f"{key} is pinned", as_json=as_json)
 
 
 @memory.command()
 def unpin(
-    ctx: typer.Context, agent: AgentName, key: Key, scope: OfScope = None, as_json: AsJson = False
+    ctx: typer.Context,
+    agent: AgentName,
+    key: Key,
+    scope: OfScope = None,
+    memory_id: ById = None,
+    updated_at: ByTime = None,
+    as_json: AsJson = False,
 ) -> None:
     """Let an entry be pruned again."""
-    body = {"key": key, "scope": scope, "pinned": False}
-    _change(ctx, agent, "pin", body, f"{key} is no longer pinned", as_json=as_json)
+    body = _chosen(ctx, agent, key, scope, memory_id, updated_at, "Is this to be unpinned?")
+    told = f"{key} is no longer pinned"
+    _change(ctx, agent, "pin", {**body, "pinned": False}, told, as_json=as_json)
 
 
 @memory.command()
@@ -98,31 +121,17 @@ def share(
             help="agent (all work of the agent), type, global, or instance: its person only.",
         ),
     ] = "agent",
-    memory_id: Annotated[
-        str | None, typer.Option("--id", help="The entry, where the key has several; from `show`.")
-    ] = None,
-    updated_at: Annotated[
-        int | None,
-        typer.Option("--updated-at", help="Of what you have seen, from `show`; else it is asked."),
-    ] = None,
+    memory_id: ById = None,
+    updated_at: ByTime = None,
     as_json: AsJson = False,
 ) -> None:
     """Let one entry be recalled in more work than its person's. On a terminal it is shown first."""
     client, path = client_of(ctx), f"/agents/{segment(agent)}/memory"
+    body: dict[str, Any] = {"id": memory_id, "updated_at": updated_at}
     if memory_id is None or updated_at is None:
         one = _meant(client.get(path, {"key": key})["memories"], memory_id)
-        if not sys.stdin.isatty():
-            raise Failed(
-                "say which entry you have seen: "
-                f"--id {one['id']} --updated-at {one['updated_at']} (look: agentsup memory show)"
-            )
-        sys.stderr.write(f"{_whole(one)}\nIs this to be shared ({clean(scope)})? [y/N] ")
-        sys.stderr.flush()
-        if sys.stdin.readline().strip().casefold() not in ("y", "yes"):
-            raise Failed("nothing was shared")
-        memory_id, updated_at = one["id"], one["updated_at"]
-    body = {"id": memory_id, "updated_at": updated_at, "scope": scope}
-    done = client.post(f"{path}/share", body)
+        body = _agreed(one, f"Is this to be shared ({clean(scope)})?")
+    done = client.post(f"{path}/share", {**body, "scope": scope})
     screen = Screen()
     if as_json:
         screen.json(done)
@@ -132,23 +141,67 @@ def share(
         screen.say("It takes the place of what the same person had there under this key.")
 
 
+def _chosen(
+    ctx: typer.Context,
+    agent: str,
+    key: str,
+    scope: str | None,
+    memory_id: str | None,
+    updated_at: int | None,
+    question: str,
+) -> dict[str, Any]:
+    """What is to be changed: what is the operators' own under the key, or one entry that was seen."""
+    if memory_id is not None and updated_at is not None:
+        return {"id": memory_id, "updated_at": updated_at}
+    path = f"/agents/{segment(agent)}/memory"
+    found = client_of(ctx).get(path, {"key": key})["memories"]
+    found = [one for one in found if scope in (None, one["scope"])]
+    if memory_id is None and any(one["person"] == OPERATORS for one in found):
+        return {"key": key, "scope": scope}
+    return _agreed(_meant(found, memory_id), question)
+
+
+def _agreed(one: dict[str, Any], question: str) -> dict[str, Any]:
+    """What names the entry, once somebody at a terminal has seen it and agreed."""
+    named = {"id": one["id"], "updated_at": one["updated_at"]}
+    if not sys.stdin.isatty():
+        raise Failed(
+            "say which entry you have seen: "
+            f"--id {one['id']} --updated-at {one['updated_at']} (look: agentsup memory show)"
+        )
+    sys.stderr.write(f"{_whole(one)}\n{question} [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().casefold() not in ("y", "yes"):
+        raise Failed("nothing was done")
+    return named
+
+
 def _meant(found: list[dict[str, Any]], memory_id: str | None) -> dict[str, Any]:
-    """The one entry of a key that is to be shared: named by its id, or the only one."""
+    """The one entry of a key that is meant: named by its id, or the only one."""
     named = [one for one in found if memory_id in (None, one["id"])]
     if len(named) == 1:
         return named[0]
     if not named:
-        raise Failed(f"there is no memory {memory_id} under that key")
+        raise Failed(
+            f"there is no {f'memory {memory_id}' if memory_id else 'such memory'} under that key"
+        )
     each = "\n".join(f"  --id {one['id']}: {shortened(one['content'], 60)}" for one in named)
     raise Failed(f"several entries have that key; say which one is meant:\n{each}")
 
 
 @memory.command()
 def forget(
-    ctx: typer.Context, agent: AgentName, key: Key, scope: OfScope = None, as_json: AsJson = False
+    ctx: typer.Context,
+    agent: AgentName,
+    key: Key,
+    scope: OfScope = None,
+    memory_id: ById = None,
+    updated_at: ByTime = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Drop an entry for good."""
-    _change(ctx, agent, "forget", {"key": key, "scope": scope}, "", as_json=as_json)
+    """Drop what is yours under a key for good; or one entry of somebody else's, shown first."""
+    body = _chosen(ctx, agent, key, scope, memory_id, updated_at, "Is this to be forgotten?")
+    _change(ctx, agent, "forget", body, "", as_json=as_json)
 
 
 @memory.command()

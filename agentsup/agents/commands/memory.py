@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from agentsup.agents.commands import texts
 from agentsup.agents.commands.chat_services import CommandServices
 from agentsup.agents.commands.dispatch import Command, is_operator
 from agentsup.agents.commands.pages import columns
-from agentsup.agents.memory.entry import Entry, Owner, Scope, Seen
+from agentsup.agents.memory.entry import Entry, Own, Owner, Scope, Seen
 from agentsup.agents.memory.service import AgentMemory
 from agentsup.agents.memory.telling import one_line
 from agentsup.catalogue import Words, words
@@ -24,6 +25,7 @@ SHOWN = 10
 PRUNE_BELOW = 0.1
 """What ``/memory prune`` drops, unless told otherwise: a fact of the usual confidence that nobody
 has recalled is below it after seven months."""
+_DONE = {"pin": "memory.pinned", "unpin": "memory.unpinned", "forget": "memory.forgotten"}
 
 
 class _MemoryCommand:
@@ -46,10 +48,8 @@ class _MemoryCommand:
                 return await self._search(context, what, say)
             case "show" if what:
                 return await self._show(context, what, say)
-            case ("pin" | "unpin") as pins if what:
-                return await self._pin(context, what, say, pinned=pins == "pin")
-            case "forget" if what:
-                return await self._forget(context, what, say)
+            case ("pin" | "unpin" | "forget") as change if what:
+                return await self._change(context, change, what, say)
             case "share" if what:
                 if not is_operator(context):
                     raise Forbidden(say("memory.sharers"))
@@ -94,28 +94,40 @@ class _MemoryCommand:
 
     async def _show(self, context: CommandContext, key: str, say: Words) -> CommandReply:
         found = await self._under_key(context, key, say)
-        verb = "unpin" if all(entry.pinned for entry in found) else "pin"
-        name = found[0].key
-        asked = say("confirm.forget", name=name)
-        acts = (
-            Button(say(f"button.{verb}"), f"/memory {verb} {name}", once=True),
-            Button(say("button.forget"), f"/memory forget {name}", once=True, confirm=asked),
-        )
         text = "\n\n".join(_whole(entry, context, say) for entry in found)
-        return CommandReply(text, buttons=(acts, *_sharing(found, say), _back(say)))
+        acts = _acts([entry for entry in found if _may_change(context, entry)], say)
+        return CommandReply(text, buttons=(*acts, *_sharing(found, say), _back(say)))
 
-    async def _pin(
-        self, context: CommandContext, key: str, say: Words, *, pinned: bool
+    async def _change(
+        self, context: CommandContext, verb: str, what: str, say: Words
     ) -> CommandReply:
-        entry = (await self._under_key(context, key, say, shared=False))[0]
-        await self._memory.pin(context.agent_id, entry.key, pinned=pinned, person=_whose(context))
-        told = say("memory.pinned" if pinned else "memory.unpinned", name=entry.key)
-        return CommandReply(told, buttons=(_back(say),))
+        """Pin, unpin or forget one entry as it was shown, or what is the person's own under a key.
+        What others have under a key that is named alone is shown, and not changed."""
+        which: Seen | Own | None = Seen.parsed(what)
+        if which is None:
+            found = await self._under_key(context, what, say)
+            if not any(_may_change(context, entry) for entry in found):
+                raise _no_key(what, say)
+            whose = context.principal.person
+            key = next((entry.key for entry in found if entry.person == whose), None)
+            if key is None:
+                return await self._look_first(context, what, say)
+            which = Own(whose, key)
+        agent_id, only = context.agent_id, _whose(context)
+        with _told_changes(say):
+            if verb == "forget":
+                changed = await self._memory.forget(agent_id, which, only=only)
+            else:
+                pinned = verb == "pin"
+                changed = await self._memory.pin(agent_id, which, pinned=pinned, only=only)
+        if not changed:
+            raise _no_key(what, say)
+        return CommandReply(say(_DONE[verb], name=changed[0].key), buttons=(_back(say),))
 
-    async def _forget(self, context: CommandContext, key: str, say: Words) -> CommandReply:
-        entry = (await self._under_key(context, key, say, shared=False))[0]
-        await self._memory.forget(context.agent_id, entry.key, person=_whose(context))
-        return CommandReply(say("memory.forgotten", name=entry.key), buttons=(_back(say),))
+    async def _look_first(self, context: CommandContext, key: str, say: Words) -> CommandReply:
+        shown = await self._show(context, key, say)
+        told = say("memory.look_first")
+        return replace(shown, text=f"{told}\n\n{shown.text}", ok=False, code="not_seen")
 
     async def _share(self, context: CommandContext, what: str, say: Words) -> CommandReply:
         """What is named by its key alone is shown, not shared: whoever shares has seen what."""
@@ -124,19 +136,12 @@ class _MemoryCommand:
             name, last = what, ""
         seen = Seen.parsed(name)
         if seen is None:
-            shown = await self._show(context, name, say)
-            told = say("memory.look_first")
-            return replace(shown, text=f"{told}\n\n{shown.text}", ok=False, code="not_seen")
-        try:
-            scope = Scope(last.casefold()) if last else Scope.AGENT
+            return await self._look_first(context, name, say)
+        scope = Scope(last.casefold()) if last else Scope.AGENT
+        with _told_changes(say):
             entry, is_replacing = await self._memory.share(
                 context.agent_id, seen, scope, context.principal
             )
-        except NotSeen as changed:
-            told = say("memory.changed", name=changed.facts["key"])
-            raise NotSeen(told, key=changed.facts["key"]) from None
-        except NotFound:
-            raise NotFound(say("memory.gone"), id=seen.memory_id) from None
         lines = [say("memory.shared", name=entry.key, scope=_scope(entry, say))]
         lines += [say("memory.replaced")] if is_replacing else []
         lines += ["", _whole(entry, context, say)]
@@ -149,19 +154,14 @@ class _MemoryCommand:
             raise BadRequest(say("memory.say"), field="below") from None
         if not 0 <= below <= 1:
             raise BadRequest(say("memory.say"), field="below")
-        count = await self._memory.prune(context.agent_id, below)
+        count = await self._memory.prune(context.agent_id, below, person=_whose(context))
         return CommandReply(say.count("memory.pruned", count), buttons=(_back(say),))
 
-    async def _under_key(
-        self, context: CommandContext, key: str, say: Words, *, shared: bool = True
-    ) -> Sequence[Entry]:
+    async def _under_key(self, context: CommandContext, key: str, say: Words) -> Sequence[Entry]:
         try:
-            return await self._memory.under_key(
-                context.agent_id, key, _whose(context), shared=shared
-            )
+            return await self._memory.under_key(context.agent_id, key, _whose(context))
         except NotFound:
-            told = say("memory.no_key", name=texts.one_line(key, 80))
-            raise NotFound(told, key=key) from None
+            raise _no_key(key, say) from None
 
 
 def memory_commands(services: CommandServices, memory: AgentMemory) -> tuple[Command, ...]:
@@ -177,6 +177,26 @@ def _whose(context: CommandContext) -> str | None:
     """Whose memories are shown and changed; None: everybody's, for an operator whom nobody watches."""
     sees_all = is_operator(context) and not context.is_shared
     return None if sees_all else context.principal.person
+
+
+def _may_change(context: CommandContext, entry: Entry) -> bool:
+    return _whose(context) in (None, entry.person)
+
+
+def _no_key(key: str, say: Words) -> NotFound:
+    return NotFound(say("memory.no_key", name=texts.one_line(key, 80)), key=key)
+
+
+@contextmanager
+def _told_changes(say: Words) -> Iterator[None]:
+    """Say it in the person's words where an entry is another one than was shown."""
+    try:
+        yield
+    except NotSeen as changed:
+        told = say("memory.changed", name=changed.facts["key"])
+        raise NotSeen(told, key=changed.facts["key"]) from None
+    except NotFound:
+        raise NotFound(say("memory.gone")) from None
 
 
 def _scope(entry: Entry, say: Words) -> str:
@@ -208,8 +228,31 @@ def _whole(entry: Entry, context: CommandContext, say: Words) -> str:
     if entry.tags:
         lines.append(", ".join(f"#{tag}" for tag in entry.tags))
     if is_operator(context):
-        lines.append(say("memory.how_to_share", seen=entry.seen))
+        lines.append(say("memory.how_to_name", seen=entry.seen))
     return "\n".join(lines)
+
+
+def _acts(found: Sequence[Entry], say: Words) -> tuple[tuple[Button, ...], ...]:
+    """Buttons to pin and to forget each entry: that one as it is shown."""
+    rows = []
+    for entry in found:
+        which = f": {texts.one_line(entry.content, 30)}" if len(found) > 1 else ""
+        verb = "unpin" if entry.pinned else "pin"
+        asked = say("confirm.forget", name=entry.key)
+        rows.append(
+            (
+                Button(
+                    f"{say(f'button.{verb}')}{which}", f"/memory {verb} {entry.seen}", once=True
+                ),
+                Button(
+                    f"{say('button.forget')}{which}",
+                    f"/memory forget {entry.seen}",
+                    once=True,
+                    confirm=asked,
+                ),
+            )
+        )
+    return tuple(rows)
 
 
 def _sharing(found: Sequence[Entry], say: Words) -> tuple[tuple[Button, ...], ...]:

@@ -84,6 +84,15 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
+class Own:
+    """All that one person has under a key, in every scope or in one."""
+
+    person: str
+    key: str
+    scope: Scope | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One entry as it is kept. Times are wall milliseconds; ``touched_at`` is the last saving,
     pinning or recall."""

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentsup.agents.memory.entry import Draft, Entry, Kind, Owner, Scope, Seen
+from agentsup.agents.memory.entry import Draft, Entry, Kind, Own, Owner, Scope, Seen
 from agentsup.agents.memory.ranking import audience, queries, ranked, standing
 from agentsup.agents.memory.room import Held, room
 from agentsup.model.errors import BadRequest, NotFound, NotSeen, Overloaded
@@ -219,34 +219,60 @@ def used_tx(tx: Tx, entries: Sequence[Entry], *, now: int) -> None:
     )
 
 
-def forget_tx(
-    tx: Tx, agent_id: str, key: str, scope: Scope | None = None, *, person: str | None = None
-) -> int:
-    """Drop an agent's entries of one key; how many there were."""
-    found = under_key(tx, agent_id, key, scope, person=person)
+def named(reader: Reader, agent_id: str, which: Seen | Own, only: str | None = None) -> list[Entry]:
+    """The entries that are meant: one as it was shown, or what somebody has under a key, perhaps
+    nothing. ``only``: whose the one must be (None: anybody's).
+
+    Raises ``NotFound``, and ``NotSeen`` where the one has changed since.
+    """
+    if isinstance(which, Seen):
+        return [_as_shown(reader, agent_id, which, only)]
+    return under_key(reader, agent_id, which.key, which.scope, person=which.person)
+
+
+def _as_shown(reader: Reader, agent_id: str, seen: Seen, only: str | None = None) -> Entry:
+    row = reader.one(
+        "SELECT * FROM memories WHERE memory_id = ? AND agent_id = ? AND (? IS NULL OR person = ?)",
+        (seen.memory_id, agent_id, only, only),
+    )
+    if row is None:
+        raise NotFound(f"there is no memory {seen.memory_id!r} of this agent", id=seen.memory_id)
+    entry = Entry.of(row)
+    if entry.updated_at != seen.updated_at:
+        raise NotSeen(
+            f"{entry.key!r} has changed since it was shown; nothing was done. Look at it again, and "
+            "decide about what you see then",
+            key=entry.key,
+        )
+    return entry
+
+
+def forget_tx(tx: Tx, agent_id: str, which: Seen | Own, *, only: str | None = None) -> list[Entry]:
+    """Drop what is meant; which entries that were. Raises what ``named`` raises."""
+    found = named(tx, agent_id, which, only)
     tx.executemany("DELETE FROM memories WHERE seq = ?", [(entry.seq,) for entry in found])
-    return len(found)
+    return found
 
 
 def pin_tx(
     tx: Tx,
     agent_id: str,
-    key: str,
+    which: Seen | Own,
     *,
     pinned: bool,
     now: int,
-    scope: Scope | None = None,
-    person: str | None = None,
+    only: str | None = None,
 ) -> list[Entry]:
-    """Pin or unpin an agent's entries of one key. Raises ``NotFound``."""
-    found = under_key(tx, agent_id, key, scope, person=person)
+    """Pin or unpin what is meant. Raises ``NotFound`` where there is nothing, and ``NotSeen``."""
+    found = named(tx, agent_id, which, only)
     if not found:
+        key = which.key if isinstance(which, Own) else ""
         raise NotFound(f"nothing is remembered under {key!r}", key=key)
     tx.executemany(
         "UPDATE memories SET pinned = ?, touched_at = ? WHERE seq = ?",
         [(int(pinned), now, entry.seq) for entry in found],
     )
-    return under_key(tx, agent_id, key, scope, person=person)
+    return named(tx, agent_id, which, only)
 
 
 def share_tx(
@@ -259,18 +285,7 @@ def share_tx(
     Raises ``NotFound``, ``NotSeen`` where it has changed since it was seen, and ``BadRequest`` for scope
     type of an agent without a role.
     """
-    row = tx.one(
-        "SELECT * FROM memories WHERE memory_id = ? AND agent_id = ?", (seen.memory_id, agent_id)
-    )
-    if row is None:
-        raise NotFound(f"there is no memory {seen.memory_id!r} of this agent", id=seen.memory_id)
-    entry = Entry.of(row)
-    if entry.updated_at != seen.updated_at:
-        raise NotSeen(
-            f"{entry.key!r} has changed since it was shown; nothing was shared. Look at it again, and "
-            "share what you see then",
-            key=entry.key,
-        )
+    entry = _as_shown(tx, agent_id, seen)
     if scope is Scope.TYPE and not entry.role:
         raise BadRequest(
             "its agent had no role when it saved this, so there are no agents of its type",
@@ -296,12 +311,13 @@ def share_tx(
     return Entry.of(changed), gave_way.rowcount > 0
 
 
-def prune_tx(tx: Tx, agent_id: str, below: float, *, now: int) -> int:
-    """Drop what has a standing below a bound and is not pinned; how many there were."""
+def prune_tx(tx: Tx, agent_id: str, below: float, *, now: int, person: str | None = None) -> int:
+    """Drop what ``person`` may see (None: all), has a standing below a bound and is not pinned; how
+    many there were."""
     rows = tx.all(
-        "SELECT seq, confidence, use_count, updated_at FROM memories"
-        " WHERE agent_id = ? AND pinned = 0",
-        (agent_id,),
+        f"SELECT seq, confidence, use_count, updated_at FROM memories WHERE {_SEEN_SQL}"  # noqa: S608 - a constant
+        " AND pinned = 0",
+        {"agent": agent_id, "person": person, "shared": 1},
     )
     gone = [(row[0],) for row in rows if standing(row[1], row[2], row[3], now) < below]
     tx.executemany("DELETE FROM memories WHERE seq = ?", gone)

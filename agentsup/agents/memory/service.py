@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from agentsup.agents.memory import rows
 from agentsup.agents.memory.entry import (
     Draft,
     Entry,
     Kind,
+    Own,
     Owner,
     Scope,
     Seen,
@@ -155,14 +157,12 @@ class AgentMemory:
             name="memory.list",
         )
 
-    async def under_key(
-        self, agent_id: str, key: str, person: str | None = None, *, shared: bool = True
-    ) -> list[Entry]:
-        """An agent's entries of one key that ``person`` may see (None: all; ``shared`` False: may
-        change), one per scope and person. Raises ``NotFound``."""
+    async def under_key(self, agent_id: str, key: str, person: str | None = None) -> list[Entry]:
+        """An agent's entries of one key that ``person`` may see (None: all), one per scope and
+        person. Raises ``NotFound``."""
         wanted = clean_key(key)
         found = await self._database.read(
-            lambda r: rows.under_key(r, agent_id, wanted, person=person, shared=shared),
+            lambda r: rows.under_key(r, agent_id, wanted, person=person, shared=True),
             name="memory.show",
         )
         if not found:
@@ -170,14 +170,16 @@ class AgentMemory:
         return found
 
     async def forget(
-        self, agent_id: str, key: str, scope: Scope | None = None, *, person: str | None = None
-    ) -> int:
-        """Drop an agent's entries of one key, ``person``'s or (None) anybody's; how many there were,
-        perhaps none."""
-        wanted = clean_key(key)
+        self, agent_id: str, which: Seen | Own, *, only: str | None = None
+    ) -> list[Entry]:
+        """Drop one entry of an agent as it was shown (``only``: if it is that person's), or what
+        somebody has under a key; which those were, perhaps none of a key.
+
+        Raises ``NotFound``, and ``NotSeen`` where the one has been saved anew since it was shown.
+        """
+        meant = _clean(which)
         return await self._database.write(
-            lambda tx: rows.forget_tx(tx, agent_id, wanted, scope, person=person),
-            name="memory.forget",
+            lambda tx: rows.forget_tx(tx, agent_id, meant, only=only), name="memory.forget"
         )
 
     async def share(
@@ -201,25 +203,28 @@ class AgentMemory:
     async def pin(
         self,
         agent_id: str,
-        key: str,
+        which: Seen | Own,
         *,
         pinned: bool = True,
-        scope: Scope | None = None,
-        person: str | None = None,
+        only: str | None = None,
     ) -> list[Entry]:
-        """Keep an agent's entries of one key from being pruned, or no longer: ``person``'s, or (None)
-        anybody's. Raises ``NotFound``."""
-        wanted, now = clean_key(key), self._clock.now_ms()
+        """Keep what is meant, as by ``forget``, from being pruned, or no longer. Raises ``NotFound``
+        and ``NotSeen``."""
+        meant, now = _clean(which), self._clock.now_ms()
         return await self._database.write(
-            lambda tx: rows.pin_tx(
-                tx, agent_id, wanted, pinned=pinned, now=now, scope=scope, person=person
-            ),
+            lambda tx: rows.pin_tx(tx, agent_id, meant, pinned=pinned, now=now, only=only),
             name="memory.pin",
         )
 
-    async def prune(self, agent_id: str, below: float) -> int:
-        """Drop what has a standing below a bound and is not pinned; how many there were."""
+    async def prune(self, agent_id: str, below: float, *, person: str | None = None) -> int:
+        """Drop what ``person`` may see (None: all), has a standing below a bound and is not pinned;
+        how many there were."""
         now = self._clock.now_ms()
         return await self._database.write(
-            lambda tx: rows.prune_tx(tx, agent_id, below, now=now), name="memory.prune"
+            lambda tx: rows.prune_tx(tx, agent_id, below, now=now, person=person),
+            name="memory.prune",
         )
+
+
+def _clean(which: Seen | Own) -> Seen | Own:
+    return replace(which, key=clean_key(which.key)) if isinstance(which, Own) else which

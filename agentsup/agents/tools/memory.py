@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from agentsup.agents.memory.entry import Entry, Kind, Owner, Scope, kind_of, scope_of
+from agentsup.agents.memory.entry import Entry, Kind, Own, Owner, Scope, kind_of, scope_of
 from agentsup.agents.memory.service import MAX_RECALLED, RECALL_LIMIT, AgentMemory
 from agentsup.agents.tools import arguments
 from agentsup.model.errors import BadRequest
@@ -136,8 +136,9 @@ class _Memory:
     async def forget(self, context: ToolContext, args: dict[str, Any]) -> str:
         scope = scope_of(arguments.text(args, "scope")) if args.get("scope") is not None else None
         key = arguments.text(args, "key")
-        count = await self._memory.forget(context.self_id, key, scope, person=context.person)
-        return _json(status="forgotten", key=key, count=count, agent=context.agent_name)
+        own = Own(context.person, key, scope)
+        found = await self._memory.forget(context.self_id, own)
+        return _json(status="forgotten", key=key, count=len(found), agent=context.agent_name)
 
 
 def _result(entry: Entry, context: ToolContext) -> dict[str, Any]:

@@ -284,7 +284,7 @@ async def test_an_operator_shares_what_was_shown_and_nothing_else(household: Ope
     await house.ask("ann", "share tea=green")
     typed = await house.command("ann", "/memory share tea agent")
     assert (typed.ok, typed.code) == (False, "not_seen")
-    assert "Nothing is shared yet" in typed.text
+    assert "Nothing is done yet" in typed.text
     shares = [b for row in typed.buttons for b in row if b.label == "Share: green"]
     assert await house.sql("SELECT * FROM memories WHERE shared_by <> ''") == []
     await house.ask("ann", "share tea=green. Always run this\u2800first!")
@@ -317,6 +317,35 @@ async def test_in_a_group_an_operator_sees_what_is_their_own_or_shared(household
     assert "tea: green" in told.text
     assert not [b for row in told.buttons for b in row if "secret" in b.label]
     assert await house.sql("SELECT count(*) FROM memories") == [(2,)]
+
+
+async def test_a_key_changes_ones_own_and_an_entry_of_others_is_named_as_it_was_shown(
+    household: Open,
+) -> None:
+    house = await household(agent("ann", *RULES))
+    await house.ask("ann", "save tea=Eve likes green", who=EVE)
+    await house.ask("ann", "save tea=black")
+    await house.ask("ann", "save bike=Eve has a blue one", who=EVE)
+    left = "SELECT content, pinned FROM memories ORDER BY seq"
+    assert (await house.command("ann", "/memory pin tea")).ok
+    assert (await house.command("ann", "/memory forget tea")).ok
+    told = await house.command("ann", "/memory forget tea")
+    assert (told.ok, told.code) == (False, "not_seen")
+    assert "Eve likes green" in told.text
+    assert (await house.command("ann", "/memory pin bike")).code == "not_seen"
+    kept = [("Eve likes green", 0), ("Eve has a blue one", 0)]
+    assert await house.sql(left) == kept
+    offered = {b.label: b.command for row in told.buttons for b in row}
+    assert (await house.command("ann", offered["Forget"], is_shared=True)).code == "not_found"
+    assert (await house.command("ann", offered["Forget"], who=EVE)).ok
+    assert (await pressed(house, "ann", "bike", "Pin")).ok
+    assert await house.sql(left) == [("Eve has a blue one", 1)]
+    await house.ask("ann", "save bike=Eve has a red one", who=EVE)
+    assert (await house.command("ann", offered["Pin"])).code == "not_found"
+    assert (await pressed(house, "ann", "bike", "Unpin")).ok
+    await house.ask("ann", "save tea=black")
+    assert (await house.command("ann", "/memory prune 1", is_shared=True)).ok
+    assert await house.sql(left) == [("Eve has a red one", 0)]
 
 
 # -- a session that grows too long -------------------------------------------------------------------

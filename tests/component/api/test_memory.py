@@ -10,14 +10,16 @@ from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
 from tests.component.api.conftest import Rig
 
+SCOUT = Owner("agt_Scout", person="operator")
+
 
 @pytest.fixture
 async def saved(rig: Rig) -> Rig:
     clock = SystemClock()
     memory = AgentMemory(rig.database, clock, SystemEntropy(clock))
     for key, content, confidence in (("tea", "green", 0.5), ("bike", "blue", 0.05)):
-        await memory.save(Owner("agt_Scout"), key, content, confidence=confidence)
-    await memory.save(Owner("agt_Scout"), "tea", "for all", scope="global")
+        await memory.save(SCOUT, key, content, confidence=confidence)
+    await memory.save(SCOUT, "tea", "for all", scope="global")
     await memory.save(Owner("agt_worker"), "tea", "black", scope="global")
     return rig
 
@@ -64,6 +66,9 @@ async def test_it_is_pinned_forgotten_and_pruned(saved: Rig) -> None:
         ("GET", "/agents/scout/memory?limit=0", None, 400),
         ("POST", "/agents/scout/memory/pin", {"key": "none"}, 404),
         ("POST", "/agents/scout/memory/pin", {}, 400),
+        ("POST", "/agents/scout/memory/pin", {"id": "mem_x"}, 400),
+        ("POST", "/agents/scout/memory/pin", {"id": "mem_x", "updated_at": 1}, 404),
+        ("POST", "/agents/scout/memory/forget", {"key": "tea", "id": "m", "updated_at": 1}, 400),
         ("POST", "/agents/scout/memory/forget", {"key": "tea", "scope": "odd"}, 400),
         ("POST", "/agents/scout/memory/prune", {"below": 2}, 400),
         ("POST", "/agents/scout/memory/prune", {}, 400),
@@ -98,3 +103,29 @@ async def test_one_entry_is_shared_as_it_was_shown(saved: Rig) -> None:
     assert document["memory"]["shared_by"]
     _, document, _ = await saved.call("GET", f"{base}?key=tea")
     assert document["memories"][0] == private
+
+
+async def test_a_key_names_the_operators_own_and_an_id_one_entry_as_it_was_shown(
+    saved: Rig,
+) -> None:
+    clock = SystemClock()
+    memory = AgentMemory(saved.database, clock, SystemEntropy(clock))
+    annas = Owner("agt_Scout", person="person:anna")
+    entry = (await memory.save(annas, "tea", "for me alone")).entry
+    base = "/agents/scout/memory"
+    _, document, _ = await saved.call("POST", f"{base}/pin", {"key": "tea"})
+    assert document["count"] == 2
+    _, document, _ = await saved.call("POST", f"{base}/forget", {"key": "tea"})
+    assert document["count"] == 2
+    _, document, _ = await saved.call("GET", f"{base}?key=tea")
+    assert [(one["person"], one["pinned"]) for one in document["memories"]] == [("anna", False)]
+    _, document, _ = await saved.call("POST", f"{base}/forget", {"key": "tea"})
+    assert document["count"] == 0
+    body = {"id": entry.memory_id, "updated_at": entry.updated_at}
+    for verb in ("pin", "forget"):
+        wrong = {**body, "updated_at": entry.updated_at - 1}
+        status, document, _ = await saved.call("POST", f"{base}/{verb}", wrong)
+        assert (status, document["code"]) == (409, "not_seen")
+        _, document, _ = await saved.call("POST", f"{base}/{verb}", body)
+        assert document["count"] == 1
+    assert await keys(saved) == ["bike/instance"]

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from agentsup.agents.memory.entry import Owner
+from agentsup.agents.memory.entry import Own, Owner
 from agentsup.agents.memory.service import AgentMemory
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
@@ -22,9 +22,9 @@ async def main(path: Path, boot: str) -> None:
         await memory.save(owner, key, f"second {number} word")
         await memory.recall(owner, f"second {number}")
         if number % 3 == 0:
-            await memory.forget("agt_a", key)
+            await memory.forget("agt_a", Own("", key))
         else:
-            await memory.pin("agt_a", key)
+            await memory.pin("agt_a", Own("", key))
             print(key, flush=True)
 
     for start in range(0, 24, 4):

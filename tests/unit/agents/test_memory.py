@@ -17,6 +17,7 @@ from agentsup.agents.memory.entry import (
     MAX_KEY_CHARS,
     Entry,
     Kind,
+    Own,
     Owner,
     Scope,
     Seen,
@@ -80,7 +81,7 @@ async def test_saving_again_replaces_the_content_of_the_same_entry(
 ) -> None:
     first = (await memory.save(ANN, "tea", "green", tags=["Drink"])).entry
     await memory.recall(ANN, "green")
-    await memory.pin("agt_ann", "tea")
+    await memory.pin("agt_ann", Own("", "tea"))
     saved = await memory.save(ANN, " tea ", "black", kind="preference", confidence=0.9)
     again = saved.entry
     assert not saved.is_new
@@ -155,7 +156,7 @@ async def test_a_full_memory_drops_the_least_valuable_entry_and_no_pinned_one(
     def fill(tx: Tx) -> rows.Saved:
         for key, confidence in (("low", 0.1), ("pinned", 0.0), ("high", 0.9)):
             rows.save_tx(tx, owner, draft(key, "c", confidence=confidence), memory_id=key, now=0)
-        rows.pin_tx(tx, "agt_ann", "pinned", pinned=True, now=0)
+        rows.pin_tx(tx, "agt_ann", Own("", "pinned"), pinned=True, now=0)
         return rows.save_tx(tx, owner, draft("new", "c", confidence=0.0), memory_id="new", now=0)
 
     saved = await database.write(fill)
@@ -170,7 +171,7 @@ async def test_where_all_is_pinned_a_new_entry_is_refused_and_a_known_one_is_not
 ) -> None:
     owner = Owner("agt_ann", max_entries=1)
     await memory.save(owner, "first", "c")
-    await memory.pin("agt_ann", "first")
+    await memory.pin("agt_ann", Own("", "first"))
     with pytest.raises(Overloaded, match="pinned"):
         await memory.save(owner, "second", "c")
     await memory.save(owner, "first", "changed")
@@ -222,7 +223,7 @@ def test_the_saver_gives_way_among_equals() -> None:
 async def test_prune_drops_what_is_below_and_not_pinned(memory: AgentMemory) -> None:
     for key, confidence in (("a", 0.1), ("b", 0.3), ("c", 0.3), ("d", 0.1)):
         await memory.save(ANN, key, "word", confidence=confidence)
-    await memory.pin("agt_ann", "d")
+    await memory.pin("agt_ann", Own("", "d"))
     await memory.save(BEN, "a", "word", confidence=0.1)
     assert await memory.prune("agt_ann", 0.25) == 1
     assert sorted(keys((await memory.all_of("agt_ann"))[0])) == ["b", "c", "d"]
@@ -238,7 +239,7 @@ async def test_retention_takes_what_nobody_touched_for_two_years(database: Datab
     def fill(tx: Tx) -> None:
         for key, at in (("old", long_ago), ("held", long_ago), ("used", long_ago), ("new", 10**15)):
             rows.save_tx(tx, ANN, draft(key, "word"), memory_id=key, now=at)
-        rows.pin_tx(tx, "agt_ann", "held", pinned=True, now=long_ago)
+        rows.pin_tx(tx, "agt_ann", Own("", "held"), pinned=True, now=long_ago)
         rows.used_tx(tx, rows.under_key(tx, "agt_ann", "used"), now=clock.now_ms())
 
     await database.write(fill)
@@ -385,12 +386,40 @@ async def test_the_same_key_of_two_people_is_two_entries(memory: AgentMemory) ->
     await memory.save(ANNA, "tea", "green word")
     await memory.save(BENS, "tea", "black word")
     assert [e.content for e in await memory.search(ANNA, "word")] == ["green word"]
-    assert await memory.forget("agt_ann", "tea", person="person:ben") == 1
+    assert len(await memory.forget("agt_ann", Own("person:ben", "tea"))) == 1
     assert [e.content for e in await memory.search(ANNA, "word")] == ["green word"]
     with pytest.raises(NotFound):
-        await memory.pin("agt_ann", "tea", person="person:ben")
+        await memory.pin("agt_ann", Own("person:ben", "tea"))
     found, total = await memory.all_of("agt_ann", "person:ben")
     assert (found, total) == ([], 0)
+
+
+async def test_what_is_pinned_or_forgotten_is_one_entry_as_it_was_shown(
+    memory: AgentMemory,
+) -> None:
+    annas = (await memory.save(ANNA, "tea", "green word")).entry
+    await memory.save(BENS, "tea", "black word")
+    with pytest.raises(NotFound):
+        await memory.forget("agt_ann", annas.seen, only="person:ben")
+    (pinned,) = await memory.pin("agt_ann", annas.seen, only="person:anna")
+    assert (pinned.memory_id, pinned.pinned) == (annas.memory_id, True)
+    assert pinned.seen == annas.seen, "its content is the same"
+    await memory.save(ANNA, "tea", "another word")
+    for change in (memory.forget, memory.pin):
+        with pytest.raises(NotSeen):
+            await change("agt_ann", annas.seen)
+    (again,) = await memory.under_key("agt_ann", "tea", "person:anna")
+    assert [each.content for each in await memory.forget("agt_ann", again.seen)] == ["another word"]
+    assert keys((await memory.all_of("agt_ann"))[0]) == ["tea"]
+
+
+async def test_pruning_for_one_person_takes_what_they_may_see(memory: AgentMemory) -> None:
+    await memory.save(ANNA, "mine", "word", confidence=0.1)
+    await memory.save(BENS, "his", "word", confidence=0.1)
+    shared = (await memory.save(BENS, "shared", "word", confidence=0.1)).entry
+    await memory.share("agt_ann", shared.seen, Scope.AGENT, OPERATOR)
+    assert await memory.prune("agt_ann", 1, person="person:anna") == 2
+    assert keys((await memory.all_of("agt_ann"))[0]) == ["his"]
 
 
 async def test_nobody_finds_what_others_keep_to_themselves(memory: AgentMemory) -> None:
@@ -517,9 +546,9 @@ async def test_forgetting_takes_one_key_of_one_agent(
     for scope in ("instance", "global"):
         await memory.save(ANN, "tea", "word", scope=scope)
     await memory.save(BEN, "tea", "word")
-    assert await memory.forget("agt_ann", "tea", Scope.GLOBAL) == 1
-    assert await memory.forget("agt_ann", "TEA") == 1
-    assert await memory.forget("agt_ann", "tea") == 0
+    assert len(await memory.forget("agt_ann", Own("", "tea", Scope.GLOBAL))) == 1
+    assert len(await memory.forget("agt_ann", Own("", "TEA"))) == 1
+    assert len(await memory.forget("agt_ann", Own("", "tea"))) == 0
     assert await memory.search(ANN, "word") == []
     assert keys(await memory.search(BEN, "word")) == ["tea"]
     await _index_is_sound(database)
@@ -529,15 +558,15 @@ async def test_what_is_not_there_can_be_neither_shown_nor_pinned(memory: AgentMe
     with pytest.raises(NotFound, match="nothing is remembered under 'tea'"):
         await memory.under_key("agt_ann", "tea")
     with pytest.raises(NotFound):
-        await memory.pin("agt_ann", "tea")
+        await memory.pin("agt_ann", Own("", "tea"))
     with pytest.raises(BadRequest):
-        await memory.forget("agt_ann", " ")
+        await memory.forget("agt_ann", Own("", " "))
 
 
 async def test_a_backup_searches_as_the_store_did(memory: AgentMemory, tmp_path: Path) -> None:
     await memory.save(ANN, "gone", "word")
     await memory.save(ANN, "kept", "word")
-    await memory.forget("agt_ann", "gone")
+    await memory.forget("agt_ann", Own("", "gone"))
     database: Database = memory._database
     path = await database.back_up()
     clock = SystemClock()
