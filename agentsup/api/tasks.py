@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -43,7 +44,8 @@ def _hub(call: Call) -> Tasks:
 
 
 async def _acting(call: Call, given: str | None) -> Principal:
-    """Who acts: the token's agent, or the operator, who may act for any agent."""
+    """Who acts: the token's agent, or the operator, who may act for any agent as such: all of that
+    agent's tasks are open to it, whoever's work they are."""
     caller = await caller_of(call)
     if caller.kind is PrincipalKind.AGENT:
         if given and given.casefold() != caller.name.casefold():
@@ -54,7 +56,7 @@ async def _acting(call: Call, given: str | None) -> Principal:
     if not given or given.casefold() == OPERATOR.name:
         return caller
     entry = call.deps.directory.lookup(given)
-    return Principal(PrincipalKind.AGENT, entry.agent_id, entry.name, behalf=caller.person)
+    return Principal(PrincipalKind.AGENT, entry.agent_id, entry.name)
 
 
 async def _changed(call: Call, task: Task, caller: Principal) -> web.Response:
@@ -70,6 +72,8 @@ async def create(call: Call) -> web.Response:
     body: task_shapes.CreateTaskBody = call.body
     caller = await _acting(call, body.from_)
     own = caller.name if caller.kind is PrincipalKind.AGENT else MAIN
+    if call.by.is_operator and caller.kind is PrincipalKind.AGENT:
+        caller = replace(caller, behalf=call.by.person)  # what operators begin is theirs
     await task_orders.check_engine(call, body, body.agent or own)
     await task_orders.check_role(call, body.role)
     new = NewTask(

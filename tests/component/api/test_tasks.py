@@ -225,6 +225,27 @@ async def test_a_key_is_apart_for_each_person_of_an_agents_turns(rig: Rig) -> No
     assert [row[0] for row in sent] == ["person:anna", "person:ben"], "each once"
 
 
+async def test_the_operator_acts_for_an_agent_whoever_s_work_it_is(rig: Rig) -> None:
+    accepted = await rig.mailbox.accept(
+        NewMessage(
+            agent_id="agt_Scout",  # type: ignore[arg-type]  # as below
+            session_key="chat:web:anna",
+            parts=text_parts("please"),
+            principal=Principal(PrincipalKind.PERSON, "anna"),
+            deliver_to=DeliverTo("chat", channel="web", conversation="anna"),
+        )
+    )
+    run = rig.tokens.issue_run("agt_Scout", "Scout", accepted.message_id)
+    annas = await made(rig, token=run, start=False)
+    ours = await made(rig, start=False, **{"from": "scout"})
+    status, document, _ = await rig.call("GET", f"{LIST}?from=scout")
+    assert [one["task_id"] for one in document["tasks"]] == [ours, annas], status
+    assert (await rig.call("GET", f"/tasks/{annas}?from=scout"))[0] == 200
+    body = {"task_id": annas, "from": "scout"}
+    assert (await rig.call("POST", "/tasks/update", {**body, "name": "birds"}))[0] == 200
+    assert (await rig.call("GET", f"/tasks/{ours}", token=run))[0] == 403, "it is the operators'"
+
+
 async def test_lists_come_in_pages_of_what_one_may_see(rig: Rig) -> None:
     worker = rig.agent_tokens["worker"]
     mine = [await made(rig, f"mine {n}", token=worker, start=False) for n in range(5)]
