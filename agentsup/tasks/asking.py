@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentsup.mailbox import answering, questions
+from agentsup.mailbox import answering, questions, showing
 from agentsup.mailbox.accept import check_root
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.mailbox.questions import ASIDE
@@ -13,14 +13,15 @@ from agentsup.model.engine import Suspended
 from agentsup.model.errors import BadRequest, Conflict, NotFound
 from agentsup.model.message import State
 from agentsup.model.principal import Principal
-from agentsup.model.question import ASK_PARENT, Question, QuestionState
+from agentsup.model.question import ASK_PARENT, NOTHING_SEEN, Question, QuestionState
 from agentsup.model.task import Task
 from agentsup.store.database import Reader, Tx
 from agentsup.tasks import rows
 
 __all__ = ["PUT", "answer_tx", "ask_tx", "questions_of", "resumed_tx"]
 
-
+Conversation = tuple[str, str]
+"""Channel and conversation."""
 MAX_TEXT_CHARS = 20_000
 MAX_OPTIONS, MAX_OPTION_CHARS = 20, 200
 PUT = (
@@ -82,10 +83,17 @@ def _check(text: str, options: Sequence[str]) -> None:
 
 
 def answer_tx(
-    mailbox: Mailbox, tx: Tx, task: Task, text: str, by: Principal, question_id: str
+    mailbox: Mailbox,
+    tx: Tx,
+    task: Task,
+    text: str,
+    by: Principal,
+    question_id: str,
+    shown_in: Conversation | None = None,
 ) -> Question:
-    """Answer the open question of the task (that one, where there are several). Raises ``NotFound``,
-    ``Conflict`` and ``BadRequest``."""
+    """Answer the open question of the task (that one, where there are several). What allows a call
+    counts for one that was shown whole in ``shown_in``. Raises ``NotFound``, ``Conflict`` (of it
+    ``NotSeen``) and ``BadRequest``."""
     known = questions_of(tx, task.task_id)
     asked = [q for q in known if q.state is QuestionState.OPEN]
     if not question_id:
@@ -97,15 +105,25 @@ def answer_tx(
                 question_ids=[q.question_id for q in asked],
             )
         question_id = asked[0].question_id
-    if all(q.question_id != question_id for q in known):
+    question = next((q for q in known if q.question_id == question_id), None)
+    if question is None:
         raise NotFound(
             f"task {task.task_id} has no question {question_id}", question_id=question_id
         )
-    return answering.answer_tx(mailbox.desk, tx, question_id, text, by)
+    seen = NOTHING_SEEN if shown_in is None else showing.seen_in(tx, question, *shown_in)
+    return answering.answer_tx(mailbox.desk, tx, question_id, text, by, seen=seen)
 
 
 def resumed_tx(
-    mailbox: Mailbox, tx: Tx, task: Task, text: str, by: Principal, *, key: str, at: int
+    mailbox: Mailbox,
+    tx: Tx,
+    task: Task,
+    text: str,
+    by: Principal,
+    *,
+    key: str,
+    at: int,
+    shown_in: Conversation | None = None,
 ) -> bool:
     """Take the text with which a task is resumed for the answer to its open question, once for each
     ``key``; False if it asks nothing. Raises ``Conflict`` where it asks several questions."""
@@ -117,7 +135,7 @@ def resumed_tx(
         return False
     if key:
         rows.enter_tx(tx, task.owner, key, task.task_id, "", at)
-    answer_tx(mailbox, tx, task, text, by, "")
+    answer_tx(mailbox, tx, task, text, by, "", shown_in)
     return True
 
 

@@ -203,9 +203,10 @@ class TaskHub:
         caller: Principal,
         asker: Asker | None = None,
         idempotency_key: str = "",
+        shown_in: asking.Conversation | None = None,
     ) -> Task:
         """Start a todo, let a task that has ended go on in its session, told ``prompt``, or answer
-        with it the one open question of a task that waits.
+        with it the one open question of a task that waits (``shown_in`` as for ``answer``).
 
         Raises ``Conflict`` while it works or asks several questions, ``BadRequest`` for an ended task
         without a prompt, and what ``Runs.start_tx`` raises.
@@ -215,7 +216,7 @@ class TaskHub:
             key = f"resume:{task.task_id}:{idempotency_key}" if idempotency_key else ""
             is_known = bool(key) and rows.is_entered(tx, task.owner, key)
             if not is_known and asking.resumed_tx(
-                self._mailbox, tx, task, prompt, caller, key=key, at=at
+                self._mailbox, tx, task, prompt, caller, key=key, at=at, shown_in=shown_in
             ):
                 return
             if not is_known:
@@ -256,17 +257,25 @@ class TaskHub:
         return await self._database.write(write, name="tasks.ask_parent")
 
     async def answer(
-        self, task_id: str, text: str, *, caller: Principal, question_id: str = ""
+        self,
+        task_id: str,
+        text: str,
+        *,
+        caller: Principal,
+        question_id: str = "",
+        shown_in: asking.Conversation | None = None,
     ) -> Question:
-        """Answer its open question (the one of that id, where there are several).
+        """Answer its open question (the one of that id, where there are several). In a chat what
+        allows a call counts for one that was shown whole there (``shown_in``).
 
-        Raises ``NotFound`` (it has none), ``Conflict`` (several, or too late) and ``BadRequest``.
+        Raises ``NotFound`` (it has none), ``Conflict`` (several, too late, or ``NotSeen``) and
+        ``BadRequest``.
         """
 
         def write(tx: Tx) -> Question:
             task = self._find(tx, task_id)
             rights.check_owns(task, caller)
-            return asking.answer_tx(self._mailbox, tx, task, text, caller, question_id)
+            return asking.answer_tx(self._mailbox, tx, task, text, caller, question_id, shown_in)
 
         return await self._database.write(write, name="tasks.answer")
 

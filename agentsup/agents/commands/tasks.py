@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 from agentsup.agents.commands import background, task_texts
 from agentsup.agents.commands.background import BackgroundList
@@ -13,7 +14,7 @@ from agentsup.catalogue import Words, words
 from agentsup.mailbox import choices
 from agentsup.model.agent import MAIN
 from agentsup.model.control import Button, CommandContext, CommandReply
-from agentsup.model.errors import BadRequest, Conflict, Forbidden
+from agentsup.model.errors import BadRequest, Conflict, Forbidden, NotSeen
 from agentsup.model.message import DeliverTo
 from agentsup.model.principal import PersonRole
 from agentsup.model.question import APPROVAL, Question, QuestionState
@@ -180,12 +181,14 @@ class _TaskCommands:
         """Go on with the text, or do the same once more."""
         say = words(context.language)
         task = await hub.get(task_id, caller=context.principal)
-        task = await hub.resume(
-            task.task_id,
-            text or task.prompt,
-            caller=context.principal,
-            idempotency_key=context.key,
-        )
+        with _told_unseen(say):
+            task = await hub.resume(
+                task.task_id,
+                text or task.prompt,
+                caller=context.principal,
+                idempotency_key=context.key,
+                shown_in=(context.channel, context.conversation),
+            )
         return await self._card(context, hub, task.task_id, say("tasks.goes_on"))
 
     async def _delete(
@@ -210,7 +213,14 @@ class _TaskCommands:
             asked = await hub.questions(task.task_id, caller=context.principal)
             question = next((q for q in asked if q.state is QuestionState.OPEN), None)
             given = _meant(question, given) if question is not None else given
-        await hub.answer(task.task_id, given, caller=context.principal, question_id=question_id)
+        with _told_unseen(say):
+            await hub.answer(
+                task.task_id,
+                given,
+                caller=context.principal,
+                question_id=question_id,
+                shown_in=(context.channel, context.conversation),
+            )
         return await self._card(context, hub, task.task_id, say("answer.done", text=given))
 
     async def _pause(
@@ -236,6 +246,17 @@ def task_commands(services: CommandServices, hub: TaskHub | None) -> tuple[Comma
         Command("tasks", "", "background work and how far it is", run.tasks),
         Command("task", usage, "one piece of background work, or a new one", run.task),
     )
+
+
+@contextmanager
+def _told_unseen(say: Words) -> Iterator[None]:
+    """Say it in the person's words where a call would be allowed that was not shown whole."""
+    try:
+        yield
+    except NotSeen as unseen:
+        question_id = unseen.facts["question_id"]
+        told = say("approval.not_seen", id=question_id)
+        raise NotSeen(told, question_id=question_id) from None
 
 
 def _meant(question: Question, text: str) -> str:

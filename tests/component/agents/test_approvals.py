@@ -358,3 +358,25 @@ async def test_no_agent_gives_leave_to_a_task_of_its_own(household: Open) -> Non
     [(run_id,)] = await house.sql("SELECT current_run FROM tasks")
     await house.daemon.mailbox.wait_done(run_id, 900)
     assert log_of(house) == ["x"]
+
+
+async def test_a_task_s_card_is_no_place_to_allow_a_call_that_was_shown_elsewhere(
+    household: Open,
+) -> None:
+    house = await household(ann(append("x" * 600), SAY))
+    assert (await house.command("ann", "/task new go", who=OTTO)).ok
+    question = await the_question(house)
+    [(task_id,)] = await house.sql("SELECT task_id FROM tasks")
+    elsewhere: dict[str, Any] = {"who": OTTO, "conversation": "elsewhere"}
+    for verb in ("answer", "resume"):
+        told = await house.command("ann", f"/task {verb} {task_id} once", **elsewhere)
+        assert (told.code, question in told.text) == ("not_seen", True)
+    assert (await house.command("ann", f"/question {question}", **elsewhere)).ok
+
+    async def is_shown() -> bool:
+        state = "SELECT state FROM outbox WHERE conversation = 'elsewhere' AND kind = 'question'"
+        return await house.sql(state) == [("delivered",)]
+
+    await house.until(is_shown)
+    assert (await house.command("ann", f"/task answer {task_id} once", **elsewhere)).ok
+    await house.until(lambda: log_of(house) == ["x" * 600])
