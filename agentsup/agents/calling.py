@@ -5,17 +5,34 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-from agentsup.model.engine import Permission
+from agentsup.agents.pipeline.own_calls import OwnCall, classify
+from agentsup.kit.pool import BoundedPool
+from agentsup.model.engine import Permission, PermissionRequest
 from agentsup.model.ids import CallId
+from agentsup.model.tool import Effect, Safety
 
 
 def call_key(name: str, args: dict[str, Any]) -> str:
     """A short digest of a call's content."""
     canonical = json.dumps([name, args], sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+async def classified(
+    request: PermissionRequest, workspace: str, files: BoundedPool, key: str
+) -> OwnCall:
+    """What a call of the engine's own is. It may name any file: links are looked up in the pool
+    ``files``, and where a disk does not answer the call is as dangerous as it could be."""
+    tool, args = request.tool, request.args
+    try:
+        return await files.run(partial(classify, tool, args, workspace), key=key)
+    except OSError:
+        found = classify(tool, args, workspace, str)
+        return replace(found, safety=Safety.DANGEROUS, effect=Effect.BLIND)
 
 
 @dataclass(slots=True)

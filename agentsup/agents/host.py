@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from agentsup.agents.calling import OwnCalls, call_key
+from agentsup.agents.calling import OwnCalls, call_key, classified
 from agentsup.agents.carried import Carried
 from agentsup.agents.pipeline import Pipeline
 from agentsup.agents.pipeline.ceiling import is_offered
@@ -28,6 +28,7 @@ from agentsup.agents.roles.bounds import Bounds
 from agentsup.agents.steering import Notes
 from agentsup.agents.tools import command_lines
 from agentsup.agents.tools.arguments import carried_out
+from agentsup.kit.pool import BoundedPool
 from agentsup.kit.procgroup import GroupRecord
 from agentsup.mailbox.journal import Journal, Replay
 from agentsup.mailbox.pump import Work
@@ -66,6 +67,7 @@ class HostServices:
     approver: Approver
     journal: Journal
     processes: ProcessTable
+    files: BoundedPool
 
     def documents(self) -> list[dict[str, Any]]:
         """The stages of the pipeline as they are now."""
@@ -93,10 +95,8 @@ class TurnHost:
         notes: Notes | None = None,
     ) -> None:
         """``carried`` is what the segment before left, ``answer`` what was said to its question;
-        ``acts_as`` is the agent in whose place it is done, with the name and mode of ``spec``;
-        ``notes`` are what it is told meanwhile;
-        ``bounds`` are those of the agent's role in this session (without them: its own tools);
-        ``own_tools`` are of its own servers; ``on_tool(name, state)`` hears of each call for people who watch."""
+        ``acts_as`` is the agent in whose place it is done, ``notes`` are what it is told meanwhile,
+        ``bounds`` those of its role (without them: its own tools), ``own_tools`` of its servers."""
         self._s = services
         self._work = work
         self._agent_id = agent_id
@@ -266,7 +266,7 @@ class TurnHost:
         if ours is not None and any(wire_name(tool.name) == ours for tool in self.served()):
             # It comes to ``serve`` and passes every stage there, under its own name.
             return Permission(True)
-        kind = await asyncio.to_thread(classify, request.tool, request.args, self._workspace)
+        kind = await classified(request, self._workspace, self._s.files, self._spec.name)
         known_by = essence(kind.name, request.args)
         call = self._facts(
             kind.name,

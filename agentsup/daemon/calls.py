@@ -16,6 +16,7 @@ from agentsup.daemon.ground import Ground
 from agentsup.kit.childenv import child_env
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
+from agentsup.kit.pool import BoundedPool
 from agentsup.mailbox.journal import Journal
 from agentsup.mailbox.mailbox import Mailbox
 from agentsup.model.hook import Approver
@@ -68,6 +69,7 @@ def calls_of(
         approver=ground.approver or gate,
         switches=lambda: current().settings.hooks,
         exhausted=exhausted,
+        files=ground.files,
     )
     return made
 
@@ -83,6 +85,7 @@ def host_services(
     approver: Approver | None = None,
     switches: Callable[[], Mapping[str, bool]] = dict,
     exhausted: Callable[[str], str | None] = lambda message_id: None,
+    files: BoundedPool | None = None,
 ) -> HostServices:
     """The pipeline over one store, with these tools and the one that reads stored results."""
     results = Results(database, clock, entropy)
@@ -101,4 +104,5 @@ def host_services(
         approver=who,
         journal=journal,
         processes=processes,
+        files=files or BoundedPool("files"),
     )

@@ -77,6 +77,19 @@ OPENING_ELSEWHERE: dict[str, str] = {
     "engines/child/homes.py": "a home of before is renamed, the agent's own folder listed",
     "tasks/zones.py": "names of time zones, as shipped",
 }
+# Files that agents can reach are looked at in a `kit/pool.py`, never in the threads that all share.
+SHARED_THREADS: dict[str, str] = {
+    "agents/mcp/server.py": "a library is imported, secrets are read in a time limit",
+    "agents/mcp/wire.py": "a line is parsed",
+    "agents/pipeline/results.py": "a text is looked through",
+    "agents/pipeline/stages.py": "a text is looked through",
+    "agents/processes.py": "processes, by /proc",
+    "engines/acp/engine.py": "a library is imported, a sign-in of the daemon's user looked for",
+    "engines/child/child.py": "a line is looked through",
+    "engines/child/children.py": "memory of groups, by /proc",
+    "engines/llm/engine.py": "a library is imported",
+    "engines/prices.py": "a table is looked up, as shipped",
+}
 CONFIG: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -172,6 +185,17 @@ def test_what_agents_can_write_has_one_door() -> None:
         for place in opening(path)
     ]
     assert not found, f"use kit/planted.py, in a pool; or say why not: {found}"
+
+
+def test_files_of_agents_take_no_thread_that_all_share() -> None:
+    users = {
+        shown(path).removeprefix("agentsup/")
+        for path in modules()
+        if path.relative_to(PACKAGE).parts[0] in ("agents", "engines", "tasks", "teams")
+        if re.search(r"\bto_thread\(|run_in_executor\(None", path.read_text(encoding="utf-8"))
+    }
+    assert users <= SHARED_THREADS.keys(), "use a pool, or say why not"
+    assert users == SHARED_THREADS.keys(), "these use none any more"
 
 
 def test_the_exceptions_from_the_door_are_needed() -> None:
