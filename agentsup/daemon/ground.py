@@ -92,7 +92,13 @@ class Ground:
     ) -> Mapping[str, Callable[[], Awaitable[None]]]:
         """What puts right what other programs changed, by name; ``tell`` reaches an operator."""
         modes = ModeKeeper(
-            self.home, self.tokens, self.entropy, self.redactor, tell, self.start_modes
+            self.home,
+            self.tokens,
+            self.entropy,
+            self.redactor,
+            tell,
+            self.start_modes,
+            self.config_files,
         )
         return {"modes": modes.look, "resources": partial(self.resources.look, tell)}
 

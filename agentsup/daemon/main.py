@@ -26,7 +26,7 @@ from agentsup.config.snapshot import ConfigSnapshot
 from agentsup.daemon import boot, space
 from agentsup.daemon.build import Daemon, build
 from agentsup.daemon.ground import LOG_FILE, Ground, redact_secrets
-from agentsup.daemon.modes import Restored, StartModes, restore
+from agentsup.daemon.modes import Restored, StartModes, restore_at_start
 from agentsup.daemon.reconcile import first_snapshot, keep_applied
 from agentsup.daemon.roster import Roster
 from agentsup.daemon.supervisor import REBUILD_CODE, Ending
@@ -72,7 +72,7 @@ def run_daemon(home: Path, *, port: int | None, accept_store: bool = False) -> i
     descriptors.raise_limit()
     place = Home(home.expanduser().absolute())
     try:
-        restored = restore(place)
+        restored = restore_at_start(place)
         space.wait_for_space(place.create)
         lock = HomeLock(place.lock)
         space.wait_for_space(lock.acquire)

@@ -11,15 +11,20 @@ import asyncio
 import contextlib
 import os
 import stat
-from collections.abc import Awaitable, Callable, Iterator
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
+from agentsup.config.files import ConfigFiles
 from agentsup.config.home import Home
 from agentsup.daemon.tokens import TokenBook, is_loose, renewed_token
+from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import Entropy
+from agentsup.kit.pool import NoAnswer, in_time
 from agentsup.observe.logging import get_logger
 from agentsup.observe.redact import Redactor
 from agentsup.store import record
@@ -32,11 +37,14 @@ _ACL: Final = "system.posix_acl_"
 _ENTRIES: Final = 5000
 """Looked at in one folder, however many there are."""
 _SHOWN: Final = 5
-_OF_AGENT: Final = ("workspace", "engine-turns", "mcp", "persons", "removed")
-_HOMES: Final = ("engine-home", "engine-settings", "exec-home")
-"""In an agent's folder, and for each other person in one below ``persons``."""
 _PER_KIND: Final = ("engine-settings", "engine-home", "mcp")
-"""What is in these is a folder for each kind of program."""
+"""In an agent's folder, and for each other person in one below ``persons``: what is in these is a
+folder for each kind of program."""
+_READ: Final = {True: 0o500, False: 0o400}
+"""What a directory and a file need, of which nothing more is known."""
+_WALK_S: Final = 2.0
+LIMIT_S: Final = 10.0
+"""For a look as a whole; a share in the home may not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +64,21 @@ class Restored:
         return f"{self.path} ({self.was:o}, now {self.now:o})"
 
 
+def restore_at_start(home: Home) -> list[Restored]:
+    """As ``restore``, but a part of the home that does not answer holds up no start: it is told at
+    the first look then. Raises ``OSError``."""
+    try:
+        return in_time(partial(restore, home), LIMIT_S)
+    except NoAnswer:
+        return []
+
+
 def restore(home: Home) -> list[Restored]:
     """Give what is the daemon's the modes that it needs, and the home itself to nobody else; blocks.
 
     Directories are put right before what lies in them is looked at. Links are left alone. What is
-    another user's can't be changed and is passed over. The operator's token is ``tokens``' affair.
+    another user's can't be changed and is passed over, and so is what lies in the places of agents'
+    programs. The operator's token is ``tokens``' affair.
     """
     return [
         found
@@ -75,7 +93,7 @@ def _places(home: Home) -> Iterator[tuple[Path, int]]:
     folders = (home.logs, home.backups, home.agents, home.tasks, home.roles, root / "applied")
     for folder in (root, *folders):
         yield folder, _OWN
-    for folder in (home.logs, home.backups, home.roles, root / "applied"):
+    for folder in (home.logs, home.backups, home.roles, root / "applied", home.tasks):
         for path in _entries(folder):
             yield path, _needed(path)
     yield record.path_beside(home.state_db), 0o600
@@ -84,19 +102,45 @@ def _places(home: Home) -> Iterator[tuple[Path, int]]:
             yield path.with_name(f"{path.name}{end}"), 0o600
     for agent in _entries(home.agents):
         yield agent, _OWN
-        yield agent / "MEMORY.md", 0o600
-        for name in _OF_AGENT:
-            yield agent / name, _OWN
+        for path in _entries(agent):
+            yield path, _needed(path)
         persons = _entries(agent / "persons")
         for each in persons:
             yield each, _OWN
+            for path in _entries(each):
+                yield path, _needed(path)
+        # What is deeper is programs' own.
         for each in (agent, *persons):
-            for name in _HOMES:
-                yield each / name, _OWN
             for kind in chain.from_iterable(_entries(each / name) for name in _PER_KIND):
                 yield kind, _needed(kind)
-    for task in _entries(home.tasks):
-        yield task, _needed(task)
+    yield from _others(root, but=(home.agents, home.tasks, home.api_token))
+
+
+def _others(root: Path, but: Collection[Path]) -> Iterator[tuple[Path, int]]:
+    """What people and the daemon put below ``root``, without ``but``: what is in other file systems
+    is left out, and so is what is beyond ``_ENTRIES`` or takes over ``_WALK_S``."""
+    clock, left, waiting = SystemClock(), _ENTRIES, deque([root])
+    until = clock.monotonic() + _WALK_S
+    try:
+        device = root.lstat().st_dev
+    except OSError:
+        return
+    while waiting:
+        for path in _entries(waiting.popleft()):
+            left -= 1
+            if left < 0 or clock.monotonic() > until:
+                return
+            if path in but:
+                continue
+            try:
+                known = path.lstat()
+            except OSError:
+                continue
+            is_directory = stat.S_ISDIR(known.st_mode)
+            if is_directory or stat.S_ISREG(known.st_mode):
+                yield path, _READ[is_directory]
+            if is_directory and known.st_dev == device:
+                waiting.append(path)
 
 
 def _needed(path: Path) -> int:
@@ -161,6 +205,7 @@ class ModeKeeper:
         redactor: Redactor,
         tell: Callable[[str], Awaitable[None]],
         at_start: StartModes,
+        files: ConfigFiles,
     ) -> None:
         """``at_start``: what was done before anybody could be told. A home that somebody made with
         the usual mode is put right without a word."""
@@ -171,11 +216,17 @@ class ModeKeeper:
         self._tell = tell
         self._restored = [each for each in at_start.restored if each.was_taken]
         self._has_new_token = at_start.has_new_token
+        self._files = files
 
     async def look(self) -> None:
         """Put right what is wrong. Raises ``StoreUnavailable`` where it can't be told; it is told
         at the next look then."""
-        self._restored += await asyncio.to_thread(restore, self._home)
+        try:
+            self._restored += await self._files.run(
+                partial(restore, self._home), key=f"{self._home.root} modes", limit_s=LIMIT_S
+            )
+        except OSError as error:
+            _log.error("the modes of the home can't be looked at", reason=str(error))
         await self._look_at_token()
         if text := told(self._restored, has_new_token=self._has_new_token):
             _log.error("modes of the home were changed, and are put right", what=text)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agentsup.config.files import ConfigFiles
 from agentsup.config.home import Home
 from agentsup.daemon import modes as modes_module
 from agentsup.daemon.modes import ModeKeeper, Restored, StartModes, restore, told
@@ -20,6 +21,18 @@ from agentsup.model.errors import StoreUnavailable
 from agentsup.observe.redact import Redactor
 
 NOBODY = 65534
+
+
+OURS = (
+    "agents/good/MEMORY.md",
+    "agents/good/matrix-session.json",
+    "roles/critic/AGENT.md",
+    "skills/mail.md",
+    "secrets/bot/token",
+    "rules.yaml",
+    "backups/files/agents.json",
+)
+"""What people and the daemon keep in a home, deeper or by names of their own."""
 
 
 @pytest.fixture
@@ -38,7 +51,9 @@ def fill(home: Home) -> None:
         home.agents_json,
         home.logs / "agentsup.log",
         home.root / "store.json",
+        *map(home.root.joinpath, OURS),
     ):
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)
     for path in (*home.root.rglob("*"), home.root):
         path.chmod(0o700 if path.is_dir() else 0o600)
@@ -63,6 +78,9 @@ DAMAGE = (
     "logs/agentsup.log",
     ".",
     "store.json",
+    "skills",
+    "secrets/bot",
+    *OURS,
 )
 
 
@@ -92,8 +110,36 @@ def test_each_right_that_was_taken_is_given_back(home: Home, name: str) -> None:
     path.chmod(0)
     (found,) = restore(home)
     assert (found.path, found.was, found.was_taken) == (home.root / name, 0, True)
-    assert path.stat().st_mode & 0o777 == before
+    assert path.stat().st_mode & 0o777 & before & 0o500
     assert restore(home) == []
+
+
+def test_a_home_that_is_not_there_yet_needs_nothing(tmp_path: Path) -> None:
+    assert restore(Home(tmp_path / "later")) == []
+
+
+def test_what_people_keep_read_only_stays_so(home: Home) -> None:
+    (home.root / "secrets" / "bot" / "token").chmod(0o400)
+    (home.root / "secrets" / "bot").chmod(0o500)
+    assert restore(home) == []
+
+
+def test_what_programs_have_in_their_own_places_is_left_alone(home: Home) -> None:
+    theirs = home.workspace("good") / "theirs"
+    theirs.touch(mode=0o000)
+    theirs.chmod(0)
+    (home.tasks / "t1" / "theirs").mkdir(mode=0o000)
+    assert restore(home) == []
+
+
+def test_a_walk_is_bounded(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("skills/mail.md", "rules.yaml"):
+        (home.root / name).chmod(0)
+    monkeypatch.setattr(modes_module, "_WALK_S", -1.0)
+    assert restore(home) == []
+    monkeypatch.setattr(modes_module, "_WALK_S", 60.0)
+    monkeypatch.setattr(modes_module, "_ENTRIES", len(list(home.root.iterdir())))
+    assert [each.path.name for each in restore(home)] == ["rules.yaml"]
 
 
 def test_a_look_that_gives_nothing_back_leaves_what_was_taken(
@@ -177,7 +223,7 @@ async def test_while_it_runs_a_readable_token_is_replaced_and_told(home: Home) -
     async def tell(text: str) -> None:
         told_texts.append(text)
 
-    keeper = ModeKeeper(home, tokens, entropy, Redactor(), tell, StartModes())
+    keeper = ModeKeeper(home, tokens, entropy, Redactor(), tell, StartModes(), ConfigFiles())
     await keeper.look()
     assert told_texts == []
     home.api_token.chmod(0o644)
@@ -207,7 +253,9 @@ async def test_what_could_not_be_told_is_told_at_the_next_look(home: Home) -> No
 
     home.tasks.chmod(0)
     start = StartModes(tuple(restore(home)))
-    keeper = ModeKeeper(home, TokenBook(entropy, token), entropy, Redactor(), tell, start)
+    keeper = ModeKeeper(
+        home, TokenBook(entropy, token), entropy, Redactor(), tell, start, ConfigFiles()
+    )
     with pytest.raises(StoreUnavailable):
         await keeper.look()
     await keeper.look()
