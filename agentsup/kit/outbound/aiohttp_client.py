@@ -67,6 +67,7 @@ async def pieces(response: aiohttp.ClientResponse, limits: AnswerLimits) -> Asyn
         for piece in decoder.decode(chunk):
             meter.add(len(piece))
             yield piece
+    decoder.end()
 
 
 async def whole(response: aiohttp.ClientResponse, limits: AnswerLimits) -> bytes:

@@ -17,6 +17,9 @@ ENCODING: Final = "identity"
 """What is asked for. Compression saves little here and costs whoever unpacks it."""
 _STEP_BYTES: Final = 64 * 1024
 _HEAD_BYTES: Final = 2
+_MEMBERS: Final = 1000
+"""A body of gzip may be several, one behind the other."""
+_GZIP: Final = zlib.MAX_WBITS | 16
 _IN_THREAD_BYTES: Final = 256 * 1024
 _END_OF_EVENT: Final = re.compile(rb"(?>\r\n|\r|\n){2}")
 
@@ -32,7 +35,10 @@ class Decoder:
         self._inflate: zlib._Decompress | None = None
         self._is_deflate = False
         """Which of its two forms it is, is still to be seen."""
+        self._is_gzip = False
         self._head = b""
+        self._members = 0
+        self._has_begun = False
         if not names:
             return
         if len(names) > 1 or names[0] not in ("gzip", "x-gzip", "deflate"):
@@ -40,14 +46,16 @@ class Decoder:
                 "encoding",
                 f"the answer is compressed by {encoding[:60]!r}, which was not asked for",
             )
-        self._inflate = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        self._inflate = zlib.decompressobj(_GZIP)
         self._is_deflate = names[0] == "deflate"
+        self._is_gzip = not self._is_deflate
 
     def decode(self, data: bytes) -> Iterator[bytes]:
         """What is in ``data``, in steps. Raises ``LimitExceeded`` where it is damaged."""
         if self._inflate is None:
             yield data
             return
+        self._has_begun |= bool(data)
         if self._is_deflate:
             data = self._head = self._head + data
             if len(data) < _HEAD_BYTES:
@@ -56,10 +64,31 @@ class Decoder:
             # Some servers mean by "deflate" the bare form, without the head of zlib.
             is_bare = data[0] & 0x0F != zlib.DEFLATED or int.from_bytes(data[:2]) % 31
             self._inflate = zlib.decompressobj(-zlib.MAX_WBITS if is_bare else zlib.MAX_WBITS)
-        while data:
-            step, data = self._step(data), self._tail()
+        is_full = False
+        while data or is_full:
+            if self._inflate.eof and not (data := self._next_member(data)):
+                return
+            step = self._step(data)
+            # A full step may have left something behind that needs no further input.
+            is_full = len(step) == _STEP_BYTES and not self._inflate.eof
+            data = self._inflate.unused_data or self._inflate.unconsumed_tail
             if step:
                 yield step
+
+    def end(self) -> None:
+        """The body has ended. Raises ``LimitExceeded`` where what is compressed in it has not."""
+        if self._inflate is not None and self._has_begun and not self._inflate.eof:
+            raise LimitExceeded("encoding", "the answer's compressed body ends too early")
+
+    def _next_member(self, data: bytes) -> bytes:
+        """What there is to unpack behind an end: nothing, unless another gzip body begins there."""
+        data = data.lstrip(b"\0") if self._is_gzip else b""
+        if data:
+            self._members += 1
+            if self._members >= _MEMBERS:
+                raise LimitExceeded("encoding", f"the answer is over {_MEMBERS} compressed bodies")
+            self._inflate = zlib.decompressobj(_GZIP)
+        return data
 
     def _step(self, data: bytes) -> bytes:
         assert self._inflate is not None
@@ -67,10 +96,6 @@ class Decoder:
             return self._inflate.decompress(data, _STEP_BYTES)
         except zlib.error:
             raise LimitExceeded("encoding", "the answer's compression is damaged") from None
-
-    def _tail(self) -> bytes:
-        assert self._inflate is not None
-        return b"" if self._inflate.eof else self._inflate.unconsumed_tail
 
 
 class EventCutter:

@@ -140,6 +140,7 @@ class _Body(httpx2.AsyncByteStream):
             async with asyncio.timeout_at(self._ends_at):
                 data = await anext(incoming, None)
             if data is None:
+                self._decoder.end()
                 return
             for piece in self._decoder.decode(data):
                 meter.add(len(piece))

@@ -65,4 +65,5 @@ def _whole(response: BaseHTTPResponse, limits: AnswerLimits) -> bytes:
             body += piece
         if ends_at is not None and _CLOCK.monotonic() > ends_at:
             raise LimitExceeded("total_s", f"the answer took over {limits.total_s:g} s")
+    decoder.end()
     return bytes(body)

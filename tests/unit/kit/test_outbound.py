@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import zlib
 from dataclasses import replace
 from typing import Any
@@ -53,16 +54,55 @@ def test_a_long_string_is_no_crowd_of_values_even_where_steps_cut_it() -> None:
     assert values_in(b'"' + b"\\\\" * 1_000_000 + b'",' + b"[],[]," * 50, 50) > 50
 
 
-@pytest.mark.parametrize("encoding, wbits", [("gzip", GZIP), ("deflate", ZLIB), ("deflate", BARE)])
+FORMS = [("gzip", GZIP), ("deflate", ZLIB), ("deflate", BARE)]
+
+
+@pytest.mark.parametrize("encoding, wbits", FORMS)
 @pytest.mark.parametrize("size", [1, 7, 1000, 1 << 20])
 def test_a_compressed_body_is_unpacked_in_steps(encoding: str, wbits: int, size: int) -> None:
     text = bytes(range(256)) * 2000
-    raw, decoder, found = packed(text, wbits), Decoder(encoding), bytearray()
+    assert unpacked(packed(text, wbits), encoding, size) == text
+
+
+def unpacked(raw: bytes, encoding: str, size: int) -> bytes:
+    """Whole, though it comes ``size`` bytes at a time."""
+    decoder, found = Decoder(encoding), bytearray()
     for start in range(0, len(raw), size):
         for step in decoder.decode(raw[start : start + size]):
             assert len(step) <= 64 * 1024
             found += step
-    assert bytes(found) == text
+    decoder.end()
+    return bytes(found)
+
+
+@pytest.mark.parametrize("encoding, wbits", FORMS)
+def test_nothing_is_lost_at_the_border_of_a_step(encoding: str, wbits: int) -> None:
+    for size in (*range(65_530, 65_545), *range(131_065, 131_080)):
+        for text in (b"a" * size, random.Random(size).randbytes(size)):
+            raw = packed(text, wbits)
+            for at_once in (len(raw), max(1, len(raw) - 3)):
+                assert unpacked(raw, encoding, at_once) == text
+
+
+@pytest.mark.parametrize("encoding, wbits", FORMS)
+def test_a_body_that_ends_too_early_is_refused(encoding: str, wbits: int) -> None:
+    raw = packed(b"a text that is whole" * 9, wbits)
+    for size in (1, len(raw) // 2, len(raw) - 1):
+        with pytest.raises(LimitExceeded, match="too early"):
+            unpacked(raw[:size], encoding, 7)
+    assert unpacked(b"", encoding, 1) == b"", "an answer without a body has no compressed one"
+
+
+@pytest.mark.parametrize("size", [1, 5, 1 << 20])
+def test_a_body_of_several_is_unpacked_to_its_end(size: int) -> None:
+    raw = packed(b"one ", GZIP) + packed(b"two", GZIP)
+    assert unpacked(raw + b"\0" * 100, "gzip", size) == b"one two"
+    with pytest.raises(LimitExceeded, match="too early"):
+        unpacked(raw[:-1], "gzip", size)
+    with pytest.raises(LimitExceeded, match="damaged"):
+        unpacked(raw + b"no gzip", "gzip", size)
+    with pytest.raises(LimitExceeded, match="over 1000"):
+        unpacked(packed(b"", GZIP) * 1001, "gzip", size)
 
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "compress", "gzip, gzip", "x" * 1000])
