@@ -36,6 +36,7 @@ from agentsup.api.problems import encode
 from agentsup.api.route import Api, Route
 from agentsup.api.web import chats, files, login, static, views
 from agentsup.api.web.book import WebBook
+from agentsup.api.web.sweeps import UploadSweeps
 
 ROUTES: Final[tuple[Route, ...]] = (
     *system.ROUTES,
@@ -90,6 +91,7 @@ def build_app(deps: ApiDeps, *, port: int = 0) -> web.Application:
         rules=HostRules.of(port, deps.allowed_hosts),
         web=book,
         peers=Peers(deps.limits),
+        sweeps=UploadSweeps(connections.work),
         document=cache(document),
     )
     handlers = {handler_of(route, api): route for route in ROUTES}

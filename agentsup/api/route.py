@@ -18,6 +18,7 @@ from agentsup.api.peers import Peers
 from agentsup.api.ports import ApiDeps
 from agentsup.api.problems import encode
 from agentsup.api.web.book import WebBook, WebSession
+from agentsup.api.web.sweeps import UploadSweeps
 from agentsup.model.control import TokenIdentity
 from agentsup.model.errors import Unauthorised
 from agentsup.model.principal import Principal
@@ -36,6 +37,7 @@ class Api:
     rules: HostRules
     web: WebBook
     peers: Peers
+    sweeps: UploadSweeps
     document: Callable[[], bytes] = bytes
     """Renders the OpenAPI document; the first call takes some 25 ms."""
 

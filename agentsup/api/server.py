@@ -13,7 +13,6 @@ from agentsup.api.access import HostRules
 from agentsup.api.app import API, build_app
 from agentsup.api.listener import Listener
 from agentsup.api.ports import ApiDeps
-from agentsup.api.web.files import sweep_uploads
 from agentsup.kit.tasks import OwnerClosed
 from agentsup.model.errors import ConfigError
 
@@ -69,7 +68,6 @@ class ApiServer:
         """Bind and serve; returns the port. Raises `ConfigError` that names what to change."""
         limits = self._deps.limits
         await self._app[API].web.load()
-        await sweep_uploads(self._deps)
         runner = web.AppRunner(
             self._app,
             access_log=None,
@@ -90,6 +88,7 @@ class ApiServer:
             raise self._bind_failed(error) from error
         self._runner, self._listener = runner, listener
         self._app[API].rules = HostRules.of(self._port, self._deps.allowed_hosts)
+        self._app[API].sweeps.start(self._deps)
         if self._host not in _LOOPBACK:
             _log.warning(
                 "the API listens on %s:%d, beyond this machine; only calls with a token and a "

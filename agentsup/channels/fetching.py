@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 from agentsup.catalogue import Words
-from agentsup.channels.received import FOLDER, Landing
+from agentsup.channels.received import FOLDER, Landing, Write
 from agentsup.kit.backoff import delay_s
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
@@ -21,7 +21,7 @@ from agentsup.model.message import Part
 
 __all__ = ["Fetched", "Later", "Never", "Opened", "Sent", "discard", "fetch"]
 
-Opened = Callable[[], Awaitable[IO[bytes]]]
+Opened = Callable[[], Awaitable[Write]]
 _PATIENCE_S = 60.0
 """A server that is started anew is back within this time; what comes behind in the chat waits."""
 _PAUSE_CAP_S = 10.0
@@ -92,18 +92,24 @@ async def fetch(
     while True:
         landing: Landing | None = None
 
-        async def opened() -> IO[bytes]:
+        async def opened() -> Write:
             nonlocal landing
             make = partial(Landing, workspace, owner=owner, token=entropy.token())
             landing = await run(make, undo=Landing.close)
-            return landing.out
+            out = landing.out
+
+            async def write(piece: bytes) -> None:
+                await run(partial(out.write, piece))
+
+            return write
 
         try:
             try:
                 await pull(opened)
             except BaseException:
                 if landing is not None:
-                    await run(landing.close)
+                    with suppress(OSError):  # it does not answer; what ended the try counts
+                        await run(landing.close)
                 raise
             assert landing is not None, "what was pulled was written"
             # It closes what it keeps: a wait after this one could be given up with the file kept.

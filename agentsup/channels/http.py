@@ -13,10 +13,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import IO, Any
+from typing import Any
 
 import aiohttp
 
+from agentsup.channels.received import Write
 from agentsup.kit.outbound.aiohttp_client import Session, new_session, pieces, whole
 from agentsup.kit.outbound.limits import MIB, AnswerLimits, LimitExceeded
 from agentsup.model.errors import AgentsupError, TooLarge
@@ -117,19 +118,18 @@ class Answering:
     retry_after: str
     _response: aiohttp.ClientResponse
 
-    async def save(self, to: IO[bytes], max_bytes: int) -> int:
-        """Write the body to a file and return its size; ``TooLarge`` over ``max_bytes``."""
+    async def save(self, write: Write, max_bytes: int) -> int:
+        """Hand the body on piece by piece and return its size; ``TooLarge`` over ``max_bytes``."""
         size, limits = 0, replace(_ANSWER, body_bytes=max_bytes)
         try:
             async with aclosing(pieces(self._response, limits)) as coming:
                 async for piece in coming:
                     size += len(piece)
-                    await asyncio.to_thread(to.write, piece)
+                    await write(piece)
         except LimitExceeded as error:
             if error.limit != "bytes":
                 raise
             raise TooLarge(f"the file is over {max_bytes // MIB} MiB", limit=max_bytes) from None
-        await asyncio.to_thread(to.flush)
         return size
 
     async def beginning(self, max_bytes: int) -> bytes:

@@ -7,6 +7,7 @@ import os
 import re
 import time
 import unicodedata
+from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -15,11 +16,13 @@ from typing import IO, Final
 from agentsup.kit.planted import Folder
 from agentsup.kit.pool import BoundedPool
 
-__all__ = ["FOLDER", "Landing", "safe_name", "sweep", "swept"]
+__all__ = ["FOLDER", "Landing", "Write", "safe_name", "sweep", "swept"]
 
 _log = logging.getLogger(__name__)
 
 FOLDER: Final = "inbox"
+Write = Callable[[bytes], Awaitable[object]]
+"""Takes a piece of a file; raises ``OSError``."""
 _MAX_NAME: Final = 100
 _NAMES: Final = 10_000
 _LOOKED_AT: Final = 100_000
@@ -118,11 +121,13 @@ def sweep(workspace: Path, *, owner: str) -> int:
     return count
 
 
-async def swept(workspace: Path, *, owner: str, files: BoundedPool) -> None:
+async def swept(
+    workspace: Path, *, owner: str, files: BoundedPool, limit_s: float | None = None
+) -> None:
     """``sweep`` in the pool. What does not answer is left as it is."""
     step = partial(sweep, workspace, owner=owner)
     try:
-        await files.run(step, key=workspace.parent.name)
+        await files.run(step, key=workspace.parent.name, limit_s=limit_s)
     except OSError as error:
         _log.warning("unfinished files of %s stay: %s", workspace.parent.name, error)
 

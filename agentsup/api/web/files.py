@@ -18,9 +18,9 @@ from aiohttp import hdrs, web
 
 from agentsup.api import bodies, privacy, shapes
 from agentsup.api.access import Access
-from agentsup.api.ports import ApiDeps
 from agentsup.api.route import Call, Route, reply
-from agentsup.channels.received import FOLDER, Landing, swept
+from agentsup.api.web.sweeps import OWNER
+from agentsup.channels.received import FOLDER, Landing
 from agentsup.channels.upload import UploadFile, inside, open_upload
 from agentsup.kit.planted import Folder
 from agentsup.kit.pool import NoAnswer
@@ -30,7 +30,6 @@ from agentsup.model.message import Message, Part
 from agentsup.store.database import Tx
 
 CHUNK: Final = 256 * 1024
-_OWNER: Final = "web"
 _KEPT_MS: Final = 7 * 86_400_000
 """An upload that nobody has sent for so long can't be sent any more."""
 _SHOWN: Final = {
@@ -56,10 +55,11 @@ async def upload(call: Call) -> web.Response:
     workspace = call.deps.web.workspace(entry.name)
     run = partial(call.deps.web.files.run, key=entry.name)
     with call.admit("uploads"):
+        await call.api.sweeps.over(entry.name)
         try:
             now_ms = call.deps.clock.now_ms()
             token = call.deps.entropy.token()
-            make = partial(Landing, workspace, owner=_OWNER, token=token)
+            make = partial(Landing, workspace, owner=OWNER, token=token)
             landing = await run(make, undo=Landing.close)
             try:
                 size = await _receive(call, landing.out, limit, entry.name)
@@ -74,13 +74,6 @@ async def upload(call: Call) -> web.Response:
     path = f"{FOLDER}/{to.name}"
     await _note(call, entry.agent_id, path)
     return reply({"path": path, "name": query.name, "size": size}, 201)
-
-
-async def sweep_uploads(deps: ApiDeps) -> None:
-    """Remove the halves of files that were on their way when an earlier life was killed; before
-    anybody can send one. What came whole has another name, whoever it is of."""
-    for name in deps.directory.names():
-        await swept(deps.web.workspace(name), owner=_OWNER, files=deps.web.files)
 
 
 async def _note(call: Call, agent_id: str, path: str) -> None:

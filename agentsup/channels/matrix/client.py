@@ -12,7 +12,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 from agentsup.channels.http import HttpAnswer, HttpPool, Unanswered, Unsent
@@ -24,6 +24,7 @@ from agentsup.channels.matrix.errors import (
     TokenRefused,
     error_of,
 )
+from agentsup.channels.received import Write
 from agentsup.channels.upload import UploadFile
 
 __all__ = ["MatrixClient", "Session", "UploadFile"]
@@ -240,7 +241,7 @@ class MatrixClient:
                 )
         return _text(await _read(answer), "content_uri")
 
-    async def download(self, mxc: str, to: IO[bytes], max_bytes: int) -> int:
+    async def download(self, mxc: str, write: Write, max_bytes: int) -> int:
         """Fetch a file by its ``mxc://`` address into ``to`` and return its size in bytes.
 
         Raises a ``MatrixError``; ``TooLarge`` over ``max_bytes``; ``OSError`` if it can't be
@@ -263,7 +264,7 @@ class MatrixClient:
             if response.status != 200:
                 body = await response.beginning(_CHUNK_BYTES)
                 raise error_of(response.status, body, retry_after=response.retry_after)
-            return await response.save(to, max_bytes)
+            return await response.save(write, max_bytes)
 
     # -- one call ----------------------------------------------------------------------------------
 

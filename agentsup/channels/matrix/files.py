@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 from agentsup.catalogue import Words
 from agentsup.channels import fetching
@@ -16,6 +16,7 @@ from agentsup.channels.matrix.errors import (
     TokenRefused,
 )
 from agentsup.channels.matrix.event import Attachment
+from agentsup.channels.received import Write
 from agentsup.kit.clock import Clock
 from agentsup.kit.entropy import Entropy
 from agentsup.kit.pool import BoundedPool
@@ -26,7 +27,7 @@ __all__ = ["Fetched", "FileClient", "discard", "fetch"]
 class FileClient(Protocol):
     """What is needed of a client."""
 
-    async def download(self, mxc: str, to: IO[bytes], max_bytes: int) -> int: ...
+    async def download(self, mxc: str, write: Write, max_bytes: int) -> int: ...
 
 
 async def fetch(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 from agentsup.channels.http import BeforeSending
+from agentsup.channels.received import Write
 from agentsup.channels.telegram import library
 from agentsup.channels.telegram.errors import FateUnknown, NotSent, error_of
 from agentsup.channels.telegram.flood import Flood
@@ -130,17 +131,17 @@ class TelegramClient:
             )
         return self._library
 
-    async def download(self, file_path: str, to: IO[bytes], max_bytes: int) -> int:
-        """Fetch a file (``file_path`` of ``getFile``) into ``to`` and return its size in bytes.
+    async def download(self, file_path: str, write: Write, max_bytes: int) -> int:
+        """Fetch a file (``file_path`` of ``getFile``), ``write`` it and return its size in bytes.
 
-        Raises a ``TelegramError``; ``TooLarge`` over ``max_bytes``; ``OSError`` if it can't be
-        written. Then ``to`` holds a piece at most.
+        Raises a ``TelegramError``; ``TooLarge`` over ``max_bytes``; what ``write`` raises, an
+        ``OSError``. Then a piece of it was written at most.
         """
         url = f"{self._root}/file/bot{self._token}/{file_path}"
         async with self._place(), self._http.get(url, timeout_s=_DOWNLOAD_S) as response:
             if response.status != 200:
                 raise error_of(response.status, await response.beginning(_CHUNK_BYTES))
-            return await response.save(to, max_bytes)
+            return await response.save(write, max_bytes)
 
     async def close(self) -> None:
         """No more calls; the shared session stays open."""

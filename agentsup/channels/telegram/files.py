@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 from agentsup.catalogue import Words
 from agentsup.channels import fetching
 from agentsup.channels.fetching import Fetched, Later, Never, Opened, discard
+from agentsup.channels.received import Write
 from agentsup.channels.telegram.errors import (
     FateUnknown,
     FloodWait,
@@ -29,7 +30,7 @@ class FileClient(Protocol):
 
     async def call(self, method: str, *, timeout_s: float = 20.0, **fields: Any) -> Any: ...
 
-    async def download(self, file_path: str, to: IO[bytes], max_bytes: int) -> int: ...
+    async def download(self, file_path: str, write: Write, max_bytes: int) -> int: ...
 
 
 async def fetch(

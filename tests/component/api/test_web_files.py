@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from agentsup.api.app import API
 from agentsup.api.ports import ApiLimits
+from agentsup.api.server import ApiServer
 from agentsup.channels.web import WebChannel
 from agentsup.mailbox.mailbox import Completion
 from agentsup.mailbox.relay import Relay
@@ -297,8 +299,13 @@ async def test_halves_of_a_killed_life_go_and_nothing_else(rig: Rig, tmp_path: P
     (inbox / ".agentsup-web-link").symlink_to(outside / ".agentsup-web-precious")
     workspace(rig, "Scout").mkdir(parents=True)
     (workspace(rig, "Scout") / "inbox").symlink_to(outside)
-    await rig.server.close()
-    await rig.server.start()
+    next_life = ApiServer(rig.deps, port=0)
+    await next_life.start()
+    try:
+        for name in rig.deps.directory.names():
+            await next_life._app[API].sweeps.over(name)
+    finally:
+        await next_life.close()
     assert sorted(each.name for each in inbox.iterdir()) == sorted(
         [
             ".agentsup-telegram-a-half",

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +15,7 @@ from agentsup.channels.fetching import Fetched, Opened, fetch
 from agentsup.channels.received import Landing
 from agentsup.kit.clock import SystemClock
 from agentsup.kit.entropy import SystemEntropy
+from agentsup.kit.pool import BoundedPool
 
 
 class Photo:
@@ -23,10 +24,10 @@ class Photo:
 
 
 async def pull(opened: Opened) -> None:
-    (await opened()).write(b"pixel")
+    await (await opened())(b"pixel")
 
 
-def fetching(workspace: Path) -> asyncio.Task[Fetched]:
+def fetching(workspace: Path, files: BoundedPool | None = None) -> asyncio.Task[Fetched]:
     return asyncio.create_task(
         fetch(
             pull,
@@ -37,6 +38,7 @@ def fetching(workspace: Path) -> asyncio.Task[Fetched]:
             entropy=SystemEntropy(SystemClock()),
             max_bytes=1_000,
             say=words("en"),
+            files=files,
         )
     )
 
@@ -81,3 +83,35 @@ async def test_what_is_waited_for_is_kept(tmp_path: Path) -> None:
     assert got.part is not None
     assert got.part.path is not None
     assert (tmp_path / got.part.path).read_bytes() == b"pixel"
+
+
+async def test_a_workspace_that_stops_answering_takes_threads_of_its_pool_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over, at_it = threading.Event(), list[str]()
+    real = Landing.__init__
+
+    class Hanging:
+        def __init__(self, out: Any) -> None:
+            self.close = out.close
+
+        def write(self, piece: bytes) -> None:
+            at_it.append(threading.current_thread().name)
+            over.wait()
+
+    def made(landing: Landing, *args: Any, **kwargs: Any) -> None:
+        real(landing, *args, **kwargs)
+        landing.out = cast(Any, Hanging(landing.out))
+
+    monkeypatch.setattr(Landing, "__init__", made)
+    pool = BoundedPool("files", limit_s=0.05)
+    try:
+        got = await fetching(tmp_path, pool)
+        assert "no answer" in got.problem
+        assert at_it == ["pool:files"]
+        assert pool.stuck == {tmp_path.parent.name: 1}
+    finally:
+        over.set()
+    async with asyncio.timeout(5):
+        while pool.stuck:
+            await asyncio.get_running_loop().run_in_executor(None, lambda: None)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
 
 import pytest
 
@@ -18,6 +17,7 @@ from agentsup.channels.matrix.errors import (
 )
 from agentsup.channels.matrix.event import Attachment
 from agentsup.channels.matrix.files import Fetched, fetch
+from agentsup.channels.received import Write
 from agentsup.kit.clock import LoopClock
 from agentsup.kit.entropy import SeededEntropy
 from agentsup.model.errors import TooLarge
@@ -33,13 +33,12 @@ class Media:
         self.clock, self.error, self.until_s = clock, error, until_s
         self.asked = 0
 
-    async def download(self, mxc: str, to: IO[bytes], max_bytes: int) -> int:
+    async def download(self, mxc: str, write: Write, max_bytes: int) -> int:
         self.asked += 1
-        to.write(b"hel")
+        await write(b"hel")
         if self.clock.monotonic() < self.until_s:
             raise self.error
-        to.write(b"lo")
-        to.flush()
+        await write(b"lo")
         return 5
 
 

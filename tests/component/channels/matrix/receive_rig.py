@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from agentsup.agents.commands.dispatch import ChatCommands, Command
 from agentsup.channels.inbox import Inbox
@@ -22,6 +22,7 @@ from agentsup.channels.matrix.incoming import Incoming
 from agentsup.channels.matrix.kept import Owner, RoomNews, Row, keep_tx
 from agentsup.channels.matrix.marks import Marks
 from agentsup.channels.matrix.rooms import Rooms
+from agentsup.channels.received import Write
 from agentsup.mailbox.bus import DirectoryEntry
 from agentsup.model.agent import AgentSpec, MatrixIdentity
 from agentsup.model.control import CommandContext, CommandReply
@@ -99,8 +100,9 @@ class Homeserver:
     async def leave(self, room_id: str) -> None:
         self._called("leave", room_id)
 
-    async def download(self, mxc: str, to: IO[bytes], max_bytes: int) -> int:
-        return to.write(b"data")
+    async def download(self, mxc: str, write: Write, max_bytes: int) -> int:
+        await write(b"data")
+        return 4
 
     async def read_marker(self, room_id: str, event_id: str, thread_id: str | None = None) -> None:
         self.marked.append(event_id)

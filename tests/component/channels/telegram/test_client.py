@@ -3,11 +3,12 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from aiohttp import web
 
+from agentsup.channels.received import Write
 from agentsup.channels.telegram.client import SharedHttp, TelegramClient, UploadFile
 from agentsup.channels.telegram.errors import (
     ChatGone,
@@ -157,6 +158,13 @@ async def test_a_redirect_is_not_followed() -> None:
     await runner.cleanup()
 
 
+def into(out: IO[bytes]) -> Write:
+    async def write(piece: bytes) -> None:
+        out.write(piece)
+
+    return write
+
+
 async def test_a_file_comes_and_goes(bench: Bench, tmp_path: Path) -> None:
     ann, chat = await bench.person()
     await bench.people.send_file(chat, b"x" * 70_000, name="in.bin")
@@ -165,10 +173,10 @@ async def test_a_file_comes_and_goes(bench: Bench, tmp_path: Path) -> None:
     found = await bench.client.call("getFile", file_id=document["file_id"])
     to = tmp_path / "in.bin"
     with to.open("wb") as out:
-        assert await bench.client.download(found["file_path"], out, 100_000) == 70_000
+        assert await bench.client.download(found["file_path"], into(out), 100_000) == 70_000
     assert to.read_bytes() == b"x" * 70_000
     with pytest.raises(TooLarge), (tmp_path / "small").open("wb") as out:
-        await bench.client.download(found["file_path"], out, 60_000)
+        await bench.client.download(found["file_path"], into(out), 60_000)
     upload = UploadFile(to, "out.bin", workspace=tmp_path)
     sent = await bench.client.call("sendDocument", chat_id=ann, files={"document": upload})
     assert await bench.people.download(sent["document"]["file_unique_id"]) == b"x" * 70_000
