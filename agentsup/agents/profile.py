@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
+from agentsup.config.files import timed_reads
 from agentsup.kit.planted import read_plain
-from agentsup.kit.pool import NoAnswer, in_time
 from agentsup.mailbox.bus import DirectoryEntry
 from agentsup.model.agent import AgentSpec
 from agentsup.model.name import name_problem
@@ -64,14 +64,9 @@ def _line(mate: DirectoryEntry) -> str:
 
 
 def skill_texts(folder: Path, skills: Sequence[str]) -> tuple[str, ...]:
-    """The text of each skill, files read anew when they changed; where they don't answer, its
-    name. Blocks for a moment at most."""
-    if not skills:
-        return ()
-    try:
-        return in_time(lambda: tuple(_skill(folder, each) for each in skills), _LIMIT_S)
-    except NoAnswer:
-        return tuple(skills)
+    """The text of each skill, files read anew when they changed; where one does not answer, its
+    name. Blocks for a moment at most, and not again while that file hangs."""
+    return tuple(_skill(folder, each) for each in skills)
 
 
 def _skill(folder: Path, skill: str) -> str:
@@ -79,10 +74,14 @@ def _skill(folder: Path, skill: str) -> str:
         return skill.strip()
     path = folder / f"{skill}.md"
     try:
-        found = path.stat()
-        return _read(path, found.st_mtime_ns, found.st_size) or skill
+        return timed_reads().run(partial(_text, path), _LIMIT_S, key=f"{path}") or skill
     except OSError:
         return skill
+
+
+def _text(path: Path) -> str:
+    found = path.stat()
+    return _read(path, found.st_mtime_ns, found.st_size)
 
 
 @lru_cache(maxsize=256)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
 from agentsup.kit.planted import read_plain
-from agentsup.kit.pool import BoundedPool, NoAnswer
+from agentsup.kit.pool import BoundedPool, NoAnswer, TimedSteps
 
-__all__ = ["LIMIT_S", "ConfigFiles", "config_pool"]
+__all__ = ["LIMIT_S", "ConfigFiles", "config_pool", "timed_reads"]
 
 T = TypeVar("T")
 LIMIT_S = 5.0
@@ -26,6 +26,13 @@ LIMIT_S = 5.0
 def config_pool() -> BoundedPool:
     """A pool for files that people keep: one place for each file."""
     return BoundedPool("config", threads=8, per_key=1, limit_s=LIMIT_S)
+
+
+@cache
+def timed_reads() -> TimedSteps:
+    """The one reader of this process for code that can't await: a file that hangs has one thread,
+    whoever asks for it."""
+    return TimedSteps("reads")
 
 
 class ConfigFiles:

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from agentsup.config.files import timed_reads
 from agentsup.config.findings import is_secret_name
 from agentsup.kit.planted import read_plain
-from agentsup.kit.pool import in_time
 from agentsup.model.agent import Secret
 from agentsup.model.errors import ConfigError
 
@@ -57,7 +57,8 @@ def resolve(secret: Secret, *, base: Path, environ: Mapping[str, str] | None = N
 def _read(written: str, base: Path) -> str:
     path = base / Path(written).expanduser()
     try:
-        data = in_time(partial(read_plain, path, MAX_FILE_BYTES + 1), _limit_s())
+        read = partial(read_plain, path, MAX_FILE_BYTES + 1)
+        data = timed_reads().run(read, _limit_s(), key=f"{path}")
     except OSError as error:
         reason = error.strerror or str(error) or type(error).__name__
         raise ConfigError(f"the secret file {path} can't be read: {reason}") from None

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 from agentsup.kit.clock import SystemClock
 
-__all__ = ["BoundedPool", "NoAnswer", "NoThread", "PoolFull", "in_time"]
+__all__ = ["BoundedPool", "NoAnswer", "NoThread", "PoolFull", "TimedSteps", "in_time"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -223,6 +223,35 @@ def in_time(step: Callable[[], T], limit_s: float) -> T:
         if future.done():
             raise  # the step's own
         raise NoAnswer(f"no answer within {limit_s:g} s") from None
+
+
+class TimedSteps:
+    """``in_time`` by key: while a key's step hangs, the key is refused at once. What does not answer
+    costs one thread and one wait, however often it is asked for. Any thread may call it."""
+
+    def __init__(self, name: str, *, stuck: int = 64) -> None:
+        """With ``stuck`` steps left behind, none is begun."""
+        self._threads = _Threads(name)
+        self._most_stuck = stuck
+        self._left: dict[str, Future[Any]] = {}
+        self._lock = threading.Lock()
+
+    def run(self, step: Callable[[], T], limit_s: float, *, key: str) -> T:
+        """What ``step`` returns or raises. Blocks for ``limit_s`` at most; raises ``NoAnswer`` then,
+        and ``NoThread``."""
+        with self._lock:
+            self._left = {each: one for each, one in self._left.items() if not one.done()}
+            if key in self._left or len(self._left) >= self._most_stuck:
+                raise NoAnswer("no answer: an earlier step still hangs")
+        future = self._threads.submit(step)
+        try:
+            return future.result(limit_s)
+        except TimeoutError:
+            if future.done():
+                raise  # the step's own
+            with self._lock:
+                self._left[key] = future
+            raise NoAnswer(f"no answer within {limit_s:g} s") from None
 
 
 class _Key:

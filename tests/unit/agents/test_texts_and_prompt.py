@@ -1,5 +1,6 @@
 """What models and people read: envelopes, instructions, states, lengths of time."""
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -124,6 +125,32 @@ def test_a_skill_that_is_edited_is_read_anew(tmp_path: Path) -> None:
         (tmp_path / "citing.md").write_text(text, encoding="utf-8")
         assert profile.skill_texts(tmp_path, ("citing",)) == (text,)
     assert profile.skill_texts(tmp_path, ("../citing",)) == ("../citing",)
+
+
+def test_a_skill_that_does_not_answer_costs_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over, asked = threading.Event(), list[Path]()
+    (tmp_path / "citing.md").write_text("Name the page.", encoding="utf-8")
+
+    def hang(path: Path) -> str:
+        asked.append(path)
+        over.wait()
+        return ""
+
+    real = profile._text
+    monkeypatch.setattr(
+        profile, "_text", lambda path: (hang if "lost" in path.name else real)(path)
+    )
+    before = threading.active_count()
+    try:
+        for _ in range(5):
+            texts = profile.skill_texts(tmp_path, ("lost", "citing"))
+            assert texts == ("lost", "Name the page.")
+        assert asked == [tmp_path / "lost.md"]
+        assert threading.active_count() <= before + 1
+    finally:
+        over.set()
 
 
 def entry(name: str, team: str) -> DirectoryEntry:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from agentsup.kit.pool import BoundedPool, NoAnswer, NoThread, PoolFull, in_time
+from agentsup.kit.pool import BoundedPool, NoAnswer, NoThread, PoolFull, TimedSteps, in_time
 
 SHORT_S = 0.05
 
@@ -207,3 +207,30 @@ async def test_steps_take_no_time_where_time_is_virtual() -> None:
     began = asyncio.get_running_loop().time()
     assert await asyncio.gather(*(pool.run(lambda: 1) for _ in range(50))) == [1] * 50
     assert asyncio.get_running_loop().time() == began
+
+
+def test_what_hangs_is_asked_once_and_again_when_it_has_ended() -> None:
+    steps, over, asked = TimedSteps("reads", stuck=2), threading.Event(), list[int]()
+
+    def step() -> None:
+        asked.append(1)
+        over.wait()
+
+    try:
+        for said in ("within", "still hangs", "still hangs"):
+            with pytest.raises(NoAnswer, match=said):
+                steps.run(step, SHORT_S, key="a")
+        assert steps.run(lambda: 1, 5, key="b") == 1
+        with pytest.raises(ZeroDivisionError):
+            steps.run(lambda: 1 // 0, 5, key="b")
+        with pytest.raises(NoAnswer, match="within"):
+            steps.run(step, SHORT_S, key="c")
+        with pytest.raises(NoAnswer, match="still hangs"):
+            steps.run(lambda: 1, 5, key="b")
+        assert len(asked) == 2
+        hanging = [each for each in threading.enumerate() if each.name == "pool:reads"]
+    finally:
+        over.set()
+    for each in hanging:
+        each.join(5)
+    assert steps.run(lambda: 1, 5, key="a") == 1
