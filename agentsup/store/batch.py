@@ -110,6 +110,7 @@ class BatchRunner:
         self._limits = limits
         self._reserve = reserve
         self._last_good = last_good
+        self._written: list[Tx] = []
 
     def run(self, jobs: Sequence[Job], connection: sqlite3.Connection) -> BatchReport:
         """Run `jobs` in order and commit once. Fills in each job's result or error."""
@@ -133,7 +134,10 @@ class BatchRunner:
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")  # if even this fails, the writer must stop
+            written, self._written = self._written, []
         if report.failure is not None:
+            for tx in reversed(written):
+                tx.undo()
             report.ran = len(jobs)
             if report.failure.facts.get("reason") == Trouble.FULL:
                 self._reserve.free()
@@ -176,9 +180,14 @@ class BatchRunner:
                 report.slow.append((job.name, elapsed_ms))
             began_at = ended_at
 
+    def _begin(self, connection: sqlite3.Connection) -> Tx:
+        tx = Tx(connection)
+        self._written.append(tx)
+        return tx
+
     def _run_one(self, job: Job, connection: sqlite3.Connection) -> None:
         """Run one function in its savepoint. Raises only what ends the whole batch."""
-        tx = Tx(connection)
+        tx = self._begin(connection)
         connection.execute("SAVEPOINT fn")
         try:
             job.result = job.fn(tx)
@@ -196,6 +205,7 @@ class BatchRunner:
         self._check_open(connection, job.name, job.error)
         if job.error is not None:
             connection.execute("ROLLBACK TO fn")
+            tx.undo()
         else:
             job.callbacks = tx.callbacks
             job.topics = tx.topics
@@ -208,7 +218,7 @@ class BatchRunner:
 
         Raises only what ends the whole batch.
         """
-        tx = Tx(connection)
+        tx = self._begin(connection)
         results: Sequence[Any] | None = None
         failure: BaseException | None = None
         connection.execute("SAVEPOINT fn")
@@ -230,6 +240,7 @@ class BatchRunner:
         if failure is not None or results is None:
             connection.execute("ROLLBACK TO fn")
             connection.execute("RELEASE fn")
+            tx.undo()
             return False
         connection.execute("RELEASE fn")
         for job, result in zip(jobs, results, strict=True):

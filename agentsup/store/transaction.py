@@ -90,13 +90,14 @@ class Reader:
 class Tx(Reader):
     """One function's part of a shared commit: its own savepoint, its own callbacks."""
 
-    __slots__ = ("_callbacks", "_topics")
+    __slots__ = ("_callbacks", "_topics", "_undos")
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         """Use `connection` until `end` is called."""
         super().__init__(connection)
         self._callbacks: list[Callable[[], None]] = []
         self._topics: dict[str, None] = {}
+        self._undos: list[Callable[[], None]] = []
 
     def execute(self, sql: str, params: Params = ()) -> sqlite3.Cursor:
         """Run one statement. Raises `ValueError` for one that would end the shared transaction."""
@@ -139,6 +140,14 @@ class Tx(Reader):
             raise RuntimeError("after_commit must be called before the function returns")
         self._callbacks.append(callback)
 
+    def after_rollback(self, callback: Callable[[], None]) -> None:
+        """Run `callback` in the writer's thread if this change does not stand, before any other
+        function runs: for state in memory that moves together with rows. It must not raise.
+        """
+        if self._connection is None:
+            raise RuntimeError("after_rollback must be called before the function returns")
+        self._undos.append(callback)
+
     def touch(self, topic: str) -> None:
         """Wake those who listen to `topic` once this change is durable; once however often said."""
         if self._connection is None:
@@ -149,6 +158,11 @@ class Tx(Reader):
     def topics(self) -> tuple[str, ...]:
         """What `touch` collected, in order of first mention."""
         return tuple(self._topics)
+
+    def undo(self) -> None:
+        """Run what `after_rollback` collected, the last first, once."""
+        while self._undos:
+            self._undos.pop()()
 
     @property
     def callbacks(self) -> list[Callable[[], None]]:

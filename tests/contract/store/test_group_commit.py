@@ -376,6 +376,30 @@ async def test_callbacks_run_in_order_in_the_loop_before_the_caller_and_after_th
     assert seen == [(threading.main_thread(), ["a"]), "second"]
 
 
+async def test_what_goes_with_a_change_is_taken_back_before_the_next_function(
+    open_store: Opener, gated: GatedRunner
+) -> None:
+    store = await open_store(gated)
+    seen: list[str] = []
+
+    def refuse(tx: Tx) -> None:
+        tx.after_rollback(lambda: seen.append("first"))
+        tx.after_rollback(lambda: seen.append("second"))
+        raise Conflict("no")
+
+    def stand(tx: Tx) -> None:
+        tx.after_rollback(lambda: seen.append("stands"))
+        seen.append("next")
+
+    first = await queue_behind(store, gated)
+    bad, good = start(store, refuse), start(store, stand)
+    await asyncio.sleep(0)
+    gated.gate.set()
+    results = await asyncio.gather(first, bad, good, return_exceptions=True)
+    assert isinstance(results[1], Conflict)
+    assert seen == ["second", "first", "next"]
+
+
 async def test_a_callback_that_fails_is_logged_and_the_caller_still_hears_of_the_commit(
     store: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -398,6 +422,8 @@ async def test_a_tx_is_dead_after_its_function(store: Database) -> None:
         kept[0].execute("SELECT 1")
     with pytest.raises(RuntimeError, match="before the function returns"):
         kept[0].after_commit(lambda: None)
+    with pytest.raises(RuntimeError, match="before the function returns"):
+        kept[0].after_rollback(lambda: None)
 
 
 async def test_a_slow_function_is_logged_by_name(

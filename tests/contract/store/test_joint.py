@@ -132,14 +132,15 @@ async def test_callbacks_and_topics_hold_for_what_was_done_and_not_for_what_was_
 
     def tell(tx: Tx) -> None:
         tx.after_commit(lambda: told.append("committed"))
+        tx.after_rollback(lambda: told.append("undone"))
         tx.touch("news")
 
     store.listen("news", lambda: told.append("news"))
     kind = Kind(tell)
     await write_all(store, kind, ["a", "refused"], kind.joint)
-    assert told == []
+    assert told == ["undone"]
     await write_all(store, kind, ["b", "c"], kind.joint)
-    assert told == ["committed", "news"]
+    assert told == ["undone", "committed", "news"]
 
 
 async def test_trouble_of_the_disk_concerns_everyone(store: Database) -> None:

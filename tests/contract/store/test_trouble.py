@@ -49,10 +49,12 @@ async def test_an_io_error_at_commit_acknowledges_nobody_and_passes(
     await store.write(insert("before"))
     wal = path.with_name(path.name + "-wal")
     told: list[str] = []
+    undone: list[str] = []
 
     def with_callback(tx: Tx) -> None:
         insert("c")(tx)
         tx.after_commit(lambda: told.append("c"))
+        tx.after_rollback(lambda: undone.append("c"))
 
     with no_file_may_grow_beyond(wal.stat().st_size):
         results = await asyncio.gather(
@@ -67,7 +69,7 @@ async def test_an_io_error_at_commit_acknowledges_nobody_and_passes(
     assert isinstance(first, StoreUnavailable)
     assert first.facts["reason"] == "io_error"
     assert str(path) in first.message
-    assert told == []
+    assert (told, undone) == ([], ["c"])
     assert store.stats.last_failure
     assert await count(store) == 1
     await store.write(insert("after"))
