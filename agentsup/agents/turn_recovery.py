@@ -365,6 +365,7 @@ class TurnRecovery:
             provider=row.provider,
             trouble=Trouble(row.trouble),
             at=row.at,
+            own_ms=self._services.mailbox.desk.steady.now_ms(),
         )
 
     def _row(self, work: Work, tier: Tier, trouble: Trouble, end: Done, act: Act) -> AttemptRow:

@@ -49,6 +49,8 @@ class Said:
     question: Question | None = None
     is_step: bool = False
     """More of the question is shown, or has to be, before it can be answered so."""
+    stays: bool = False
+    """It is late, and may yet turn out to be in time: its buttons stay."""
 
 
 class Shown(StrEnum):
@@ -257,8 +259,12 @@ class Asked:
                 key = "approval.not_sure" if seen.is_in_doubt else "approval.not_seen"
                 told = words.text(key, language, id=question_id)
                 return Said(told, counts=False, question=question, is_step=True)
-            except Conflict:  # past its deadline, and nobody has closed it yet
-                return late
+            except Conflict as error:  # past its deadline, and nobody has closed it yet
+                if error.facts.get("state") != QuestionState.OPEN:
+                    return late
+                when = cards.clock_time(question.deadline_at or 0, self._timezone())
+                told = words.text("press.late_undecided", language, when=when)
+                return Said(told, counts=False, question=question, stays=True)
             except Forbidden:
                 key = f"press.of_{question.who.value}"
                 return Said(words.text(key, language), counts=False, question=question)

@@ -114,20 +114,16 @@ class _Assembly:
 
     def _mail(self) -> None:
         g = self.ground
-        self.mailbox = Mailbox(
-            g.database,
-            g.clock,
-            g.entropy,
-            boot_id=g.boot.boot_id,
-            limits=mailbox_limits(g, lambda: self.snapshot),
-        )
+        boot_id, limits = g.boot.boot_id, mailbox_limits(g, lambda: self.snapshot)
+        self.mailbox = Mailbox(g.database, g.clock, g.entropy, boot_id=boot_id, limits=limits)
         self.post = DaemonPost(g, self.mailbox)
         self.bus = self.post.bus
         self.live = LiveHub()
         self.events = EventLog(g.database)
         self.relay_channels = dict(g.channels or own_channels())
+        steady = self.mailbox.desk.steady
         self.relay = Relay(
-            g.database, g.clock, g.entropy, self.relay_channels, boot_id=g.boot.boot_id
+            g.database, g.clock, g.entropy, self.relay_channels, boot_id=boot_id, steady=steady
         )
 
     # -- who works ---------------------------------------------------------------------------------

@@ -125,7 +125,8 @@ def insert_tx(
     epochs = new.epochs or _epochs_for(desk, tx, new)
     person = _person_of(tx, new)
     faults.point("mailbox.accept.before_insert")
-    tx.execute(INSERT_SQL, columns_of(ready, session_id, at, epochs, person))
+    step_ms = desk.steady.step_ms()
+    tx.execute(INSERT_SQL, columns_of(ready, session_id, at, epochs, person, step_ms=step_ms))
     _tell(tx, ready, session_id, at, last_at, person)
     tx.touch(f"agent:{new.agent_id}")
 
@@ -145,9 +146,10 @@ def _person_of(reader: Reader, new: NewMessage) -> str:
 
 
 def columns_of(
-    ready: Draft, session_id: str, at: int, epochs: dict[str, int], person: str
+    ready: Draft, session_id: str, at: int, epochs: dict[str, int], person: str, *, step_ms: int
 ) -> tuple[Any, ...]:
-    """The row of an accepted message, for ``INSERT_SQL``."""
+    """The row of an accepted message, for ``INSERT_SQL``. Its times are told by the wall, and stored
+    by the steady clock, from which the wall is ``step_ms`` away."""
     new = ready.new
     return (
         ready.message_id,
@@ -169,8 +171,8 @@ def columns_of(
         new.summary,
         int(new.silent),
         at,
-        new.not_before,
-        new.expires_at,
+        new.not_before and max(1, new.not_before - step_ms),
+        None if new.expires_at is None else new.expires_at - step_ms,
         new.replay_of,
         encode(epochs) if epochs else "{}",
         person,

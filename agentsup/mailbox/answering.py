@@ -52,18 +52,14 @@ def answer_tx(
 
     Raises ``NotFound``, ``Forbidden`` (not this one's to answer), ``BadRequest`` (not one of the
     options), ``NotSeen`` (the call was shown in part, or another one), ``NotConfirmed`` (leave for
-    every command) and ``Conflict`` (answered, expired or void already; says by whom and when).
+    every command) and ``Conflict`` (answered, expired or void already; says by whom and when. With the
+    ``state`` open: it is late by a clock that may still be set, and can be answered again in a minute).
     """
     question = find_question(tx, question_id)
     at = desk.clock.now_ms()
     if question.state is not QuestionState.OPEN:
         raise Conflict(_too_late(question), question_id=question_id, state=question.state.value)
-    if _is_past(desk, tx, question):
-        raise Conflict(
-            f"this question expired at {_clock_time(question.deadline_at or at)}",
-            question_id=question_id,
-            state=QuestionState.EXPIRED.value,
-        )
+    _check_in_time(desk, tx, question)
     if not may_answer(question, need_message(tx, question.message_id).principal, by):
         whose = "somebody else's"
         if question.who is Who.OPERATORS:
@@ -125,14 +121,36 @@ def _check_seen(question: Question, seen: Seen) -> None:
         )
 
 
-def _is_past(desk: Desk, tx: Tx, question: Question) -> bool:
-    """Whether the deadline has passed, though nobody has closed the question yet."""
-    if question.deadline_at is None or question.deadline_at > desk.steady.now_ms():
-        return False
-    earlier, _ = desk.steady.earlier
-    return not earlier or bool(
+def _check_in_time(desk: Desk, tx: Tx, question: Question) -> None:
+    """Raises ``Conflict`` where the deadline has passed, though nobody has closed the question yet."""
+    if question.deadline_at is None:
+        return
+    is_of_before = _is_of_before(desk, tx, question)
+    now = desk.clock.now_ms() if is_of_before else desk.steady.now_ms()
+    if question.deadline_at > now:
+        return
+    when = _clock_time(question.deadline_at)
+    if is_of_before:
+        raise Conflict(
+            f"by this machine's clock the question expired at {when}; the daemon has just started, and "
+            "the clock may still be set: answer again in a minute, if the question is open then",
+            question_id=question.question_id,
+            state=QuestionState.OPEN.value,
+        )
+    raise Conflict(
+        f"this question expired at {when}",
+        question_id=question.question_id,
+        state=QuestionState.EXPIRED.value,
+    )
+
+
+def _is_of_before(desk: Desk, tx: Tx, question: Question) -> bool:
+    """Whether an earlier life has told its deadline, and the clock has not settled since."""
+    earlier = desk.steady.earlier.questions
+    return bool(earlier) and bool(
         tx.scalar(
-            "SELECT rowid > ? FROM questions WHERE question_id = ?", (earlier, question.question_id)
+            "SELECT rowid <= ? FROM questions WHERE question_id = ?",
+            (earlier, question.question_id),
         )
     )
 

@@ -47,13 +47,15 @@ SELECT * FROM (
                     MIN(CASE WHEN state = 'queued' THEN seq END)) AS head
     FROM messages WHERE agent_id = :agent AND {OPEN_SQL} GROUP BY session_id
   ) h JOIN messages m ON m.seq = h.head
-  WHERE (m.state = 'queued' AND m.not_before <= :now)
+  WHERE (m.state = 'queued' AND m.not_before <= :own
+         AND (m.seq > :earlier OR m.expires_at IS NULL OR m.expires_at > :own))
      OR (m.state = 'leased' AND (m.lease_boot <> :boot
          OR (m.lease_until < :now AND (m.lease_instance <> :instance OR :own_known))))
 ) WHERE rank <= :most
 """  # noqa: S608 - constants; parameters are bound
 """No more heads per lane than can be used: a flood of sessions must not cost each claim. Those that
-turn out unfit (expired, buried) end in this transaction, and their end wakes the next claim."""
+turn out unfit (expired, buried) end in this transaction, and their end wakes the next claim. What is late
+by a clock that may still be set (`deadlines`) is neither begun nor ended."""
 
 _TAKE = """
 UPDATE messages SET state = 'leased', fence = fence + 1, attempts = attempts + 1,
@@ -101,7 +103,7 @@ def claim_tx(
         if not lease.resumed:
             for follower in desk.followers:
                 follower.changed_tx(tx, message, STARTED, at=now)
-    return Claimed(tuple(leases), _next_due_at(tx, agent_id, now))
+    return Claimed(tuple(leases), _next_due_at(tx, agent_id, desk.steady.now_ms()))
 
 
 def _heads(
@@ -113,11 +115,14 @@ def _heads(
     held: Mapping[str, str] | None,
     most: int,
 ) -> Iterator[Head]:
+    own_ms = desk.steady.now_ms()
     rows = tx.all(
         _HEADS,
         {
             "agent": agent_id,
             "now": now,
+            "own": own_ms,
+            "earlier": desk.steady.earlier.messages,
             "aging": AGING_MS,
             "boot": desk.boot_id,
             "instance": instance_id,
@@ -139,19 +144,11 @@ def _heads(
                 continue
             if not _may_take_over(desk, tx, row, now):
                 continue
-        elif _is_expired(desk, row):
+        elif row["expires_at"] is not None and row["expires_at"] <= own_ms:
             ending.expire_tx(desk, tx, row["message_id"], at=now)
             continue
         check_transition(row["message_id"], State(row["state"]), State.LEASED)
         yield Head(row["seq"], row["session_id"], Lane(row["lane"]), row["level"])
-
-
-def _is_expired(desk: Desk, row: Any) -> bool:
-    """Whether a queued message is past its time, which another life may have told by a wrong clock."""
-    expires_at: int | None = row["expires_at"]
-    if expires_at is None or expires_at > desk.steady.now_ms():
-        return False
-    return bool(row["seq"] > desk.steady.earlier[1])
 
 
 def _is_put_away(tx: Tx, message_id: str, now: int) -> bool:
@@ -192,13 +189,13 @@ def _may_take_over(desk: Desk, tx: Tx, row: Any, now: int) -> bool:
     return True
 
 
-def _next_due_at(tx: Tx, agent_id: str, now: int) -> int | None:
+def _next_due_at(tx: Tx, agent_id: str, own_ms: int) -> int | None:
     # A bare parameter, held against the condition of the partial index, would have SQLite prepare
     # the statement anew each time.
     due: int | None = tx.scalar(
         "SELECT MIN(not_before) FROM messages WHERE agent_id = ? AND not_before > ? + 0"
         " AND state = 'queued' AND not_before > 0",
-        (agent_id, now),
+        (agent_id, own_ms),
     )
     return due
 

@@ -158,7 +158,7 @@ class Deliveries:
         match delivery.outcome:
             case DeliveryOutcome.RETRY:
                 self._stats.retried += 1
-                return Settlement(part, delivery, now, now + self._pause_ms(part, delivery))
+                return Settlement(part, delivery, now, self._pause_ms(part, delivery))
             case DeliveryOutcome.DELIVERED:
                 self._stats.delivered += not (delivery.more or part.doubts)
             case DeliveryOutcome.UNKNOWN:

@@ -138,7 +138,7 @@ def retry_tx(
         return State.DEAD
     delay_s = backoff.delay_s(message.attempts, base_s=1.0, cap_s=_RETRY_CAP_S, unit=unit)
     delay_s = max(delay_s, min(least_s, _RETRY_MOST_S))
-    not_before = at + round(delay_s * 1000)
+    not_before = desk.steady.now_ms() + round(delay_s * 1000)
     state = _requeue(
         tx, message, attempts=message.attempts, not_before=not_before, code=code, text=text
     )
@@ -162,7 +162,7 @@ def put_off_tx(
     if is_moot(tx, message):
         put_away_tx(tx, message, at=at)
         return
-    not_before = at + round((wait_s + unit) * 1000)
+    not_before = desk.steady.now_ms() + round((wait_s + unit) * 1000)
     attempts = message.attempts - 1
     _requeue(tx, message, attempts=attempts, not_before=not_before, code=code, text=text)
     facts = {"code": code, "text": text, "attempt": max(0, attempts), "not_before": not_before}

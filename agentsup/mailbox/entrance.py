@@ -104,7 +104,7 @@ def _accept_all_tx(desk: Desk, tx: Tx, entries: Sequence[_Entry]) -> list[Accept
                 desk, tx, entry.ready, there.session_id, in_session, is_busy=there.is_busy
             )
         )
-    _insert_all_tx(tx, entries, results, at)
+    _insert_all_tx(desk, tx, entries, results, at)
     for (agent_id, _, *talk), there in places.items():
         channel, conversation, person, own = talk
         accept.visit_tx(tx, agent_id, channel, conversation, at, there.last_at, person, own)
@@ -116,15 +116,18 @@ def _accept_all_tx(desk: Desk, tx: Tx, entries: Sequence[_Entry]) -> list[Accept
     return results
 
 
-def _insert_all_tx(tx: Tx, entries: Sequence[_Entry], results: Sequence[Accepted], at: int) -> None:
+def _insert_all_tx(
+    desk: Desk, tx: Tx, entries: Sequence[_Entry], results: Sequence[Accepted], at: int
+) -> None:
     """Write the rows, their keys and their events."""
     keys, rows, events = [], [], []
-    told = EventType.CHAT_IN.value
+    told, step_ms = EventType.CHAT_IN.value, desk.steady.step_ms()
     for entry, accepted in zip(entries, results, strict=True):
         ready, new, to = entry.ready, entry.ready.new, entry.ready.new.deliver_to
         message_id, session_id = ready.message_id, accepted.session_id
         keys += [(k.source, k.external_id, message_id, k.body_hash, at) for k in ready.keys]
-        rows.append(accept.columns_of(ready, session_id, at, new.epochs, new.principal.person))
+        person = new.principal.person
+        rows.append(accept.columns_of(ready, session_id, at, new.epochs, person, step_ms=step_ms))
         place_name = f"{to.channel}:{to.conversation}"
         events.append((at, told, new.agent_id, session_id, message_id, place_name, ready.facts))
         faults.point("mailbox.accept.before_insert")

@@ -21,6 +21,7 @@ from agentsup.mailbox import (
     answering,
     claim,
     dead,
+    deadlines,
     editing,
     ending,
     plain_answer,
@@ -88,8 +89,7 @@ class Mailbox:
     ) -> None:
         """``boot_id`` names this life of the daemon; leases of another one are void."""
         self.epochs, self.limits = EpochMap(), limits or MailboxLimits()
-        self._db, self._entropy = db, entropy
-        steady = SteadyClock(clock)
+        self._db, self._entropy, steady = db, entropy, SteadyClock(clock)
         self.desk = Desk(clock, entropy, boot_id, self.limits, self.epochs, Pace(), steady)
         self._entrance = Entrance(db, self.desk)
 
@@ -97,7 +97,7 @@ class Mailbox:
         """Take over the epochs of earlier boots; call once before work starts."""
 
         def stored(reader: Reader) -> dict[str, int]:
-            self.desk.steady.begin(*questions.newest(reader))
+            self.desk.steady.begin(deadlines.left_by_earlier(reader))
             return dict(reader.all("SELECT scope, counter FROM epochs"))  # type: ignore[arg-type]  # rows of two columns are pairs
 
         self.epochs.merge_all(await self._db.read(stored, name="mailbox.load"))
@@ -286,11 +286,11 @@ class Mailbox:
 
     async def expire(self) -> Expired:
         """Close questions and queued messages that are past their time."""
-        return await self._db.write(partial(questions.expire_tx, self.desk), name="mailbox.expire")
+        return await self._db.write(partial(deadlines.expire_tx, self.desk), name="mailbox.expire")
 
     async def next_deadline(self) -> int | None:
-        """When ``expire`` has something to do next (wall ms), or None."""
-        return await self._db.read(questions.next_deadline, name="mailbox.next_deadline")
+        """When ``expire`` closes something next (ms, by the steady clock), or None."""
+        return await self._db.read(deadlines.next_deadline, name="mailbox.next_deadline")
 
     async def questions(
         self, state: QuestionState | None = QuestionState.OPEN, *, limit: int = 100

@@ -66,12 +66,11 @@ def add_tx(
     at: int,
     message_id: str = "",
     session_id: str = "",
-    not_before: int = 0,
 ) -> int:
     """Put one part into the outbox in this transaction and return its ``outbox_id``.
 
     ``kind`` is answer, notice, question, file or echo; ``body`` is JSON (``text`` where people
-    read it); ``at`` and ``not_before`` are wall ms. Parts of one conversation are delivered in the
+    read it); ``at`` is wall ms. Parts of one conversation are delivered in the
     order in which they were added. ``body["language"]`` is the one of the person whose message it
     concerns, where it is known: for what a channel puts around the text.
     ``body["if_refused"]`` is said there should the platform refuse the part. Of a part that shows
@@ -87,8 +86,7 @@ def add_tx(
             body = {"language": language, **body}
     cursor = tx.execute(
         "INSERT INTO outbox (message_id, agent_id, session_id, channel, conversation, part_no,"
-        " kind, body, state, not_before, created_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?)",
+        " kind, body, state, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?)",
         (
             message_id,
             agent_id,
@@ -98,7 +96,6 @@ def add_tx(
             0 if last is None else last + 1,
             kind,
             json.dumps(body, ensure_ascii=False, separators=(",", ":")),
-            not_before,
             at,
         ),
     )
@@ -197,17 +194,18 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """How an attempt ended. ``not_before`` (wall ms) is set for a retry."""
+    """How an attempt ended. ``pause_ms`` is what a retry waits for."""
 
     part: OutboxPart
     delivery: Delivery
     at: int
-    not_before: int = 0
+    pause_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The next part to deliver now, or, if none is due, when the next one will be (wall ms)."""
+    """The next part to deliver now, or, if none is due, when the next one will be (ms, by the steady
+    clock)."""
 
     part: OutboxPart | None = None
     not_before: int | None = None
@@ -246,6 +244,7 @@ def step_tx(
     idempotent: bool,
     fetch: bool,
     now: int,
+    own_ms: int,
     in_pieces: bool = False,
 ) -> Step:
     """One commit between two deliveries: record how the last one ended and begin the next.
@@ -254,10 +253,11 @@ def step_tx(
     it ended, so its fate is unknown; in a channel that sends ``in_pieces`` that is the fate of one
     piece, and the others follow. One that repeats its pieces
     by a key is told when it first had a piece. A piece that only edits (see ``in_place_tx``) is in
-    no doubt and tried again. ``fetch=False`` only records.
+    no doubt and tried again. ``fetch=False`` only records. ``now`` is wall time, ``own_ms`` that of the
+    steady clock, by which pauses are kept; both are read in this transaction.
     """
     if settlement is not None:
-        _settle_tx(tx, settlement)
+        _settle_tx(tx, settlement, own_ms)
     if not fetch:
         return Step()
     given_up = 0
@@ -273,15 +273,15 @@ def step_tx(
         if row["begun_boot"] and not idempotent and not part.is_edit:
             detail = f"begun by {row['begun_boot']}, which did not say how it ended"
             unknown = Delivery(DeliveryOutcome.UNKNOWN, detail, more=in_pieces)
-            _settle_tx(tx, Settlement(part, unknown, now))
+            _settle_tx(tx, Settlement(part, unknown, now), own_ms)
             given_up += 1
             continue
-        if row["not_before"] > now:
+        if row["not_before"] > own_ms:
             return Step(not_before=row["not_before"], given_up=given_up)
         if idempotent and in_pieces and not part.begun_at:
             tx.execute("UPDATE outbox SET begun_at = ? WHERE outbox_id = ?", (now, part.outbox_id))
         return Step(part, given_up=given_up)
-    return Step(not_before=now, given_up=given_up)
+    return Step(not_before=own_ms, given_up=given_up)
 
 
 def begin_tx(tx: Tx, outbox_id: int, *, boot_id: str) -> bool:
@@ -299,7 +299,7 @@ def begin_tx(tx: Tx, outbox_id: int, *, boot_id: str) -> bool:
     )
 
 
-def _settle_tx(tx: Tx, settlement: Settlement) -> None:
+def _settle_tx(tx: Tx, settlement: Settlement, own_ms: int) -> None:
     part, delivery, at = settlement.part, settlement.delivery, settlement.at
     if delivery.outcome is DeliveryOutcome.RETRY:
         tx.execute(
@@ -309,7 +309,7 @@ def _settle_tx(tx: Tx, settlement: Settlement) -> None:
             {
                 "counts": 0 if delivery.is_free else 1,
                 "begun_at": part.begun_at,
-                "not_before": settlement.not_before,
+                "not_before": own_ms + settlement.pause_ms,
                 "detail": delivery.detail,
                 "id": part.outbox_id,
             },

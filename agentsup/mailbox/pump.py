@@ -109,7 +109,8 @@ class Pump:
         self._handler = handler
         self._wake = asyncio.Event()
         self._has_work = asyncio.Event()
-        self._due_at: int | None = None
+        self._due_s: float | None = None
+        """When the next delayed message may start (monotonic)."""
         self.slots = Slots(slots, self._wake.set, shared)
         self._tasks = TaskOwner(f"pump:{agent_id}")
         self._working: dict[asyncio.Task[None], Work] = {}
@@ -189,7 +190,10 @@ class Pump:
                     for work in self._working.values()
                 },
             )
-            self._due_at = claimed.due_at
+            self._due_s = None
+            if claimed.due_at is not None:
+                pause_ms = claimed.due_at - self._mailbox.desk.steady.now_ms()
+                self._due_s = self._clock.monotonic() + pause_ms / 1000
             for lease in claimed.leases:
                 faults.point("mailbox.claimed")
                 self._start(lease)
@@ -305,8 +309,8 @@ class Pump:
         if self._wake.is_set():
             return False
         timeout_s = NET_S
-        if not self._draining and self._due_at is not None:
-            timeout_s = min(NET_S, max(0.0, (self._due_at - self._clock.now_ms()) / 1000))
+        if not self._draining and self._due_s is not None:
+            timeout_s = min(NET_S, max(0.0, self._due_s - self._clock.monotonic()))
         try:
             async with asyncio.timeout(timeout_s):
                 await self._wake.wait()

@@ -6,7 +6,6 @@ transaction; so are the answer and the message's return to the queue (P8).
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 
 from agentsup.kit import faults
@@ -14,11 +13,11 @@ from agentsup.mailbox import choices, ending, showing, waits
 from agentsup.mailbox.answering import close_tx, tell
 from agentsup.mailbox.deliver import put_question_tx
 from agentsup.mailbox.notices import place_of
-from agentsup.mailbox.rows import OPEN_SQL, encode, find_question, need_message, question_of
+from agentsup.mailbox.rows import encode, find_question, need_message, question_of
 from agentsup.mailbox.showing import SEEN_SQL
 from agentsup.mailbox.telling import tell_task
-from agentsup.mailbox.values import Desk, Expired
-from agentsup.mailbox.withdrawing import is_moot, put_away_tx, take_back_tx
+from agentsup.mailbox.values import Desk
+from agentsup.mailbox.withdrawing import is_moot, put_away_tx
 from agentsup.model.engine import Suspended
 from agentsup.model.event import EventType
 from agentsup.model.message import Kind, Lease, Message, State, check_transition
@@ -26,12 +25,10 @@ from agentsup.model.principal import Principal
 from agentsup.model.question import ASK_PARENT, UNCERTAIN, Question, QuestionState
 from agentsup.store.database import Reader, Tx
 
-__all__ = ["ASIDE", "ask_tx", "expire_tx", "list_of", "next_deadline", "park_tx"]
+__all__ = ["ASIDE", "ask_tx", "list_of", "park_tx"]
 
 ASIDE = "ask_parent"
 """The call of a question that was put from outside the turn it belongs to."""
-_EXPIRE_AT_ONCE = 200
-_log = logging.getLogger(__name__)
 
 
 def park_tx(desk: Desk, tx: Tx, lease: Lease, suspended: Suspended) -> Question:
@@ -132,94 +129,6 @@ def is_for_parent(message: Message, suspended: Suspended) -> bool:
         and bool(to.session_id)
         and not to.waited
     )
-
-
-def expire_tx(desk: Desk, tx: Tx) -> Expired:
-    """Close what is past its deadline: questions resume their turn without an answer, queued
-    messages fail with a notice. At most 200 of each at once.
-
-    Where the wall was stepped, the deadlines go with it first. Those of an earlier life wait until
-    the clock has had time to be set.
-    """
-    now, (earlier_question, earlier_message) = _follow_clock_tx(desk, tx), desk.steady.earlier
-    questions = tx.all(
-        "SELECT * FROM questions WHERE state = 'open' AND deadline_at <= ? AND rowid > ?"
-        " ORDER BY deadline_at LIMIT ?",
-        (now, earlier_question, _EXPIRE_AT_ONCE),
-    )
-    for row in questions:
-        close_tx(tx, question_of(row), QuestionState.EXPIRED, "", "", now)  # type: ignore[arg-type]  # Row is a mapping in all but name
-        take_back_tx(tx, row["question_id"], at=now)
-    messages = tx.all(
-        "SELECT message_id FROM messages WHERE state = 'queued' AND expires_at IS NOT NULL"
-        " AND expires_at <= ? AND seq > ? ORDER BY expires_at LIMIT ?",
-        (now, earlier_message, _EXPIRE_AT_ONCE),
-    )
-    for row in messages:
-        ending.expire_tx(desk, tx, row["message_id"], at=now)
-    return Expired(
-        tuple(row["question_id"] for row in questions),
-        tuple(row["message_id"] for row in messages),
-    )
-
-
-def _follow_clock_tx(desk: Desk, tx: Tx) -> int:
-    """Let the deadlines of this life follow a step of the wall, and all pauses before another attempt;
-    the time to hold deadlines against."""
-    by = desk.steady.step_ms()
-    if not by:
-        return desk.steady.now_ms()
-    earlier_question, earlier_message = desk.steady.earlier
-    tx.execute(
-        "UPDATE questions SET deadline_at = deadline_at + ?"
-        " WHERE state = 'open' AND deadline_at IS NOT NULL AND rowid > ?",
-        (by, earlier_question),
-    )
-    tx.execute(
-        "UPDATE messages SET expires_at = expires_at + ?"  # noqa: S608 - a constant
-        f" WHERE {OPEN_SQL} AND expires_at IS NOT NULL AND seq > ?",
-        (by, earlier_message),
-    )
-    tx.execute(
-        "UPDATE messages SET not_before = max(1, not_before + ?)"
-        " WHERE state = 'queued' AND not_before > 0",
-        (by,),
-    )
-    tx.execute(
-        "UPDATE outbox SET not_before = max(1, not_before + ?)"
-        " WHERE state = 'pending' AND not_before > 0",
-        (by,),
-    )
-
-    def follow() -> None:
-        desk.steady.follow(by)
-        _log.warning(
-            "the clock was stepped by %+.0f s; deadlines and pauses went with it", by / 1000
-        )
-
-    tx.after_commit(follow)
-    return desk.steady.now_ms() + by
-
-
-def newest(reader: Reader) -> tuple[int, int]:
-    """The newest rows of questions and messages."""
-    return (
-        int(reader.scalar("SELECT coalesce(max(rowid), 0) FROM questions")),
-        int(reader.scalar("SELECT coalesce(max(seq), 0) FROM messages")),
-    )
-
-
-def next_deadline(reader: Reader) -> int | None:
-    """The earliest wall time (ms) at which ``expire_tx`` has something to do, or None."""
-    times = [
-        reader.scalar(
-            "SELECT MIN(deadline_at) FROM questions WHERE state = 'open' AND deadline_at > 0"
-        ),
-        reader.scalar(
-            "SELECT MIN(expires_at) FROM messages WHERE state = 'queued' AND expires_at IS NOT NULL"
-        ),
-    ]
-    return min((time for time in times if time is not None), default=None)
 
 
 def list_of(reader: Reader, state: QuestionState | None, *, limit: int = 100) -> list[Question]:

@@ -50,6 +50,8 @@ def reassign_tx(desk: Desk, tx: Tx, message_id: str, target: DirectoryEntry, by:
     at = desk.clock.now_ms()
     is_removed = _is_removed(tx, old.agent_id)
     new = _moved(tx, old, target, is_removed=is_removed)
+    if old.expires_at is not None:  # stored by the steady clock, told by the wall
+        new = replace(new, expires_at=old.expires_at + desk.steady.step_ms())
     ending.close_tx(
         tx,
         old,
@@ -130,7 +132,6 @@ def _moved(reader: Reader, old: Message, target: DirectoryEntry, *, is_removed: 
         root_id=old.root_id,
         path=old.path,
         traceparent=old.traceparent,
-        expires_at=old.expires_at,
         replay_of=old.replay_of or old.message_id,
         sender_agent_id=old.sender_agent_id,
         summary=old.summary,

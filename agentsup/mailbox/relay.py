@@ -20,9 +20,10 @@ from agentsup.kit.tasks import TaskOwner
 from agentsup.mailbox import outbox
 from agentsup.mailbox.delivery import Deliveries, RelayLimits, RelayStats
 from agentsup.mailbox.outbox import Head, Settlement, Step
+from agentsup.mailbox.steady import SteadyClock
 from agentsup.model.channel import Channel, NotBegun, OutboxPart
 from agentsup.model.errors import Overloaded, StoreUnavailable
-from agentsup.store.database import Database, Reader
+from agentsup.store.database import Database, Reader, Tx
 from agentsup.store.failures import Trouble
 
 __all__ = ["Relay", "RelayLimits", "RelayStats"]
@@ -44,15 +45,24 @@ class Relay:
         channels: Mapping[str, Channel],
         *,
         boot_id: str,
+        steady: SteadyClock | None = None,
         limits: RelayLimits | None = None,
     ) -> None:
-        """``channels`` by name; it may change while the relay runs, parts of a channel that is
+        """``steady`` is the clock of the mailbox beside, by which pauses are kept. ``channels`` by name; it may change while the relay runs, parts of a channel that is
         missing wait. An ``idempotent`` channel may be given a part twice."""
         self._limits = limits or RelayLimits()
         self.stats = RelayStats()
         self._clock = clock
         self._entropy = entropy
-        self._ground = _Ground(database, clock, channels, boot_id, self._limits, self.stats)
+        self._ground = _Ground(
+            database,
+            clock,
+            steady or SteadyClock(clock),
+            channels,
+            boot_id,
+            self._limits,
+            self.stats,
+        )
 
     async def run(self, ready: Callable[[], None], draining: asyncio.Event) -> None:
         """Deliver until ``draining`` is set, then let what is under way end and return.
@@ -76,7 +86,7 @@ class Relay:
         ground, changed = self._ground, asyncio.Event()
 
         def is_due(reader: Reader) -> bool:
-            now = ground.clock.now_ms()
+            now = ground.steady.now_ms()
             heads = (h for name in ground.channels for h in outbox.heads(reader, name, _HEADS_MAX))
             return any(head.not_before <= now for head in heads)
 
@@ -99,10 +109,15 @@ class _Ground:
 
     database: Database
     clock: Clock
+    steady: SteadyClock
     channels: Mapping[str, Channel]
     boot_id: str
     limits: RelayLimits
     stats: RelayStats
+
+    def monotonic_at(self, not_before: int) -> float:
+        """When that time of the steady clock has come."""
+        return self.clock.monotonic() + (not_before - self.steady.now_ms()) / 1000
 
     async def wait_for_store(self, error: StoreUnavailable | Overloaded) -> None:
         """Pause while the store can't be used; raises ``error`` if it never will be again."""
@@ -121,13 +136,13 @@ class _Route:
     unlisten: Callable[[], None] = lambda: None
     dirty: bool = True
     """Parts may have come since the heads were last looked at."""
-    due_at: int | None = None
-    """When the earliest postponed part is due (wall ms)."""
+    due_s: float | None = None
+    """When the earliest postponed part is due (monotonic)."""
     lanes: dict[tuple[str, str], _Lane] = field(default_factory=dict)
 
-    def postpone(self, until: int) -> None:
-        """Look again at ``until`` (wall ms) or earlier."""
-        self.due_at = until if self.due_at is None else min(self.due_at, until)
+    def postpone(self, until_s: float) -> None:
+        """Look again at ``until_s`` (monotonic) or earlier."""
+        self.due_s = until_s if self.due_s is None else min(self.due_s, until_s)
 
 
 class _Run:
@@ -182,20 +197,20 @@ class _Run:
 
     async def _round(self) -> None:
         """Look at the channels that have news, or at all of them when the net's time has come."""
-        monotonic, now = self._ground.clock.monotonic(), self._ground.clock.now_ms()
+        monotonic = self._ground.clock.monotonic()
         by_net = monotonic >= self._net_at
         if by_net:
             self._net_at = monotonic + self._ground.limits.net_s
             self._match_channels()
         for route in tuple(self._routes.values()):
-            is_due = route.due_at is not None and route.due_at <= now
+            is_due = route.due_s is not None and route.due_s <= monotonic
             if route.dirty or is_due:
                 await self._look(route, by_net=False)
             elif by_net:
                 await self._look(route, by_net=True)
 
     async def _look(self, route: _Route, *, by_net: bool) -> None:
-        was_dirty, route.dirty, route.due_at = route.dirty, False, None
+        was_dirty, route.dirty, route.due_s = route.dirty, False, None
         channel = self._ground.channels.get(route.name)
         if channel is None:
             route.dirty = was_dirty  # for when it is back
@@ -208,7 +223,7 @@ class _Run:
             route.dirty = True
             await self._ground.wait_for_store(error)
             return
-        now = self._ground.clock.now_ms()
+        now = self._ground.steady.now_ms()
         by_net &= not route.dirty  # told meanwhile: the net came first, by a moment
         for head in heads:
             lane = route.lanes.get((head.agent_id, head.conversation))
@@ -216,7 +231,7 @@ class _Run:
                 lane.looked_at = True
                 lane.by_net &= by_net
             elif head.not_before > now:
-                route.postpone(head.not_before)
+                route.postpone(self._ground.monotonic_at(head.not_before))
             elif len(route.lanes) < self._ground.limits.lanes:
                 self._start(route, channel, head, by_net=by_net and not head.not_before)
 
@@ -249,9 +264,9 @@ class _Run:
         """Wait for news, for the next postponed part or for the net, whichever comes first."""
         clock = self._ground.clock
         wait_s = self._net_at - clock.monotonic()
-        dues = [route.due_at for route in self._routes.values() if route.due_at is not None]
+        dues = [route.due_s for route in self._routes.values() if route.due_s is not None]
         if dues:
-            wait_s = min(wait_s, (min(dues) - clock.now_ms()) / 1000)
+            wait_s = min(wait_s, min(dues) - clock.monotonic())
         try:
             async with asyncio.timeout(max(0.0, wait_s)):
                 await self._wake.wait()
@@ -308,7 +323,7 @@ class _Lane:
             step = await self._step(fetch=True)
             if step.part is None:
                 if step.not_before is not None:
-                    self.route.postpone(step.not_before)
+                    self.route.postpone(self._ground.monotonic_at(step.not_before))
                 return True
             self._note_wake()
             self._pending = await self._deliveries.deliver(
@@ -338,19 +353,8 @@ class _Lane:
 
     async def _step(self, *, fetch: bool) -> Step:
         """Commit how the last delivery ended and begin the next; waits while the store can't."""
-        agent_id, conversation = self.key
+        step_tx = partial(self._step_tx, settlement=self._pending, fetch=fetch)
         while True:
-            step_tx = partial(
-                outbox.step_tx,
-                settlement=self._pending,
-                channel=self.route.name,
-                agent_id=agent_id,
-                conversation=conversation,
-                idempotent=self._channel.idempotent,
-                in_pieces=self._channel.in_pieces,
-                fetch=fetch,
-                now=self._ground.clock.now_ms(),
-            )
             try:
                 step = await self._ground.database.write(step_tx, name="relay.step", closing=True)
             except (StoreUnavailable, Overloaded) as error:
@@ -359,6 +363,21 @@ class _Lane:
                 self._pending = None
                 self._ground.stats.unknown += step.given_up
                 return step
+
+    def _step_tx(self, tx: Tx, *, settlement: Settlement | None, fetch: bool) -> Step:
+        agent_id, conversation = self.key
+        return outbox.step_tx(
+            tx,
+            settlement=settlement,
+            channel=self.route.name,
+            agent_id=agent_id,
+            conversation=conversation,
+            idempotent=self._channel.idempotent,
+            in_pieces=self._channel.in_pieces,
+            fetch=fetch,
+            now=self._ground.clock.now_ms(),
+            own_ms=self._ground.steady.now_ms(),
+        )
 
 
 def _lane_failed(task: asyncio.Task[object], error: BaseException) -> None:

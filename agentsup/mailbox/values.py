@@ -96,7 +96,7 @@ class Desk:
     epochs: EpochMap
     pace: Pace
     steady: SteadyClock
-    """By which deadlines are kept."""
+    """By which deadlines and pauses are kept."""
     approvals: list[Approvals] = field(default_factory=list)
     """Who keeps the book of calls that wait for leave; at most one."""
     followers: list[Follower] = field(default_factory=list)
@@ -140,7 +140,7 @@ class StopCounts:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What a claim got, and when the next delayed message may start (wall ms), or None."""
+    """What a claim got, and when the next delayed message may start (ms, by the steady clock), or None."""
 
     leases: tuple[Lease, ...]
     due_at: int | None = None

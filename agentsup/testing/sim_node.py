@@ -250,7 +250,12 @@ class Node:
             for name, idempotent in (("console", True), ("blind", False))
         }
         self.relay = Relay(
-            self.database, self.world.clock, self.world.entropy, channels, boot_id=boot_id
+            self.database,
+            self.world.clock,
+            self.world.entropy,
+            channels,
+            boot_id=boot_id,
+            steady=self.mailbox.desk.steady,
         )
         return replace(services.relay_spec(self.relay), grace=GRACE)
 

@@ -19,11 +19,19 @@ _SAID = frozenset({Trouble.PROVIDER, Trouble.RATE_LIMIT, Trouble.BUSY})
 
 
 def tell_tx(
-    tx: Tx, message: Message, *, spec: AgentSpec, provider: str, trouble: Trouble, at: int
+    tx: Tx,
+    message: Message,
+    *,
+    spec: AgentSpec,
+    provider: str,
+    trouble: Trouble,
+    at: int,
+    own_ms: int,
 ) -> bool:
     """Tell the people of ``message``, which this transaction has put back into the queue; ``at`` is
-    wall ms, ``provider`` whose service it waits for. True where a notice goes out: the wait is long,
-    somebody reads the answer in a chat, and nothing was said of this message before."""
+    wall ms, ``own_ms`` the same by the mailbox's steady clock, ``provider`` whose service it waits for.
+    True where a notice goes out: the wait is long, somebody reads the answer in a chat, and nothing was
+    said of this message before."""
     to = message.deliver_to
     if to.kind != "chat" or to.silent:
         return False
@@ -31,7 +39,7 @@ def tell_tx(
         "SELECT not_before FROM messages WHERE message_id = ? AND state = 'queued'",
         (message.message_id,),
     )
-    pause_ms = (not_before or 0) - at
+    pause_ms = (not_before or 0) - own_ms
     if pause_ms < LEAST_MS or not attempts.told_wait_tx(tx, message.message_id, at):
         return False
     notices.notify_tx(

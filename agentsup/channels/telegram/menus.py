@@ -140,7 +140,7 @@ class Menus(Presses[Press]):
             )
             await self._screen.answer(press, said.text, alert=not said.counts)
             question = said.question
-            if question is not None and self._is_answerable(question):
+            if question is not None and (said.stays or self._is_answerable(question)):
                 return  # somebody else may press it still
             # Also where the button was still there although its question is closed.
             if question is not None and await self._shown.show_question(

@@ -2,6 +2,7 @@
 
 The model is lists and dictionaries; after every step the database must hold exactly what the model
 holds, and the laws (conservation, one holder per session, rising fences, one completion) must hold.
+The wall is stepped meanwhile: what is stored keeps to time that passes.
 """
 
 import asyncio
@@ -21,7 +22,9 @@ from hypothesis.stateful import (
     rule,
 )
 
+from agentsup.mailbox.deadlines import LONGEST_MS, LONGEST_PAUSE_MS
 from agentsup.mailbox.mailbox import MailboxLimits
+from agentsup.mailbox.steady import SETTLE_S
 from agentsup.model.errors import AgentsupError, Conflict, IllegalTransition, LeaseLost, Overloaded
 from agentsup.model.message import IN_STORE, Lane, Lease, Priority
 from agentsup.model.principal import OPERATOR
@@ -64,6 +67,41 @@ class Model:
     entries: list[Entry] = field(default_factory=list)
     epochs: dict[str, int] = field(default_factory=dict)
     boot: int = 1
+    step: int = 0
+    """By how much the wall was stepped since the deadlines followed it (ms)."""
+    earlier: int = 0
+    """How many entries are timed by the clock of an earlier boot."""
+
+    def restart(self) -> None:
+        self.boot += 1
+        self.step, self.earlier = 0, len(self.entries)
+
+    def follow(self) -> None:
+        """Deadlines and pauses go with the wall, but those of earlier boots."""
+        for entry in self.entries:
+            is_own = entry.order >= self.earlier
+            if entry.expires_at is not None and is_own and entry.state in OPEN:
+                entry.expires_at += self.step
+            if entry.not_before and (is_own or entry.boot == self.boot) and entry.state in OPEN:
+                entry.not_before = max(1, entry.not_before + self.step)
+        self.step = 0
+
+    def settle(self, now: int) -> None:
+        """The wall decides about earlier boots; nothing lies further ahead than it can."""
+        for entry in self.entries[: self.earlier]:
+            if entry.expires_at is not None and entry.state in OPEN:
+                lives = entry.expires_at - entry.accepted_at
+                lives = min(lives, LONGEST_MS) if lives > 0 else LONGEST_MS
+                entry.expires_at = min(entry.expires_at, now + lives)
+        for entry in self.entries:
+            is_beyond = entry.not_before > now + LONGEST_PAUSE_MS
+            if is_beyond and entry.fence and entry.state in OPEN:
+                entry.not_before = now
+        self.earlier = 0
+
+    def is_late(self, entry: Entry, now: int) -> bool:
+        """Whether a queued entry is past its time."""
+        return entry.expires_at is not None and entry.expires_at <= now - self.step
 
     def open_of(self, agent: str) -> list[Entry]:
         return [e for e in self.entries if e.agent == agent and e.state in OPEN]
@@ -80,7 +118,12 @@ class Model:
         for rows in sessions.values():
             holders = [e for e in rows if e.state != "queued"]
             head = holders[0] if holders else rows[0]
-            if head.state == "parked" or (head.state == "queued" and head.not_before > now):
+            if head.state == "parked":
+                continue
+            if head.state == "queued" and (
+                head.not_before > now - self.step
+                or (head.order < self.earlier and self.is_late(head, now))
+            ):
                 continue
             if (
                 head.state == "leased"
@@ -104,8 +147,7 @@ class Model:
             head.lease_until = now + 30_000
         return chosen
 
-    @staticmethod
-    def ends(head: Entry, now: int) -> bool:
+    def ends(self, head: Entry, now: int) -> bool:
         """Whether a head that a claim looks at ends instead of starting."""
         if head.state == "leased":
             is_old = now - (head.lease_until - 30_000) > 15 * 60_000
@@ -113,7 +155,7 @@ class Model:
                 return False
             head.state = "dead"
             return True
-        if head.expires_at is None or head.expires_at > now:
+        if not self.is_late(head, now):
             return False
         head.state = "done"
         return True
@@ -132,6 +174,7 @@ class MailboxMachine(RuleBasedStateMachine):
         self.loop = VirtualLoop()
         self.home = tempfile.TemporaryDirectory()
         self.model = Model()
+        self.settled_s = 0.0
         self.leases: list[Lease] = []
         self.keys: dict[str, tuple[str, ...]] = {}
         limits = MailboxLimits(queue_limit=LIMIT)
@@ -224,7 +267,7 @@ class MailboxMachine(RuleBasedStateMachine):
                 int(priority),
                 lane,
                 now,
-                expires_at,
+                None if expires_at is None else expires_at - self.model.step,
                 order=len(self.model.entries),
             )
         )
@@ -263,7 +306,8 @@ class MailboxMachine(RuleBasedStateMachine):
             self.rig.sql("SELECT not_before FROM messages WHERE message_id = ?", entry.message_id)
         )
         plain_ms = 1000 * 2**entry.attempts
-        assert plain_ms * 0.5 - 1 <= entry.not_before - now <= plain_ms * 1.5 + 1
+        pause_ms = entry.not_before - (now - self.model.step)
+        assert plain_ms * 0.5 - 1 <= pause_ms <= plain_ms * 1.5 + 1
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data())
@@ -329,7 +373,13 @@ class MailboxMachine(RuleBasedStateMachine):
     @rule()
     def daemon_restarts(self) -> None:
         self.run(self.rig.reboot())
-        self.model.boot += 1
+        self.model.restart()
+        self.settled_s = self.rig.clock.monotonic() + SETTLE_S
+
+    @rule(by_h=st.sampled_from([1, -1, 400 * 24, -400 * 24]))
+    def the_clock_is_stepped(self, by_h: int) -> None:
+        self.rig.clock.jump_ms(by_h * 3_600_000)
+        self.model.step += by_h * 3_600_000
 
     @rule(seconds=st.sampled_from([1, 10, 61, 20 * 60, 40 * 60]))
     def time_passes(self, seconds: int) -> None:
@@ -339,13 +389,16 @@ class MailboxMachine(RuleBasedStateMachine):
     def deadlines_are_looked_at(self) -> None:
         now = self.now
         closed = self.run(self.rig.mailbox.expire())
+        self.model.follow()
+        if self.rig.clock.monotonic() >= self.settled_s:
+            self.model.settle(now)
         for entry in self.model.entries:
             if entry.question_id in closed.question_ids and entry.state == "parked":
                 entry.state = "queued"
         due = {
             e.message_id
             for e in self.model.entries
-            if e.state == "queued" and e.expires_at is not None and e.expires_at <= now
+            if e.state == "queued" and e.order >= self.model.earlier and self.model.is_late(e, now)
         }
         assert set(closed.message_ids) == due
         for entry in self.model.entries:
@@ -415,12 +468,12 @@ class MailboxMachine(RuleBasedStateMachine):
             return
         rows = self.run(
             self.rig.sql(
-                "SELECT message_id, state, fence, attempts, crashes, not_before FROM messages"
-                " ORDER BY seq"
+                "SELECT message_id, state, fence, attempts, crashes, not_before,"
+                " expires_at FROM messages ORDER BY seq"
             )
         )
         assert rows == [
-            (e.message_id, e.state, e.fence, e.attempts, e.crashes, e.not_before)
+            (e.message_id, e.state, e.fence, e.attempts, e.crashes, e.not_before, e.expires_at)
             for e in self.model.entries
         ]
         assert all(e.completions <= 1 for e in self.model.entries)

@@ -86,7 +86,7 @@ def _mark_before_delivery(patch: pytest.MonkeyPatch) -> None:
         step = original(tx, now=now, **rest)
         if step.part is not None:
             delivered = Delivery(DeliveryOutcome.DELIVERED)
-            outbox._settle_tx(tx, outbox.Settlement(step.part, delivered, now))
+            outbox._settle_tx(tx, outbox.Settlement(step.part, delivered, now), now)
         return step
 
     patch.setattr(outbox, "step_tx", early)

@@ -86,6 +86,22 @@ async def test_a_press_after_the_deadline_is_told_so(rig: MenuRig, ann: int, cha
     assert (await rig.question(question.question_id)).answer == ""
 
 
+async def test_a_press_that_is_late_by_a_clock_that_may_be_set_can_be_repeated(
+    rig: MenuRig, ann: int, chat: str
+) -> None:
+    question = await rig.ask(str(ann), timeout_s=60.0)
+    rig.mail.clock.jump_ms(3_600_000)  # the machine comes up with its clock an hour ahead
+    await rig.restart()
+    told = await rig.press(chat, "red", ann)
+    assert told["text"].startswith("Too late by this machine's clock: expired at ")
+    assert len(told["text"]) <= 200, "the platform shows no more of it"
+    assert told["show_alert"]
+    assert (await rig.question(question.question_id)).state is QuestionState.OPEN
+    rig.mail.clock.jump_ms(-3_600_000)
+    await rig.mail.mailbox.expire()
+    assert (await rig.press(chat, "red", ann))["text"] == "Answered: red"
+
+
 async def test_strangers_and_viewers_answer_nothing(rig: MenuRig, ann: int) -> None:
     eve = await rig.person("Eve", None)
     vic = await rig.person("Vic", PersonRole.VIEWER)
