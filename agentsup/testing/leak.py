@@ -154,11 +154,11 @@ def child_pids() -> frozenset[int]:
     except ChildProcessError:
         return frozenset()  # the usual case, told by one system call instead of a walk over /proc
     found = set()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            fields = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-            if int(fields[1]) == os.getpid():
-                found.add(int(stat.parent.name))
+    for home in (each for each in Path("/proc").iterdir() if each.name.isdigit()):
+        with suppress(OSError):  # it may be gone by now
+            stat = home.joinpath("stat").read_text(encoding="utf-8", errors="replace")
+            if int(stat.rpartition(")")[2].split()[1]) == os.getpid():
+                found.add(int(home.name))
     return frozenset(found)
 
 

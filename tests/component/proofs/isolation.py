@@ -267,7 +267,7 @@ async def what_one_runs_reaches_no_other(home: Path) -> None:
 
 
 def _nothing_closed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(calls, "fencing_of", lambda ground, current: Fencing)
+    patch.setattr(calls, "fencing_of", lambda *_: Fencing)
 
 
 def _workspaces_open(patch: pytest.MonkeyPatch) -> None:

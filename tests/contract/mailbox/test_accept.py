@@ -227,7 +227,7 @@ async def test_position_and_eta_follow_the_queue(rig: MailRig) -> None:
     for place, message_id in enumerate(ids):
         position = await rig.mailbox.position(message_id)
         assert position.position == place
-        assert position.eta_s == pytest.approx((place + 1) * 10 / 2, abs=0.1)
+        assert position.eta_s == pytest.approx((place + 1) * 10 / 2, abs=1)
     accepted = await rig.put()
     assert accepted.position == 4
     assert accepted.eta_s == pytest.approx(25.0, abs=0.2)

@@ -198,7 +198,7 @@ def test_coding_agents_are_shown_with_version_and_sign_in(
     for name, body in (("gemini", "echo 0.61.0"), ("opencode", "exit 3"), ("qwen", "sleep 60")):
         (programs / name).write_text(f"#!/bin/sh\n{body}\n")
         (programs / name).chmod(0o755)
-    monkeypatch.setattr("agentsup.cli.doctor_programs._LIMIT_S", 0.5)
+    monkeypatch.setattr("agentsup.cli.doctor_programs._LIMIT_S", 3.0)
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
     monkeypatch.setenv("HOME", str(tmp_path))
     for preset in PROGRAMS.values():
