@@ -133,11 +133,17 @@ class Reaper:
         return found
 
     def _look(self) -> list[int] | None:
-        """Kill what belongs to nobody. Who it was; None if there was nobody, not even a dead one
-        that may have left a living child."""
-        rows = self._groups.orphans()
-        found = [row.pid for row in rows if row.is_alive and self._end(row)]
-        may_hide = self._groups.collect(rows)
+        """Kill what belongs to nobody, for some milliseconds: the loop waits for it. Who it was;
+        None if there was nobody, not even a dead one that may have left a living child."""
+        may_hide = self._groups.collect_dead()
+        found: list[int] = []
+        until_s = self._clock.monotonic() + _TIGHT_S
+        for row in self._groups.orphans():
+            if row.is_alive and self._end(row):
+                found.append(row.pid)
+            if self._clock.monotonic() > until_s:
+                may_hide = True
+                break
         return found if found or may_hide else None
 
     def _end(self, row: ProcessRow) -> bool:

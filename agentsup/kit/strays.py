@@ -10,7 +10,7 @@ program begins in a session of its own.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from agentsup.kit import proctable
 from agentsup.kit.exits import collect
@@ -110,19 +110,19 @@ class LiveGroups:
         """Whether `pid` leads a live group."""
         return pid in self._groups
 
-    def orphans(self) -> list[ProcessRow]:
-        """Children of this process that lead no group and are no library's, dead ones included.
+    def orphans(self) -> Iterator[ProcessRow]:
+        """Children of this process that lead no group and are no library's, each read when it is
+        asked for.
 
         Nobody else collects our children, so the kernel's list loses none while it is read: a
         living orphan is in it, or a dead one stands for its parent.
         """
         session = os.getsid(0)
-        rows = [
-            proctable.read_row(pid)
-            for pid in proctable.adopted_pids(os.getpid())
-            if pid not in self._groups
-        ]
-        return [row for row in rows if row is not None and row.session != session]
+        for pid in proctable.adopted_pids(os.getpid()):
+            if pid not in self._groups:
+                row = proctable.read_row(pid)
+                if row is not None and row.session != session:
+                    yield row
 
     def orphans_of(self, strays: Strays) -> list[ProcessRow]:
         """The living orphans of one group. Those found to be another's before are not read again."""
@@ -203,16 +203,23 @@ class LiveGroups:
             if pgid in self._groups:
                 self._groups[pgid].are_recorded(records)
 
-    def collect(self, rows: Iterable[ProcessRow]) -> bool:
-        """Collect the dead among the orphans `rows`; True if one of them was of no live group.
+    def collect_dead(self) -> bool:
+        """Collect the orphans that have ended; True if one of them was in no live group's session.
 
-        Such a one may have a living child, which falls to us after `rows` were read.
+        Such a one may have a living child, which falls to us after the list was read. Two system
+        calls for each and nothing of `/proc`, so that programs which start and end one another all
+        the time can't fill the table of processes faster than it is emptied.
         """
-        was_any = False
-        for row in rows:
-            if not row.is_alive:
-                collect(row.pid)
-                was_any |= self._known_owner(row) is None
+        session, was_any = os.getsid(0), False
+        for pid in proctable.adopted_pids(os.getpid()):
+            if pid in self._groups:
+                continue
+            try:
+                of = os.getsid(pid)
+            except ProcessLookupError:
+                continue
+            if of != session and collect(pid) is not None:
+                was_any |= of not in self._groups
         return was_any
 
     def _known_owner(self, row: ProcessRow) -> Strays | None:

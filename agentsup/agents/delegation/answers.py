@@ -16,7 +16,8 @@ ASK_SUMMARY = (
     "\n\nEnd your answer with a section under the heading “## Summary” that holds, in at most 300 "
     "words, all that whoever asked must know. Only that section is passed on."
 )
-_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*$", re.MULTILINE)
+_HEADING = re.compile(r"^#{1,6}[ \t]([^\n]*)$", re.MULTILINE)
+"""Of linear cost whatever an agent answers; what surrounds the words is taken off afterwards."""
 _STATUS = {"queued": "spawned", "waiting": "running", "done": "completed"}
 
 
@@ -39,7 +40,7 @@ def summary_of(text: str) -> str:
     """The section under the first heading “Summary”, up to the next heading; without one, all."""
     headings = list(_HEADING.finditer(text))
     for place, heading in enumerate(headings):
-        if heading.group(1).strip().casefold() == "summary":
+        if heading.group(1).strip().rstrip("#").strip().casefold() == "summary":
             end = headings[place + 1].start() if place + 1 < len(headings) else len(text)
             return cut(text[heading.end() : end].strip(), SUMMARY_CHARS)
     return cut(text.strip(), SUMMARY_CHARS)

@@ -27,6 +27,7 @@ _MAX_INVENTED_CELLS = 10_000
 _DELIMITERS = frozenset("|:-> \t")
 
 _SCHEME = re.compile(r"(?:^|[^a-z0-9.+-])(https?)$", re.IGNORECASE)
+_SCHEME_CHARS = len("-https")
 _BARE_URL = re.compile(r"://[^\s<>`\"“”«»，。、；！？（）「」【】]+")
 _TRAILING = ".,;:!?'\"*_~|"
 
@@ -99,8 +100,9 @@ def _bare_url(state: StateInline, silent: bool) -> bool:
     """``https://…`` in running text, up to white space, without the punctuation after it."""
     if state.src[state.pos] != ":" or state.linkLevel > 0:
         return False
-    scheme = _SCHEME.search(state.pending)
-    rest = _BARE_URL.match(state.src, state.pos, state.posMax)
+    # The end alone: what is pending grows with each colon, and an answer may be nothing else.
+    scheme = _SCHEME.search(state.pending, max(0, len(state.pending) - _SCHEME_CHARS))
+    rest = scheme and _BARE_URL.match(state.src, state.pos, state.posMax)
     if scheme is None or rest is None:
         return False
     tail = _without_trailing(rest.group())
@@ -117,12 +119,13 @@ def _bare_url(state: StateInline, silent: bool) -> bool:
 
 
 def _without_trailing(url: str) -> str:
-    while url:
-        last = url[-1]
-        unbalanced = (last == ")" and url.count(")") > url.count("(")) or (
-            last == "]" and url.count("]") > url.count("[")
-        )
-        if last not in _TRAILING and not unbalanced:
+    length = len(url)
+    surplus = {")": url.count(")") - url.count("("), "]": url.count("]") - url.count("[")}
+    while length:
+        last = url[length - 1]
+        if last not in _TRAILING and surplus.get(last, 0) <= 0:
             break
-        url = url[:-1]
-    return url
+        if last in surplus:
+            surplus[last] -= 1
+        length -= 1
+    return url[:length]

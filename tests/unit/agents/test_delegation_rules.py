@@ -90,6 +90,12 @@ def test_the_summary_of_an_answer(text: str, expected: str) -> None:
     assert answers.summary_of(text) == expected
 
 
+@pytest.mark.parametrize("text", ["# a" + " " * 50_000 + "x", "# " * 50_000, "# a" + "#" * 50_000])
+def test_an_answer_made_to_be_slow_is_not(text: str) -> None:
+    """The loop waits for this, so its cost must not grow faster than the answer."""
+    assert len(answers.summary_of(text)) == answers.SUMMARY_CHARS
+
+
 def test_what_is_too_long_is_cut_and_marked() -> None:
     long = answers.summary_of("# Summary\n" + "x" * 5000)
     assert len(long) == answers.SUMMARY_CHARS

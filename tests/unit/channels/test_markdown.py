@@ -100,6 +100,13 @@ def test_bare_urls_are_links_and_stay_whole(source: str, url: str) -> None:
     assert links[0].arg == url
 
 
+@pytest.mark.parametrize(
+    "source", [":" * 100_000, "https:" * 20_000, "https://a.b/" + ")" * 100_000], ids=len
+)
+def test_an_answer_made_to_be_slow_is_not(source: str) -> None:
+    assert only(source).text == source
+
+
 @pytest.mark.parametrize("source", ["https://", "xhttps://a.b", "ftp://a.b", "http:/a", "://"])
 def test_what_is_no_url_is_no_link(source: str) -> None:
     assert not only(source).spans

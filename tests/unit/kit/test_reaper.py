@@ -16,7 +16,7 @@ from agentsup.kit.clock import SystemClock
 from agentsup.kit.leftovers import MARK
 from agentsup.kit.prctl import become_subreaper
 from agentsup.kit.procgroup import GroupRecord, ProcessGroup, Stdio, child_env, reap_orphans, sweep
-from agentsup.kit.proctable import environ_value
+from agentsup.kit.proctable import ProcessRow, environ_value
 from agentsup.kit.reaper import OrphansStuck, Reaper
 from agentsup.kit.tasks import TaskOwner
 from agentsup.testing import escapee
@@ -228,3 +228,26 @@ async def test_what_left_a_killed_daemons_group_is_swept_by_number_and_start(tag
     assert sweep([], [record]) == [record]
     await until(lambda: not escapee.escaped(tag))
     await group.stop(term_grace_s=0)
+
+
+async def test_the_dead_are_collected_without_a_look_at_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Programs that start and end one another all the time must not make dead ones faster."""
+    reaper, before = Reaper(SystemClock()), set(proctable.adopted_pids(os.getpid()))
+    looks = list[int]()
+    read = proctable.read_row
+
+    def counted(pid: int) -> ProcessRow | None:
+        looks.append(pid)
+        return read(pid)
+
+    script = "for i in $(seq 200); do (setsid true &); done; read line"
+    async with await ProcessGroup.spawn(
+        ["sh", "-c", script], env=child_env(), cwd="/", stdin=Stdio.PIPE
+    ):
+        await until(lambda: len(set(proctable.adopted_pids(os.getpid())) - before) > 200)
+        monkeypatch.setattr(proctable, "read_row", counted)
+        await reaper.clear()
+        assert len(looks) < 100
+        assert len(set(proctable.adopted_pids(os.getpid())) - before) < 20
