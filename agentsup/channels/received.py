@@ -6,13 +6,13 @@ import logging
 import os
 import re
 import time
-import unicodedata
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Final
 
+from agentsup.kit.normal_form import normal_form
 from agentsup.kit.planted import Folder
 from agentsup.kit.pool import BoundedPool
 
@@ -24,6 +24,8 @@ FOLDER: Final = "inbox"
 Write = Callable[[bytes], Awaitable[object]]
 """Takes a piece of a file; raises ``OSError``."""
 _MAX_NAME: Final = 100
+_NAMED_CHARS: Final = 4_096
+"""Of a name as it was given; no path is longer."""
 _NAMES: Final = 10_000
 _LOOKED_AT: Final = 100_000
 """Entries of one folder that a sweep looks at."""
@@ -32,7 +34,7 @@ _UNSAFE = re.compile(r"[^\w.+=@-]+")
 
 def safe_name(name: str) -> str:
     """``name`` as one harmless segment of a path, recognisable, its ending kept."""
-    plain = unicodedata.normalize("NFC", name).replace("\\", "/").rpartition("/")[2]
+    plain = normal_form(name[-_NAMED_CHARS:]).replace("\\", "/").rpartition("/")[2]
     plain = _UNSAFE.sub("_", plain).lstrip(".-").rstrip(". ")
     stem, dot, ending = plain.rpartition(".")
     if not dot:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import math
 import re
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from agentsup.kit.normal_form import normal_form
 from agentsup.model.errors import BadRequest
 
 MAX_KEY_CHARS = 200
 MAX_CONTENT_CHARS = 4000
 MAX_TAGS = 16
 MAX_TAG_CHARS = 64
+_LONGEST_RAW = 4
+"""Times as long as allowed: no text is shorter than a quarter of its length in normal form, but
+for white space, of which nobody needs that much."""
 DEFAULT_CONFIDENCE = 0.5
 _SEEN = re.compile(r"(mem_[0-9A-Za-z_-]{1,64})@([0-9]{1,15})")
 
@@ -164,7 +167,9 @@ def draft(
 
     Raises ``BadRequest`` naming the field.
     """
-    text = unicodedata.normalize("NFC", content.replace("\0", "")).strip()
+    text = content.replace("\0", "").strip()
+    if len(text) <= _LONGEST_RAW * MAX_CONTENT_CHARS:
+        text = normal_form(text)
     if not text:
         raise BadRequest("a memory needs content", field="content")
     if len(text) > MAX_CONTENT_CHARS:
@@ -179,7 +184,8 @@ def draft(
 
 def clean_key(key: str) -> str:
     """A key as it is kept: composed characters, single spaces. Raises ``BadRequest``."""
-    found = " ".join(unicodedata.normalize("NFC", key).replace("\0", "").split())
+    is_short = len(key) <= _LONGEST_RAW * MAX_KEY_CHARS
+    found = " ".join(normal_form(key).replace("\0", "").split()) if is_short else key
     if not found:
         raise BadRequest("a memory needs a key", field="key")
     if len(found) > MAX_KEY_CHARS:
@@ -187,15 +193,15 @@ def clean_key(key: str) -> str:
     return found
 
 
+def _tag(text: str) -> str:
+    if len(text) > _LONGEST_RAW * MAX_TAG_CHARS:
+        return text  # refused for its length, whatever its form
+    return " ".join(normal_form(text).casefold().split())
+
+
 def clean_tags(tags: Iterable[str]) -> tuple[str, ...]:
     """Tags in one form, each once. Raises ``BadRequest`` for too many or too long ones."""
-    found = tuple(
-        dict.fromkeys(
-            tag
-            for each in tags
-            if (tag := " ".join(unicodedata.normalize("NFC", each).casefold().split()))
-        )
-    )
+    found = tuple(dict.fromkeys(tag for each in tags if (tag := _tag(each))))
     if len(found) > MAX_TAGS or any(len(tag) > MAX_TAG_CHARS for tag in found):
         raise BadRequest(
             f"a memory has at most {MAX_TAGS} tags of {MAX_TAG_CHARS} characters", field="tags"

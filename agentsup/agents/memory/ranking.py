@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from collections.abc import Iterable
 
 from agentsup.agents.memory.entry import Entry, Kind, Owner, Scope
+from agentsup.kit.normal_form import normal_form
 
 HALF_LIFE_MS = 90 * 24 * 3600 * 1000
 MAX_WORDS = 32
@@ -22,6 +22,8 @@ _PREFIX_FROM = 4
 _STANDING_WEIGHT = 0.25
 """How much standing counts beside the fit of the words, so that what is used often does not hide
 what fits better."""
+_SEARCHED_CHARS = 20_000
+"""Of a text that is long; its first words tell what it is about."""
 _WORD = re.compile(r"[^\W_]+")
 _COMMON_TEXT = """
 about after all also and any are but can could did does for from get had has have her him his
@@ -42,7 +44,7 @@ def words(text: str, *, telling: bool = False) -> tuple[str, ...]:
     ``telling`` leaves out short and common ones: for a text that is no search by itself.
     """
     found: dict[str, str] = {}
-    for word in _WORD.findall(unicodedata.normalize("NFC", text)):
+    for word in _WORD.findall(normal_form(text[:_SEARCHED_CHARS])):
         plain = word.lower()
         if telling and ((len(word) < 3 and word.isascii()) or plain in _COMMON):
             continue

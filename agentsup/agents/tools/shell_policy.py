@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from agentsup.agents.tools import shell_outside
 from agentsup.agents.tools.shell_reader import UNKNOWN, WILD, Unreadable, commands_of
 from agentsup.agents.tools.shell_starters import Found, Refused, Started, started_by
+from agentsup.kit.normal_form import normal_form
 
 _DENIED = {
     "another user's rights": "sudo su doas pkexec runuser setpriv newgrp sg gosu chroot sudoedit"
@@ -81,6 +82,8 @@ _KEYWORDS = frozenset(
 )
 _DECLARING = frozenset(["export", "declare", "typeset", "readonly", "local"])
 _MAX_DEPTH = 8
+_NAME_CHARS = 4_096
+"""No path is longer, so no program is named by more."""
 _ASSIGNMENT = re.compile(rf"([A-Za-z_]\w*)(?:{UNKNOWN}[^=]*)?\+?=(.*)", re.DOTALL | re.ASCII)
 _SYSTEM = re.compile(r"/(?:bin|boot|dev|etc|lib\w*|opt|proc|root|run|sbin|srv|sys|usr)(?:/.*)?")
 _PRIVATE = re.compile(r"(?:.*/)?(?:api\.token|state\.db(?:-wal|-shm|-journal)?)")
@@ -147,7 +150,7 @@ def script_problem(script: str, depth: int = 0) -> str | None:
 
 def _name(word: str) -> str:
     """A program's name as a person reads it, so that none only looks like another."""
-    folded = unicodedata.normalize("NFKC", word.rstrip("/").rsplit("/", 1)[-1])
+    folded = normal_form(word.rstrip("/").rsplit("/", 1)[-1][:_NAME_CHARS], "NFKC")
     name = "".join(c for c in folded if unicodedata.category(c)[0] not in "CZ").casefold()
     return "mkfs" if name.startswith("mkfs.") else name
 
