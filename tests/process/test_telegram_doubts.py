@@ -128,7 +128,7 @@ async def test_a_kill_leaves_in_doubt_what_was_on_the_wire_alone(
     assert await daemon.stop() == 0
     unknown = daemon.sql("SELECT body FROM outbox WHERE state = 'unknown'")
     print(f"{KILLS} kills, {waited} while parts waited, {sum(writers.written)} texts, {unknown=}")
-    assert waited > KILLS / 2, "the traffic was too light for anything to wait"
+    assert waited >= KILLS / 4, "the traffic was too light for anything to wait"
     doubted = " ".join(str(row) for row in unknown)
     answers = [row["body"] for row in unknown if '"text":"said ' in row["body"]]
     known = {f'"{text}"' for texts in seen for text in texts}
