@@ -120,8 +120,8 @@ async def show_chat(page: Page) -> None:
 @pytest.fixture
 async def house(make_daemon: MakeDaemon, browsing: Browsing) -> AsyncIterator[House]:
     agents = [
-        {"name": "main", "role": "Keeps the house in order"},
-        {"name": "writer", "role": "Writes letters", "model": "large"},
+        {"name": "main"},
+        {"name": "writer", "role": "chronicler", "model": "large"},
         {"name": "cook"},
     ]
     daemon = make_daemon(agents, RULES, CONFIG)
@@ -150,7 +150,7 @@ async def test_agents_are_watched_stopped_and_started(house: House) -> None:
     page = await house.page("agents")
     writer = card(page, "writer")
     await expect(writer).to_contain_text("running for")
-    await expect(writer).to_contain_text("Writes letters")
+    await expect(writer).to_contain_text("chronicler")
     await expect(writer).to_contain_text("large")
     await expect(page.locator("#view .board > .soft")).to_have_text("3 of 3 agents up")
     await expect(card(page, "main").get_by_role("button", name="Stop")).to_have_count(0)
